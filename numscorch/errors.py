@@ -1,0 +1,25 @@
+"""The errors numscorch raises: each shows the request, the clash, and the way out."""
+
+
+class NumscorchError(Exception):
+    """Base class of every error raised by numscorch."""
+
+
+class ExpressionError(NumscorchError, ValueError):
+    """The expression's text can't be read, or doesn't fit the operands' ranks."""
+
+
+class SizeError(NumscorchError, ValueError):
+    """Sizes disagree, or a result would not fit in memory."""
+
+
+class FormatError(NumscorchError, ValueError):
+    """A format's text is wrong, or arrays break what their format promises."""
+
+
+class ScheduleError(NumscorchError, RuntimeError):
+    """A statement can't be scheduled, or a pass left it malformed."""
+
+
+class UnsupportedError(NumscorchError, NotImplementedError):
+    """The request is meaningful, but not (yet) compiled; the text names the construct."""

@@ -1,0 +1,256 @@
+"""Loop IR: a dozen nodes, one for each thing the generated Python says.
+
+Expressions are built with Python's operators (``pos[p + 1]``, ``i * n + j``), which fold the
+identities that would only be noise in the source (``x + 0``, ``x * 1``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+
+class Operators:
+    """Operators of loop expressions; each builds a node."""
+
+    __slots__ = ()
+
+    def __add__(self, other: ExprLike) -> Expr:
+        return add(self, other)  # type: ignore[arg-type]
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        other = as_expr(other)
+        return self if other == Const(0) else BinOp("-", self, other)  # type: ignore[arg-type, return-value]
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return mul(self, other)  # type: ignore[arg-type]
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return BinOp("//", self, as_expr(other))  # type: ignore[arg-type]
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return BinOp("%", self, as_expr(other))  # type: ignore[arg-type]
+
+    def __lt__(self, other: ExprLike) -> Expr:
+        return BinOp("<", self, as_expr(other))  # type: ignore[arg-type]
+
+    def __getitem__(self, index: ExprLike) -> Expr:
+        return Load(self, as_expr(index))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Var(Operators):
+    """A local variable or a parameter."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Operators):
+    """A literal; ``dtype`` says which float it is, and None means a plain integer."""
+
+    value: int | float
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Operators):
+    """array[index]"""
+
+    array: Var
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class BinOp(Operators):
+    """left op right"""
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Operators):
+    """function(args): an intrinsic, or min and max"""
+
+    function: str
+    args: tuple[Expr, ...]
+
+
+Expr = Union[Var, Const, Load, BinOp, Call]
+ExprLike = Union[Expr, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """var = value"""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """var += value"""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """array[index] = value, or += where ``add``"""
+
+    array: Var
+    index: Expr
+    value: Expr
+    add: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """A call made for its effect."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """for var in range(start, stop, step), or prange where ``parallel``"""
+
+    var: Var
+    start: Expr
+    stop: Expr
+    body: tuple[Stmt, ...]
+    step: Expr = Const(1)
+    parallel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """while condition: body"""
+
+    condition: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """if condition: body"""
+
+    condition: Expr
+    body: tuple[Stmt, ...]
+
+
+Stmt = Union[Assign, Accumulate, Store, Do, For, While, If]
+Block = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """def name(params): body"""
+
+    name: str
+    params: tuple[str, ...]
+    body: Block
+
+
+def as_expr(value: ExprLike) -> Expr:
+    """An integer becomes a Const; an expression is returned as it is."""
+    return Const(value) if isinstance(value, int) else value
+
+
+def add(left: ExprLike, right: ExprLike) -> Expr:
+    """left + right, folded where one is 0 or both are constants."""
+    match as_expr(left), as_expr(right):
+        case Const(0, None), other:
+            return other
+        case other, Const(0, None):
+            return other
+        case Const(int(a), None), Const(int(b), None):
+            return Const(a + b)
+        case BinOp("+", inner, Const(int(a), None)), Const(int(b), None):
+            return BinOp("+", inner, Const(a + b))
+        case a, b:
+            return BinOp("+", a, b)
+
+
+def mul(left: ExprLike, right: ExprLike) -> Expr:
+    """left * right, folded where one is 0 or 1 or both are constants."""
+    match as_expr(left), as_expr(right):
+        case (Const(0, None), _) | (_, Const(0, None)):
+            return Const(0)
+        case Const(1, None), other:
+            return other
+        case other, Const(1, None):
+            return other
+        case Const(int(a), None), Const(int(b), None):
+            return Const(a * b)
+        case a, b:
+            return BinOp("*", a, b)
+
+
+def call(function: str, *args: ExprLike) -> Call:
+    """function(*args)"""
+    return Call(function, tuple(as_expr(a) for a in args))
+
+
+def all_of(conditions: list[Expr]) -> Expr:
+    """The conjunction of one or more conditions."""
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = BinOp("and", result, condition)
+    return result
+
+
+def expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions that stand directly in a statement."""
+    match stmt:
+        case Assign(_, value) | Accumulate(_, value):
+            return (value,)
+        case Store(_, index, value):
+            return (index, value)
+        case Do(effect):
+            return (effect,)
+        case For(_, start, stop, _, step):
+            return (start, stop, step)
+        case While(condition) | If(condition):
+            return (condition,)
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """expr and every expression inside it, outermost first."""
+    yield expr
+    match expr:
+        case Load(array, index):
+            yield array
+            yield from walk(index)
+        case BinOp(_, left, right):
+            yield from walk(left)
+            yield from walk(right)
+        case Call(_, args):
+            for arg in args:
+                yield from walk(arg)
+
+
+def walk_block(block: Block) -> Iterator[Stmt]:
+    """Every statement of a block, nested ones included."""
+    for stmt in block:
+        yield stmt
+        if isinstance(stmt, For | While | If):
+            yield from walk_block(stmt.body)
+
+
+def names_used(block: Block) -> set[str]:
+    """Names of the variables that a block reads or writes."""
+    names: set[str] = set()
+    for stmt in walk_block(block):
+        if isinstance(stmt, Assign | Accumulate | For):
+            names.add(stmt.var.name)
+        if isinstance(stmt, Store):
+            names.add(stmt.array.name)
+        for expr in expressions(stmt):
+            names.update(e.name for e in walk(expr) if isinstance(e, Var))
+    return names

@@ -1,0 +1,97 @@
+"""Patterns: the index arrays of a sparse tensor, and what is derived from them.
+
+A pattern never changes.  What is computed from it (its transpose, block cuts, statistics) is
+computed once and remembered with it; results that keep an operand's pattern share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from .ir.format import Format
+
+T = TypeVar("T")
+INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
+
+
+class Pattern:
+    """Format, shape and index arrays of a sparse tensor.
+
+    Args:
+        format: how the tensor is stored.
+        shape: its size in every dimension.
+        arrays: for each level, its index tensors in the order of ``level.arrays``:
+            (pos, crd) for compressed, (crd,) for singleton, () for dense. All int32 or all int64.
+
+    ``counts[l]`` is the number of positions of level l; the last one is the number of values.
+    Nothing is checked here: see ``validate``.
+    """
+
+    __slots__ = ("__weakref__", "arrays", "counts", "derived", "format", "index_dtype", "shape", "signature", "views")
+
+    def __init__(self, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]):
+        self.format = format
+        self.shape = tuple(int(s) for s in shape)
+        self.arrays = arrays
+        self.views = tuple(array.numpy() for level in arrays for array in level)
+        dtypes = [array.dtype for level in arrays for array in level]
+        self.index_dtype = INDEX_DTYPES[dtypes[0]] if dtypes else "int64"
+        self.counts = self._count()
+        self.derived: dict[Hashable, Any] = {}
+        self.signature = signature_of(self)
+
+    def _count(self) -> tuple[int, ...]:
+        counts, parents = [], 1
+        for level, dimension, arrays in zip(self.format.levels, self.format.mode_order, self.arrays, strict=True):
+            if level.full:
+                parents *= self.shape[dimension]
+            elif not level.branchless:
+                parents = arrays[-1].numel()
+            counts.append(parents)
+        return tuple(counts)
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored values."""
+        return self.counts[-1] if self.counts else 1
+
+    @property
+    def density(self) -> float:
+        """Stored values as a share of all."""
+        return self.nnz / prod(self.shape) if prod(self.shape) else 0.0
+
+    def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, computed at the first call with this key."""
+        if key not in self.derived:
+            self.derived[key] = compute()
+        return self.derived[key]  # type: ignore[no-any-return]
+
+    def permuted(self, permutation: tuple[int, ...]) -> Pattern:
+        """The pattern of the transposed tensor; it shares the index arrays."""
+
+        def compute() -> Pattern:
+            shape = tuple(self.shape[d] for d in permutation)
+            return Pattern(self.format.permuted(permutation), shape, self.arrays)
+
+        return self.remember(("permuted", permutation), compute)
+
+    def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
+        """The index arrays of one level, as numpy views."""
+        return tuple(array.numpy() for array in self.arrays[level])
+
+
+_signatures: dict[Hashable, int] = {}
+
+
+def signature_of(pattern: Pattern) -> int:
+    """A small integer, equal for patterns that the compiler treats alike.
+
+    Counts enter as powers of two, so that patterns of about the same size share a plan.
+    """
+    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(count.bit_length() for count in pattern.counts))
+    return _signatures.setdefault(key, len(_signatures))

@@ -1,0 +1,186 @@
+"""SparseTensor: a pattern, and a plain torch tensor with the stored values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from . import convert
+from .errors import FormatError, SizeError, UnsupportedError
+from .ir.format import Format
+from .pattern import Pattern
+
+if TYPE_CHECKING:
+    from scipy.sparse import sparray
+
+
+class SparseTensor:
+    """A tensor stored in any :class:`Format`.
+
+    Made by :func:`from_coo`, :func:`from_csr`, :func:`from_torch`, :func:`from_scipy` or :func:`load`.
+    It is not a ``torch.Tensor``: gradients, optimizers and ``state_dict`` see ``values``, which is one.
+
+    Args:
+        pattern: format, shape and index arrays.
+        values: the stored values in storage order, shape (nnz,).
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse_csr())
+    >>> A
+    SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int64 indices)
+    >>> A @ torch.ones(2)
+    tensor([2., 3.])
+    """
+
+    __slots__ = ("__weakref__", "_address", "_view", "pattern", "values")
+
+    def __init__(self, pattern: Pattern, values: torch.Tensor):
+        if values.shape != (pattern.nnz,):
+            raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern stores {pattern.nnz} values: pass shape ({pattern.nnz},)")
+        self.pattern = pattern
+        self.values = values if values.is_contiguous() else values.contiguous()
+        self._view: np.ndarray | None = None
+        self._address = -1
+
+    @property
+    def view(self) -> np.ndarray:
+        """The values as a numpy view of the same memory."""
+        address = self.values.data_ptr()
+        if self._view is None or address != self._address:
+            self._view, self._address = self.values.detach().numpy(), address
+        return self._view
+
+    @property
+    def shape(self) -> torch.Size:
+        """Size of every dimension."""
+        return torch.Size(self.pattern.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.pattern.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Data type of the values."""
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the values: the CPU."""
+        return self.values.device
+
+    @property
+    def format(self) -> Format:
+        """How the tensor is stored."""
+        return self.pattern.format
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored values, explicit zeros included."""
+        return self.pattern.nnz
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the values require grad."""
+        return self.values.requires_grad
+
+    @property
+    def T(self) -> SparseTensor:
+        """The tensor with its dimensions reversed; nothing is copied."""
+        return self.permute(*reversed(range(self.ndim)))
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return self.ndim
+
+    def size(self, dim: int | None = None) -> torch.Size | int:
+        """The shape, or the size of one dimension."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def indices(self) -> torch.Tensor:
+        """Coordinates of the stored values: (ndim, nnz) int64, in storage order. O(nnz)."""
+        return convert.coordinates(self.pattern)
+
+    def with_values(self, values: torch.Tensor) -> SparseTensor:
+        """The same pattern, shared, with other values of shape (nnz,)."""
+        return SparseTensor(self.pattern, values)
+
+    def to_dense(self) -> torch.Tensor:
+        """A dense tensor of the same shape; unstored entries are 0."""
+        return convert.to_dense(self)
+
+    def to_torch(self) -> torch.Tensor:
+        """A torch sparse tensor (CSR, CSC or COO) that shares memory where torch has the layout.
+
+        Raises:
+            UnsupportedError: torch has no layout for this format: use ``.to(ns.CSR)`` first.
+        """
+        return convert.to_torch(self)
+
+    def to_scipy(self) -> sparray:
+        """A SciPy sparse array that shares memory where SciPy has the layout; needs SciPy."""
+        return convert.to_scipy(self)
+
+    def to(self, target: Format | torch.dtype | torch.device | str) -> SparseTensor:
+        """The same tensor in another format or with another dtype; itself if nothing changes.
+
+        >>> import torch, numscorch as ns
+        >>> ns.from_torch(torch.eye(2).to_sparse_csr()).to(ns.CSC).format == ns.CSC
+        True
+        """
+        if isinstance(target, torch.dtype):
+            return self if target == self.dtype else self.with_values(convert.check_values(self.values.to(target)))
+        if isinstance(target, str) and target == "cpu" or isinstance(target, torch.device) and target.type == "cpu":
+            return self
+        if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
+            raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
+        return convert.to_format(self, Format(target) if isinstance(target, str) else target)
+
+    def permute(self, *dims: int | Sequence[int]) -> SparseTensor:
+        """The tensor with its dimensions in another order; it shares every array."""
+        order = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
+        places = tuple(int(d) % max(self.ndim, 1) for d in order)  # type: ignore[arg-type]
+        if sorted(places) != list(range(self.ndim)):
+            raise SizeError(f"permute{tuple(order)} of a {self.ndim}-dimensional tensor: name each dimension once")
+        return SparseTensor(self.pattern.permuted(places), self.values)
+
+    def t(self) -> SparseTensor:
+        """The transposed matrix; it shares every array (a CSR matrix becomes CSC)."""
+        if self.ndim > 2:
+            raise SizeError(f"t() takes at most 2 dimensions, not {self.ndim}: use permute")
+        return self.T
+
+    def __matmul__(self, other: Any) -> Any:
+        from .operators import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        from .operators import matmul
+
+        return matmul(other, self)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        from .operators import dispatch
+
+        return dispatch(func, args, dict(kwargs or {}))
+
+    def __repr__(self) -> str:
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return (
+            f"SparseTensor({self.format.name}, shape={self.pattern.shape}, nnz={self.nnz}, "
+            f"density={self.pattern.density:.3g}, {dtype}, {self.pattern.index_dtype} indices{grad})"
+        )
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise FormatError("len() of a 0-dimensional tensor")
+        return self.pattern.shape[0]
