@@ -1,0 +1,48 @@
+"""Sparse tensors for PyTorch, by a compiler that prints Python.
+
+Every name that is not ours is torch's, so that ``import numscorch as torch`` works.
+"""
+
+from typing import Any
+
+import torch as _torch
+
+from . import nn, operators
+from .api import einsum, explain, load
+from .construct import from_coo, from_csr, from_scipy, from_torch
+from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
+from .ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format
+from .sparse_tensor import SparseTensor
+
+__version__ = "0.1.0"
+__all__ = [
+    "COO",
+    "CSC",
+    "CSF",
+    "CSR",
+    "DCSC",
+    "DCSR",
+    "ExpressionError",
+    "Format",
+    "FormatError",
+    "NumscorchError",
+    "ScheduleError",
+    "SizeError",
+    "SparseTensor",
+    "UnsupportedError",
+    "einsum",
+    "explain",
+    "from_coo",
+    "from_csr",
+    "from_scipy",
+    "from_torch",
+    "load",
+    "nn",
+    "operators",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_torch, name)

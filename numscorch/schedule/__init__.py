@@ -1,0 +1,42 @@
+"""In what order, and where: passes from index notation to index notation.
+
+``schedule`` is the compiler's table of contents; each pass is a function in a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..ir.index import Assignment, Stmt
+from ..ir.verify import verify
+from .facts import Facts, Target
+from .loop_order import order_loops
+from .parallel import parallelize
+from .vector import vectorize
+from .workspace import insert_workspaces
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A pass, the statement after it, and why it decided so."""
+
+    name: str
+    stmt: Stmt
+    why: str
+
+
+@lru_cache(maxsize=1024)
+def schedule(stmt: Assignment, facts: Facts, target: Target) -> tuple[Step, ...]:
+    """Run the passes on an assignment whose result has its format; the last step holds the loop nest."""
+    steps = []
+
+    def note(name: str, stmt: Stmt, why: str) -> Stmt:
+        steps.append(Step(name, verify(stmt), why))
+        return stmt
+
+    nest = note("order_loops", *order_loops(stmt, facts, target))
+    nest = note("insert_workspaces", insert_workspaces(nest), "a sum stays in a register while only summed loops run")
+    nest = note("vectorize", *vectorize(nest, facts, target))
+    nest = note("parallelize", *parallelize(nest, facts))
+    return tuple(steps)

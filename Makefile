@@ -1,0 +1,51 @@
+# Needs Python 3.11 or newer with pip and venv, nothing else: everything is installed into .venv.
+#   make demo     train and run a GCN on a real graph         make test       lint, types and every test
+#   make bench    measure against torch.sparse                make test-full  the same at full counts
+#
+# On Linux, PyPI's torch is the CUDA build (gigabytes). Take the CPU one with
+#   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX ?=
+WORKERS ?= 2
+DEMO ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+
+.PHONY: all venv demo test test-full bench lint clean
+
+all: test
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[examples]"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[dev,examples]"
+	@touch $@ $(VENV)/.demo
+
+venv: $(VENV)/.dev
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m numscorch demo $(DEMO)
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint
+	NUMSCORCH_TEST_SCALE=0.1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -q numscorch tests
+
+test-full: lint
+	NUMSCORCH_TEST_SCALE=1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -q numscorch tests
+
+bench: venv
+	$(BIN)/python -m pytest -q -s benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

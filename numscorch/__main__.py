@@ -1,0 +1,128 @@
+"""``python -m numscorch``: the demo, what a kernel looks like, the kernels on disk, the state of the installation."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .errors import FormatError, NumscorchError
+from .ir.format import COO, CSF, Format, dense, named_formats
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status: 0, 1 where ``doctor`` found something, 2 for bad input."""
+    arguments = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    try:
+        return command(arguments)
+    except (NumscorchError, OSError) as error:
+        print(f"numscorch: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m numscorch", description="A sparse tensor compiler for PyTorch.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    demo = commands.add_parser("demo", help="train a GCN on a real graph, then compare its inference with torch.sparse")
+    data = demo.add_mutually_exclusive_group()
+    data.add_argument("--graph", type=Path, metavar="FILE.npz", help="a graph of your own, in place of the digits' nearest neighbours")
+    data.add_argument("--matrix", type=Path, metavar="FILE.mtx", help="multiply this Matrix Market file with a dense matrix instead")
+    demo.add_argument("--threads", type=_positive, metavar="N", help="torch's thread count, which kernels follow")
+    demo.set_defaults(command=_demo)
+
+    explain = commands.add_parser("explain", help="print every stage between an expression and its kernel")
+    explain.add_argument("expression", metavar="EXPR", help='in einsum notation, as in "ij,jk->ik"')
+    formats = 'one an operand: CSR, COO, dense, ds, or "(i, j) -> (j: dense, i: compressed)"'
+    explain.add_argument("formats", metavar="FORMAT", nargs="+", help=formats)
+    explain.set_defaults(command=_explain)
+
+    cache = commands.add_parser("cache", help="list or clear the kernels on disk")
+    cache.add_argument("action", nargs="?", choices=["list", "clear"], default="list")
+    cache.set_defaults(command=_cache)
+
+    doctor = commands.add_parser("doctor", help="print versions, threading layer, processor, cache folder, and what is amiss")
+    doctor.set_defaults(command=_doctor)
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 upwards")
+    return int(text)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from . import demo
+
+    demo.run(arguments.graph, arguments.matrix, arguments.threads)
+    return 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    import numscorch
+
+    formats = read_formats(arguments.expression, arguments.formats)
+    print(numscorch.explain(arguments.expression, *formats))
+    return 0
+
+
+def read_formats(expression: str, texts: Sequence[str]) -> list[Format]:
+    """The formats that a user named for the operands of an einsum.
+
+    Args:
+        expression: einsum notation; it tells the order of ``dense``, ``COO`` and ``CSF``.
+        texts: a name, with or without its order, or whatever :class:`Format` takes; one an operand.
+
+    Raises:
+        FormatError: an unknown format, or another number of them than of operands.
+
+    >>> [f.name for f in read_formats("ijk,kl->ijl", ["COO", "dense"])]
+    ['COO(3)', 'dense']
+    """
+    terms = expression.replace(" ", "").partition("->")[0].split(",")
+    if len(terms) != len(texts):
+        raise FormatError(f"{expression!r} has {len(terms)} operands, but {len(texts)} formats were given: {', '.join(texts)}")
+    return [_read_format(text, len(re.findall("[A-Za-z]", term))) for text, term in zip(texts, terms, strict=True)]
+
+
+def _read_format(text: str, order: int) -> Format:
+    sized = {"dense": dense(order), "COO": COO(order), "CSF": CSF(order)}
+    known = {name.casefold(): value for name, value in (named_formats(order) | sized).items()}
+    if text.strip().casefold() in known:
+        return known[text.strip().casefold()]
+    try:
+        return Format(text)
+    except FormatError as error:
+        raise FormatError(f"{error}\n  or a name, for this operand of order {order}: {', '.join(sorted(known))}") from error
+
+
+def _cache(arguments: argparse.Namespace) -> int:
+    from .runtime import kernel_cache
+
+    status = kernel_cache.status()
+    if status.problem is not None:
+        print(f"{status.problem}: this process uses {status.folder}", file=sys.stderr)
+    if arguments.action == "clear":
+        print(f"{kernel_cache.clear()} kernels deleted from {status.folder}")
+        return 0
+    stored = kernel_cache.entries()
+    for entry in stored:
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
+        print(f"{used}  {entry.size / 1e3:8.1f} kB  {entry.path.name}  {entry.expression}")
+    print(f"{len(stored)} kernels, {sum(entry.size for entry in stored) / 1e6:.1f} MB in {status.folder}")
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from .runtime import doctor
+
+    return 0 if doctor.print_report() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""What is known at one place of a loop nest: coordinates, positions, registers, lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ..ir.index import Access, IndexVar
+from ..ir.levels import Level, Mode, Segment
+from ..ir.loop import Const, Expr, Var
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The vector loop around this place: ``count`` registers of ``lanes`` coordinates from the variable's base on.
+
+    ``left`` is how many lanes of the last register are in use, None where all are.
+    """
+
+    var: IndexVar
+    lanes: int
+    count: int
+    prefetch: int = 0
+    left: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """Sparse and dense operands, coordinates, positions of the operands' levels, registers of workspaces.
+
+    A workspace has one scalar register, or, if its value differs from lane to lane, a vector
+    register for each of the tile's.
+    """
+
+    operands: tuple[Access, ...]
+    dense: tuple[Access, ...] = ()
+    coords: Mapping[IndexVar, Expr] = field(default_factory=dict)
+    segments: Mapping[str, tuple[Segment, ...]] = field(default_factory=dict)
+    registers: Mapping[str, tuple[Var, ...]] = field(default_factory=dict)
+    varying: frozenset[str] = frozenset()
+    lanes: Lanes | None = None
+
+    def bind(self, var: IndexVar, coord: Expr, found: Mapping[str, Segment] | None = None) -> Env:
+        """With a coordinate, the positions that were iterated to reach it, and those that it locates."""
+        segments = dict(self.segments)
+        for name, segment in (found or {}).items():
+            segments[name] = (*segments.get(name, ()), segment)
+        env = replace(self, coords={**self.coords, var: coord}, segments=segments)
+        for access in self.operands:
+            env = env._locate(access)
+        return env
+
+    def _locate(self, access: Access) -> Env:
+        """With the positions of full levels whose coordinates are known."""
+        done = list(self.segments.get(access.tensor.name, ()))
+        levels = access.tensor.format.levels
+        while len(done) < len(levels) and levels[len(done)].full and access.level_var(len(done)) in self.coords:
+            at = len(done)
+            coord = self.coords[access.level_var(at)]
+            done.append(Segment(levels[at].locate(self.mode(access, at), self.parent(done, at), coord)))
+        return replace(self, segments={**self.segments, access.tensor.name: tuple(done)})
+
+    def parent(self, done: list[Segment] | tuple[Segment, ...], level: int) -> Segment:
+        """The parent of a level, among the positions found so far."""
+        return done[level - 1] if level else Segment(Const(0))
+
+    def mode(self, access: Access, level: int) -> Mode:
+        """A level of an access, for its level functions."""
+        outer = self.coords.get(access.level_var(level - 1)) if level else None
+        return Mode(f"{access.tensor.name}{level + 1}", size_of(access.level_var(level)), outer)
+
+    def iterated(self, var: IndexVar) -> list[Iterator]:
+        """The levels that a loop over the variable iterates: the next level of each operand that has it."""
+        found = []
+        for access in self.operands:
+            done = self.segments.get(access.tensor.name, ())
+            at = len(done)
+            levels = access.tensor.format.levels
+            if at < len(levels) and not levels[at].full and access.level_var(at) == var:
+                found.append(Iterator(access, at, levels[at], self.mode(access, at), self.parent(done, at)))
+        return found
+
+    def accesses_ahead(self, var: IndexVar, vector: IndexVar) -> list[Access]:
+        """The dense operands whose rows along ``vector`` are chosen by ``var`` and variables already bound."""
+        return [a for a in self.dense if {var, vector} <= set(a.indices) and set(a.indices) <= set(self.coords)]
+
+    def position(self, access: Access) -> Expr:
+        """Where an access's value lies."""
+        tensor = access.tensor
+        if tensor.shares is not None:
+            return self.segments[tensor.shares][-1].begin
+        if not tensor.is_dense:
+            return self.segments[tensor.name][-1].begin
+        place: Expr = Const(0)
+        for at, (var, stride) in enumerate(zip(access.indices, tensor.strides, strict=True)):
+            if stride != "0":
+                step = Const(1) if stride == "1" else Var(f"{tensor.name}_stride{at}")
+                place = self.coords[var] * step + place if place == Const(0) else place + self.coords[var] * step
+        return place
+
+
+@dataclass(frozen=True, slots=True)
+class Iterator:
+    """A level that a loop iterates, below a known parent."""
+
+    access: Access
+    at: int
+    level: Level
+    mode: Mode
+    parent: Segment
+
+    @property
+    def name(self) -> str:
+        """The operand's name."""
+        return self.access.tensor.name
+
+    @property
+    def position(self) -> Var:
+        """The position variable, as pA2."""
+        return Var(f"p{self.mode.name}")
+
+    @property
+    def end(self) -> Var:
+        """One past the last position of the loop, as pA2_end."""
+        return Var(f"p{self.mode.name}_end")
+
+    @property
+    def stop(self) -> Var:
+        """One past the positions that share a coordinate, as pA2_stop."""
+        return Var(f"p{self.mode.name}_stop")
+
+    @property
+    def bounds(self) -> tuple[Expr, Expr]:
+        """First position, and one past the last."""
+        return self.level.bounds(self.mode, self.parent)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is just one position, so that no loop is needed."""
+        return self.level.branchless and self.parent.end is None
+
+    def coordinate(self, position: Expr) -> Expr:
+        """The coordinate at a position."""
+        return self.level.coordinate(self.mode, position)
+
+    def segment(self, position: Expr) -> Segment:
+        """The positions that share the coordinate at ``position``."""
+        return Segment(position, None if self.level.is_unique else self.stop)
+
+
+def size_of(var: IndexVar) -> Var:
+    """The run-time extent of a variable, as i_size."""
+    return Var(f"{var}_size")

@@ -1,0 +1,191 @@
+"""What generated source calls: unchecked pointers and SIMD registers for Numba, by llvmlite.
+
+Numba's arrays wrap negative indices around on every access, and its LLVM pipeline doesn't keep a
+tile of accumulators in registers.  A dozen intrinsics say what the machine can do; ``twins`` holds
+the same functions for plain Python.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel.models import PrimitiveModel
+from numba.core.extending import intrinsic, register_model
+
+CONTRACT = ("contract",)
+I1, I8, I32 = ir.IntType(1), ir.IntType(8), ir.IntType(32)
+SCALARS = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
+
+
+class Register(types.Type):  # type: ignore[misc]
+    """A SIMD register of ``lanes`` values."""
+
+    def __init__(self, dtype: Any, lanes: int):
+        self.dtype, self.lanes = dtype, lanes
+        super().__init__(name=f"Register({dtype}, {lanes})")
+
+
+@register_model(Register)
+class RegisterModel(PrimitiveModel):  # type: ignore[misc]
+    """A register is an LLVM vector."""
+
+    def __init__(self, dmm: Any, fe_type: Register):
+        super().__init__(dmm, fe_type, ir.VectorType(SCALARS[fe_type.dtype], fe_type.lanes))
+
+
+def _place(builder: Any, pointer_: Any, index: Any, vector: Any) -> Any:
+    return builder.bitcast(builder.gep(pointer_, [index]), vector.as_pointer())
+
+
+def _align(vector: Any) -> int:
+    return 8 if vector.element == ir.DoubleType() else 4
+
+
+def _spread(builder: Any, scalar: Any, vector: Any) -> Any:
+    undefined = ir.Constant(vector, ir.Undefined)
+    one = builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
+    return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(I32, vector.count), None))
+
+
+def _first(context: Any, builder: Any, count: Any, count_type: Any, lanes: int) -> Any:
+    """A mask of the first ``count`` lanes."""
+    narrow = context.cast(builder, count, count_type, types.int32)
+    numbers = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, n) for n in range(lanes)])
+    return builder.icmp_signed("<", numbers, _spread(builder, narrow, ir.VectorType(I32, lanes)))
+
+
+def _suffix(vector: Any) -> str:
+    return f"v{vector.count}f{64 if vector.element == ir.DoubleType() else 32}"
+
+
+@intrinsic
+def pointer(typingctx: Any, array: Any) -> Any:
+    """The array's data as a raw pointer: p[i] is one load, without wrap-around and unchecked."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
+
+    return types.CPointer(array.dtype)(array), codegen
+
+
+@intrinsic(prefer_literal=True)
+def splat(typingctx: Any, value: Any, lanes: Any) -> Any:
+    """A register with one value in every lane."""
+    scalar = types.unliteral(value)
+    register = Register(scalar, lanes.literal_value)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _spread(builder, args[0], context.get_value_type(register))
+
+    return register(scalar, lanes), codegen
+
+
+@intrinsic(prefer_literal=True)
+def load(typingctx: Any, array: Any, index: Any, lanes: Any) -> Any:
+    """array[index : index + lanes]"""
+    register = Register(array.dtype, lanes.literal_value)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = context.get_value_type(register)
+        return builder.load(_place(builder, args[0], args[1], vector), align=_align(vector))
+
+    return register(array, types.unliteral(index), lanes), codegen
+
+
+@intrinsic(prefer_literal=True)
+def load_first(typingctx: Any, array: Any, index: Any, count: Any, lanes: Any) -> Any:
+    """array[index : index + count], and 0 in the lanes past count."""
+    register = Register(array.dtype, lanes.literal_value)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = context.get_value_type(register)
+        mask = _first(context, builder, args[2], sig.args[2], register.lanes)
+        place = _place(builder, args[0], args[1], vector)
+        signature = ir.FunctionType(vector, [place.type, I32, mask.type, vector])
+        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.load.{_suffix(vector)}.p0")
+        return builder.call(function, [place, ir.Constant(I32, _align(vector)), mask, ir.Constant(vector, None)])
+
+    return register(array, types.unliteral(index), types.unliteral(count), lanes), codegen
+
+
+@intrinsic
+def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    """array[index : index + lanes] = value"""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = args[2].type
+        builder.store(args[2], _place(builder, args[0], args[1], vector), align=_align(vector))
+        return context.get_dummy_value()
+
+    return types.void(array, index, value), codegen
+
+
+@intrinsic
+def store_first(typingctx: Any, array: Any, index: Any, value: Any, count: Any) -> Any:
+    """array[index : index + count] = the first lanes of value"""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = args[2].type
+        mask = _first(context, builder, args[3], sig.args[3], vector.count)
+        place = _place(builder, args[0], args[1], vector)
+        signature = ir.FunctionType(ir.VoidType(), [vector, place.type, I32, mask.type])
+        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.store.{_suffix(vector)}.p0")
+        builder.call(function, [args[2], place, ir.Constant(I32, _align(vector)), mask])
+        return context.get_dummy_value()
+
+    return types.void(array, index, value, count), codegen
+
+
+@intrinsic
+def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c; the contract flag lets LLVM fuse it."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.fadd(builder.fmul(args[0], args[1], flags=CONTRACT), args[2], flags=CONTRACT)
+
+    return a(a, b, c), codegen
+
+
+@intrinsic
+def mul(typingctx: Any, a: Any, b: Any) -> Any:
+    """a * b"""
+    return a(a, b), lambda context, builder, sig, args: builder.fmul(args[0], args[1], flags=CONTRACT)
+
+
+@intrinsic
+def add(typingctx: Any, a: Any, b: Any) -> Any:
+    """a + b"""
+    return a(a, b), lambda context, builder, sig, args: builder.fadd(args[0], args[1], flags=CONTRACT)
+
+
+@intrinsic
+def hsum(typingctx: Any, value: Any) -> Any:
+    """The sum of a register's lanes, in pairs."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = args[0].type
+        signature = ir.FunctionType(vector.element, [vector.element, vector])
+        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.vector.reduce.fadd.{_suffix(vector)}")
+        return builder.call(function, [ir.Constant(vector.element, -0.0), args[0]], fastmath=("reassoc",))
+
+    return value.dtype(value), codegen
+
+
+@intrinsic
+def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
+    """Fetch the cache line of array[index]; nothing happens if it isn't there."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        signature = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), I8.as_pointer())
+        builder.call(function, [place] + [ir.Constant(I32, flag) for flag in (0, 3, 1)])
+        return context.get_dummy_value()
+
+    return types.void(array, index), codegen
+
+
+NAMES = ("add", "fma", "hsum", "load", "load_first", "mul", "pointer", "prefetch", "splat", "store", "store_first")

@@ -1,0 +1,243 @@
+"""lower: a scheduled statement becomes loop IR, one function for each kind of statement and loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from ..errors import ScheduleError
+from ..ir import index as ix
+from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, Store, Var, call
+from .coiteration import at_position, loop
+from .environment import Env, Iterator, Lanes, size_of
+from .lattice import make_lattice
+from .values import is_varying, load, lower_product, named_position
+
+CACHE_LINE = 64
+
+
+def lower(stmt: ix.Stmt, env: Env) -> Block:
+    """The loop IR of a statement, in an environment."""
+    match stmt:
+        case ix.Assignment():
+            return lower_assignment(stmt, env)
+        case ix.Where():
+            return lower_where(stmt, env)
+        case ix.Forall(_, _, ix.Serial()):
+            return lower_serial(stmt, env)
+        case ix.Forall(_, _, ix.Parallel()):
+            return lower_parallel(stmt, env)
+        case ix.Forall(_, _, ix.Unroll(times)):
+            return lower_unrolled(stmt, times, env)
+        case ix.Forall(_, _, ix.Vector() as tag):
+            return lower_vector(stmt, tag, env)
+        case _:
+            assert_never(stmt)
+
+
+def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None) -> Block:
+    """A plain loop; in a vector tile it fetches dense rows ahead."""
+    lattice = make_lattice(stmt.var, _whole_product(env))
+
+    def body(inner: Env) -> Block:
+        return (*prefetches(stmt.var, env, inner), *lower(stmt.body, inner))
+
+    return loop(stmt.var, env, lattice, body, bounds)
+
+
+def _whole_product(env: Env) -> ix.Expr:
+    """The operands' product: which of them a loop iterates doesn't depend on where factors were moved."""
+    return ix.product(list(env.operands)) if env.operands else ix.Literal(1.0, "float32")
+
+
+def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
+    """Workers take runs of blocks; blocks and their cuts don't depend on the number of workers."""
+    worker, block = Var("worker"), Var("block")
+    workers, blocks, cuts = Var("workers"), Var("blocks"), Var("cuts")
+    inner = lower_serial(replace(stmt, tag=ix.Serial()), env, (cuts[block], cuts[block + 1]))
+    run = For(block, blocks * worker // workers, blocks * (worker + 1) // workers, inner)
+    return (For(worker, Const(0), workers, (run,), parallel=True),)
+
+
+def lower_where(stmt: ix.Where, env: Env) -> Block:
+    """Clear the workspace's registers, run the producer, then the consumer."""
+    target = next(ix.assignments(stmt.producer)).lhs.tensor
+    if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
+        return _lower_parallel_sum(stmt, target, env)
+    inner = with_registers(stmt.producer, target, env)
+    return (*clear(target, inner), *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
+
+
+def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:
+    """The environment with the workspace's registers: vectors where what is summed varies."""
+    varies = any(_varies(a, producer, env) for a in ix.assignments(producer) if a.lhs.tensor == target)
+    count = env.lanes.count if varies and env.lanes is not None else 0
+    names = tuple(Var(f"{target.name}{r}") for r in range(count)) if count else (Var(target.name),)
+    varying = env.varying | {target.name} if count else env.varying - {target.name}
+    return replace(env, registers={**env.registers, target.name: names}, varying=varying)
+
+
+def _varies(assignment: ix.Assignment, producer: ix.Stmt, env: Env) -> bool:
+    """Whether what is summed varies, directly or through an inner workspace."""
+    inner = {a.lhs.tensor: a for a in ix.assignments(producer) if a is not assignment}
+    for access in ix.accesses_in(assignment.rhs):
+        source = inner.get(access.tensor)
+        if is_varying(access, env) or (source is not None and _varies(source, producer, env)):
+            return True
+    return False
+
+
+def clear(target: ix.TensorVar, env: Env) -> Block:
+    """registers = 0"""
+    zero: Expr = Const(0.0, target.dtype)
+    if target.name in env.varying and env.lanes is not None:
+        zero = call("splat", zero, env.lanes.lanes)
+    return tuple(Assign(register, zero) for register in env.registers[target.name])
+
+
+def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
+    """Each block sums into its own place of ``partial``; the places are added in order."""
+    block, partial, total = Var("block"), Var("partial_vals"), Var("total")
+    inner = with_registers(stmt.producer, target, env)
+    (outer,) = lower(stmt.producer, inner)
+    if not isinstance(outer, For) or not isinstance(outer.body[0], For):
+        raise ScheduleError(f"expected a parallel loop, found {stmt.producer}")
+    register = inner.registers[target.name][0]
+    run = replace(outer.body[0], body=(*clear(target, inner), *outer.body[0].body, Store(partial, block, register)))
+    join = For(block, Const(0), Var("blocks"), (Accumulate(total, partial[block]),))
+    done = replace(inner, registers={**inner.registers, target.name: (total,)})
+    return (replace(outer, body=(run,)), Assign(total, Const(0.0, target.dtype)), join, *lower(stmt.consumer, done))
+
+
+def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
+    """Full tiles in a loop, then what is left of the extent."""
+    base, size = Var(stmt.var.name), size_of(stmt.var)
+    width = tag.lanes * tag.registers
+    full = (size // width) * width if tag.tail and width else size
+    sums = _sums_here(stmt, env)
+    out: list[object] = [*_clear_partials(sums, tag, env)]
+    if tag.registers:
+        inside = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers, tag.prefetch)).bind(stmt.var, base)
+        out.append(For(base, Const(0), full, lower(stmt.body, inside), step=Const(width)))
+    if tag.tail:
+        rest: Expr = base if tag.registers else Const(0)
+        out += [Assign(base, full)] if tag.registers else []
+        out += [Assign(Var("left"), size - rest - (tag.tail - 1) * tag.lanes)] if tag.masked else []
+        lanes = Lanes(stmt.var, tag.lanes, tag.tail, tag.prefetch, Var("left") if tag.masked else None)
+        out += lower(stmt.body, replace(env, lanes=lanes).bind(stmt.var, rest))
+    out += [Accumulate(env.registers[name][0], call("hsum", partial_register(name))) for name in sums]
+    return tuple(out)  # type: ignore[arg-type]
+
+
+def partial_register(name: str) -> Var:
+    """The vector register that a summed vector loop adds into."""
+    return Var(f"{name}_lanes")
+
+
+def _sums_here(stmt: ix.Forall, env: Env) -> list[str]:
+    """The workspaces from outside that the loop sums into."""
+    return [a.lhs.tensor.name for a in ix.assignments(stmt.body) if a.lhs.tensor.name in env.registers and env.lanes is None]
+
+
+def _clear_partials(sums: list[str], tag: ix.Vector, env: Env) -> Block:
+    dtype = {a.tensor.dtype for a in env.operands if a.tensor.has_values}.pop()
+    return tuple(Assign(partial_register(name), call("splat", Const(0.0, dtype), tag.lanes)) for name in sums)
+
+
+def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
+    """Add to a register, or write the result."""
+    if stmt.lhs.tensor.name in env.registers:
+        return _add_to_register(stmt, env)
+    if env.lanes is not None and env.lanes.var in stmt.lhs.indices:
+        return _store_tile(stmt, env)
+    product = lower_product(stmt.rhs, env, as_vector=False)
+    place = env.position(stmt.lhs)
+    return (*product.setup, Store(Var(f"{stmt.lhs.tensor.name}_vals"), place, product.scalar, stmt.op == "+="))
+
+
+def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
+    name = stmt.lhs.tensor.name
+    registers = env.registers[name]
+    varies = any(is_varying(access, env) for access in ix.accesses_in(stmt.rhs))
+    product = lower_product(stmt.rhs, env, as_vector=varies)
+    if not varies:
+        return (*product.setup, Accumulate(registers[0], product.scalar))
+    if name not in env.varying:
+        registers = (partial_register(name),) * len(product.factors)
+    return (*product.setup, *(Assign(t, product.added_to(t, r)) for r, t in enumerate(registers)))
+
+
+def _store_tile(stmt: ix.Assignment, env: Env) -> Block:
+    lanes = env.lanes
+    if lanes is None:
+        raise ScheduleError(f"{stmt} needs a vector loop")
+    product = lower_product(stmt.rhs, env, as_vector=True)
+    setup: list[Assign] = []
+    place = named_position(stmt.lhs, env, setup)
+    name = stmt.lhs.tensor.name
+    stores = []
+    for register in range(lanes.count):
+        old = load(env, name, place, register)
+        value = product.added_to(old, register) if stmt.op == "+=" else product.value(register)
+        stores.append(Do(_store(env, name, place, register, value)))
+    return (*product.setup, *setup, *stores)
+
+
+def _store(env: Env, tensor: str, place: Expr, register: int, value: Expr) -> Call:
+    lanes = env.lanes
+    if lanes is None:
+        raise ScheduleError(f"a vector store into {tensor} needs a vector loop")
+    at = place + register * lanes.lanes
+    if lanes.left is not None and register == lanes.count - 1:
+        return call("store_first", Var(f"{tensor}_vals"), at, value, lanes.left)
+    return call("store", Var(f"{tensor}_vals"), at, value)
+
+
+def prefetches(var: ix.IndexVar, outside: Env, inside: Env) -> Block:
+    """Fetch the dense rows that a sparse loop will reach some nonzeros later."""
+    iterators = outside.iterated(var)
+    lanes = inside.lanes
+    if lanes is None or not lanes.prefetch or len(iterators) != 1 or "crd" not in iterators[0].level.arrays:
+        return ()
+    it = iterators[0]
+    end = it.end if not it.level.is_unique else it.bounds[1]
+    ahead = call("min", it.position + lanes.prefetch, end - 1)
+    out: list[Assign | Do] = []
+    for access in inside.accesses_ahead(var, lanes.var):
+        later = replace(inside, coords={**inside.coords, var: Var(f"{var}_ahead")})
+        out += [Assign(Var(f"{var}_ahead"), it.coordinate(ahead))] if not out else []
+        out.append(Assign(Var(f"p{access.tensor.name}_ahead"), later.position(access)))
+        values = CACHE_LINE // (8 if access.tensor.dtype == "float64" else 4)
+        lines = range(0, lanes.count * lanes.lanes, values)
+        out += [Do(call("prefetch", Var(f"{access.tensor.name}_vals"), Var(f"p{access.tensor.name}_ahead") + at)) for at in lines]
+    return tuple(out)
+
+
+def lower_unrolled(stmt: ix.Forall, times: int, env: Env) -> Block:
+    """Several positions at once, each adding to a scalar of its own; the rest one by one."""
+    iterators = env.iterated(stmt.var)
+    if len(iterators) != 1 or not iterators[0].level.is_unique or not isinstance(stmt.body, ix.Assignment):
+        return lower_serial(stmt, env)
+    it, total = iterators[0], env.registers[stmt.body.lhs.tensor.name][0]
+    totals = [total, *(Var(f"{total.name}{u}") for u in range(1, times))]
+    dtype = stmt.body.lhs.tensor.dtype
+    start, split = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_split")
+    first, end = it.bounds
+    step: list[object] = []
+    for u, partial in enumerate(totals):
+        step += _unrolled_step(stmt, it, it.position + u, replace(env, registers={**env.registers, stmt.body.lhs.tensor.name: (partial,)}))
+    rest = at_position(stmt.var, it, it.position, env, lambda inner: lower(stmt.body, inner))
+    joined = (totals[0] + totals[1]) + (totals[2] + totals[3]) if times == 4 else sum(totals[1:], start=totals[0])  # type: ignore[call-overload]
+    return (
+        Assign(start, first),
+        Assign(it.end, end),
+        Assign(split, start + (it.end - start) // times * times),
+        *(Assign(t, Const(0.0, dtype)) for t in totals[1:]),
+        For(it.position, start, split, tuple(step), step=Const(times)),  # type: ignore[arg-type]
+        For(it.position, split, it.end, rest),
+        Assign(total, joined),
+    )
+
+
+def _unrolled_step(stmt: ix.Forall, it: Iterator, position: Expr, env: Env) -> Block:
+    return at_position(stmt.var, it, position, env, lambda inner: lower(stmt.body, inner))

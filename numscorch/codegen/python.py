@@ -1,0 +1,97 @@
+"""Loop IR as Python source: the one place where names and syntax are spelled."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from ..ir.loop import (
+    Accumulate,
+    Assign,
+    BinOp,
+    Block,
+    Call,
+    Const,
+    Do,
+    Expr,
+    For,
+    Function,
+    If,
+    Load,
+    Stmt,
+    Store,
+    Var,
+    While,
+)
+
+INDENT = "    "
+STRENGTH = {"and": 1, "<": 2, "==": 2, "+": 3, "-": 3, "*": 4, "//": 4, "%": 4}
+
+
+def emit_function(function: Function) -> str:
+    """The function's source."""
+    return f"def {function.name}({', '.join(function.params)}):\n" + emit_block(function.body, 1)
+
+
+def emit_block(block: Block, depth: int) -> str:
+    """Statements, one or more lines each."""
+    return "".join(emit(stmt, depth) for stmt in block)
+
+
+def emit(stmt: Stmt, depth: int) -> str:
+    """One statement.
+
+    >>> print(emit(Store(Var("y_vals"), Var("i"), Var("t")), 0), end="")
+    y_vals[i] = t
+    """
+    pad = INDENT * depth
+    match stmt:
+        case Assign(var, value):
+            return f"{pad}{var.name} = {expr(value)}\n"
+        case Accumulate(var, value):
+            return f"{pad}{var.name} += {expr(value)}\n"
+        case Store(array, index, value, add):
+            return f"{pad}{array.name}[{expr(index)}] {'+=' if add else '='} {expr(value)}\n"
+        case Do(effect):
+            return f"{pad}{expr(effect)}\n"
+        case For():
+            return f"{pad}for {stmt.var.name} in {_range(stmt)}:\n{emit_block(stmt.body, depth + 1)}"
+        case While(condition, body):
+            return f"{pad}while {expr(condition)}:\n{emit_block(body, depth + 1)}"
+        case If(condition, body):
+            return f"{pad}if {expr(condition)}:\n{emit_block(body, depth + 1)}"
+        case _:
+            assert_never(stmt)
+
+
+def _range(loop: For) -> str:
+    bounds = [loop.start, loop.stop]
+    if loop.step != Const(1):
+        bounds.append(loop.step)
+    elif loop.start == Const(0):
+        bounds = [loop.stop]
+    return f"{'prange' if loop.parallel else 'range'}({', '.join(map(expr, bounds))})"
+
+
+def expr(node: Expr, strength: int = 0) -> str:
+    """An expression, in parentheses where its operator binds less than its surroundings.
+
+    >>> expr((Var("i") + 1) * Var("n"))
+    '(i + 1) * n'
+    """
+    match node:
+        case Var(name):
+            return name
+        case Const(value, None):
+            return str(value)
+        case Const(value, dtype):
+            return f"{dtype}({value!r})"
+        case Load(array, index):
+            return f"{array.name}[{expr(index)}]"
+        case Call(function, args):
+            return f"{function}({', '.join(map(expr, args))})"
+        case BinOp(op, left, right):
+            mine = STRENGTH[op]
+            text = f"{expr(left, mine)} {op} {expr(right, mine + 1)}"
+            return f"({text})" if mine < strength else text
+        case _:
+            assert_never(node)

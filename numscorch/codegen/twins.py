@@ -1,0 +1,85 @@
+"""The intrinsics as plain Python: a kernel's source runs un-jitted, checked at every access.
+
+A pointer's twin raises outside its array, so that each un-jitted run is also a bounds check; a
+numpy array would let a negative index pass where the compiled kernel reads another's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+
+class Checked:
+    """A 1-D array that raises IndexError outside 0 <= i < n."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array.reshape(-1)
+
+    def check(self, index: int, count: int = 1) -> int:
+        """The index, if ``count`` values from it on lie inside."""
+        if not 0 <= index or index + count > self.array.size:
+            raise IndexError(f"{count} values from {index} on, in an array of {self.array.size}")
+        return int(index)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.array[self.check(index)]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self.array[self.check(index)] = value
+
+
+def load(array: Checked, index: int, lanes: int) -> np.ndarray:
+    """array[index : index + lanes]"""
+    return array.array[array.check(index, lanes) : index + lanes].copy()
+
+
+def load_first(array: Checked, index: int, count: int, lanes: int) -> np.ndarray:
+    """array[index : index + count], and 0 in the lanes past count."""
+    register = np.zeros(lanes, array.array.dtype)
+    used = min(count, lanes)
+    register[:used] = array.array[array.check(index, used) : index + used]
+    return register
+
+
+def store(array: Checked, index: int, value: np.ndarray) -> None:
+    """array[index : index + lanes] = value"""
+    array.array[array.check(index, value.size) : index + value.size] = value
+
+
+def store_first(array: Checked, index: int, value: np.ndarray, count: int) -> None:
+    """array[index : index + count] = the first lanes of value"""
+    array.array[array.check(index, count) : index + count] = value[:count]
+
+
+def splat(value: Any, lanes: int) -> np.ndarray:
+    """A register with one value in every lane."""
+    return np.full(lanes, value)
+
+
+def prefetch(array: Checked, index: int) -> None:
+    """Nothing: fetching ahead may look past the end of a row."""
+
+
+def run_as_python(kernel: Callable[..., None]) -> Callable[..., None]:
+    """The kernel's plain function, with these twins in place of the intrinsics."""
+    return FunctionType(kernel.__code__, {**kernel.__globals__, **TWINS})
+
+
+TWINS: dict[str, Any] = {
+    "add": lambda a, b: a + b,
+    "fma": lambda a, b, c: a * b + c,
+    "hsum": lambda register: register.sum(),
+    "load": load,
+    "load_first": load_first,
+    "mul": lambda a, b: a * b,
+    "pointer": Checked,
+    "prange": range,
+    "prefetch": prefetch,
+    "splat": splat,
+    "store": store,
+    "store_first": store_first,
+}

@@ -1,0 +1,131 @@
+"""Values of products: scalar factors first, then those that differ from lane to lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UnsupportedError
+from ..ir.index import Access, Binary, Expr, Literal, factors_of
+from ..ir.loop import Assign, Block, Const, Var, call
+from ..ir.loop import Expr as LoopExpr
+from .environment import Env
+
+SPLAT = Var("factor")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A lowered product: statements to run first, and its factors.
+
+    A scalar product has one factor list, holding one expression; a vector product has a list
+    for each register of the tile, a splat of the scalar factors before those that vary.
+    """
+
+    setup: Block
+    factors: tuple[tuple[LoopExpr, ...], ...]
+
+    @property
+    def scalar(self) -> LoopExpr:
+        """The value of a scalar product."""
+        return self.factors[0][0]
+
+    def value(self, register: int) -> LoopExpr:
+        """The product in one register."""
+        return _chain(self.factors[register])
+
+    def added_to(self, total: LoopExpr, register: int) -> LoopExpr:
+        """total + product in one register."""
+        *head, last = self.factors[register]
+        return call("fma", _chain(tuple(head)), last, total) if head else call("add", total, last)
+
+
+def _chain(factors: tuple[LoopExpr, ...]) -> LoopExpr:
+    value = factors[0]
+    for factor in factors[1:]:
+        value = call("mul", value, factor)
+    return value
+
+
+def is_varying(expr: Expr, env: Env) -> bool:
+    """Whether a value differs between the lanes of the vector loop around it."""
+    match expr:
+        case Access(tensor, indices):
+            if tensor.name in env.registers:
+                return tensor.name in env.varying
+            return env.lanes is not None and tensor.has_values and env.lanes.var in indices and _moves(expr, env)
+        case Binary(_, left, right):
+            return is_varying(left, env) or is_varying(right, env)
+        case Literal():
+            return False
+
+
+def _moves(access: Access, env: Env) -> bool:
+    """A broadcast dimension (stride 0) has the same value in every lane."""
+    tensor = access.tensor
+    if not tensor.is_dense or env.lanes is None:
+        return True
+    return tensor.strides[access.indices.index(env.lanes.var)] != "0"
+
+
+def lower_product(expr: Expr, env: Env, as_vector: bool) -> Product:
+    """Lower a product; what more than one register needs gets a name first."""
+    setup: list[Assign] = []
+    uniform: LoopExpr | None = None
+    varying: list[tuple[LoopExpr, ...]] = []
+    for factor in factors_of(expr):
+        if isinstance(factor, Access) and not factor.tensor.has_values:
+            continue
+        if is_varying(factor, env):
+            varying.append(_vector(factor, env, setup))
+        else:
+            value = _scalar(factor, env)
+            uniform = value if uniform is None else uniform * value
+    if not as_vector or env.lanes is None:
+        return Product(tuple(setup), ((Const(1) if uniform is None else uniform,),))
+    if uniform is not None or not varying:
+        setup.append(Assign(SPLAT, call("splat", Const(1) if uniform is None else uniform, env.lanes.lanes)))
+        varying.insert(0, (SPLAT,) * env.lanes.count)
+    return Product(tuple(setup), tuple(zip(*varying, strict=True)))
+
+
+def _scalar(factor: Expr, env: Env) -> LoopExpr:
+    match factor:
+        case Access(tensor) if tensor.name in env.registers:
+            return env.registers[tensor.name][0]
+        case Access(tensor):
+            return Var(f"{tensor.name}_vals")[env.position(factor)]
+        case Literal(value, dtype):
+            return Const(value, dtype)
+        case _:
+            raise UnsupportedError(f"the operator in {factor} is not compiled yet: only products are")
+
+
+def _vector(factor: Expr, env: Env, setup: list[Assign]) -> tuple[LoopExpr, ...]:
+    """The factor's value in each register of the tile."""
+    if not isinstance(factor, Access) or env.lanes is None:
+        raise UnsupportedError(f"the operator in {factor} is not compiled yet: only products are")
+    if factor.tensor.name in env.registers:
+        return env.registers[factor.tensor.name]
+    place = named_position(factor, env, setup)
+    return tuple(load(env, factor.tensor.name, place, register) for register in range(env.lanes.count))
+
+
+def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
+    """The access's position, held in a variable unless it is one already."""
+    place = env.position(access)
+    if isinstance(place, Var | Const):
+        return place
+    named = Var(f"p{access.tensor.name}")
+    setup.append(Assign(named, place))
+    return named
+
+
+def load(env: Env, tensor: str, place: LoopExpr, register: int) -> LoopExpr:
+    """Load one register of a tile; lanes past the extent, in the last one, are 0."""
+    lanes = env.lanes
+    if lanes is None:
+        raise ValueError("a vector load needs a vector loop")
+    at = place + register * lanes.lanes
+    if lanes.left is not None and register == lanes.count - 1:
+        return call("load_first", Var(f"{tensor}_vals"), at, lanes.left, lanes.lanes)
+    return call("load", Var(f"{tensor}_vals"), at, lanes.lanes)

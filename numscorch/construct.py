@@ -1,0 +1,267 @@
+"""SparseTensors from what others hand over: torch and SciPy tensors, and plain index arrays.
+
+Index arrays and values are taken as they are, without a copy, where their order and layout allow it;
+arrays that are built anew are int32 where that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from .arrays import as_indices, as_shape, as_values, check_coordinates, disordered_entry, is_increasing
+from .convert import check_values, to_format
+from .errors import SizeError, UnsupportedError
+from .ir.format import COO, CSC, CSR, Format
+from .packing import check_order, coordinates, index_dtype_for, is_identity, pack
+from .pattern import Pattern
+from .sparse_tensor import SparseTensor
+from .validate import disorder, validate
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from scipy.sparse import sparray, spmatrix
+
+
+def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, check_invariants: bool = True) -> SparseTensor:
+    """A SparseTensor from a torch tensor; gradients flow to it.
+
+    CSR, CSC and coalesced COO tensors are taken without a copy.  An uncoalesced COO tensor is
+    coalesced, and of a strided tensor the nonzeros are packed: O(size).
+
+    Args:
+        tensor: a strided, COO, CSR or CSC tensor of float32 or float64.
+        format: the result's format; by default the tensor's own, and for strided tensors CSR in two
+            dimensions and COO(n) otherwise.
+        check_invariants: check index arrays in O(nnz); kernels read them without bounds checks.
+
+    Raises:
+        FormatError: the index arrays break what their layout promises.
+        UnsupportedError: another layout, dtype or device; batched or hybrid tensors.
+
+    >>> from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
+    SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int32 indices)
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use from_coo, from_csr or from_scipy")
+    wanted = _format(format) if format is not None else None
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(f"the tensor is on {tensor.device}, but numscorch runs on the CPU: move it with .cpu()")
+    if tensor.layout == torch.strided:
+        return _from_strided(tensor, wanted)
+    if tensor.layout == torch.sparse_coo:
+        return _from_torch_coo(tensor, wanted, check_invariants)
+    if tensor.layout in (torch.sparse_csr, torch.sparse_csc):
+        return _from_torch_compressed(tensor, wanted, check_invariants)
+    layout = str(tensor.layout).removeprefix("torch.")
+    raise UnsupportedError(f"{layout} tensors are not compiled yet: convert it with .to_sparse().to_sparse_csr()")
+
+
+def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
+    shape, values = tuple(tensor.shape), check_values(tensor)
+    format = format if format is not None else CSR if len(shape) == 2 else COO(len(shape))
+    check_order(format, shape)
+    if format.is_dense:
+        return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
+    entries = values.detach().nonzero().T
+    return _assemble(entries.numpy(), values[tuple(entries)], shape, format)
+
+
+def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariants: bool) -> SparseTensor:
+    if tensor.dense_dim():
+        raise UnsupportedError(
+            f"a COO tensor of shape {tuple(tensor.shape)} with {tensor.dense_dim()} dense dimensions is not compiled: "
+            "use .to_dense().to_sparse()"
+        )
+    check_values(tensor._values())
+    tensor = tensor if tensor.is_coalesced() else tensor.coalesce()
+    values = tensor.values() if tensor.requires_grad else tensor._values()
+    return from_coo(tensor._indices(), values, tuple(tensor.shape), format, check_invariants=check_invariants)
+
+
+def _from_torch_compressed(tensor: torch.Tensor, format: Format | None, check_invariants: bool) -> SparseTensor:
+    is_csr = tensor.layout == torch.sparse_csr
+    if tensor.ndim != 2 or tensor.values().ndim != 1:
+        raise UnsupportedError(
+            f"a {'CSR' if is_csr else 'CSC'} tensor of shape {tuple(tensor.shape)} is batched or has dense dimensions, "
+            "which is not compiled: pass one matrix at a time, or .to_dense().to_sparse()"
+        )
+    pos, crd = (tensor.crow_indices(), tensor.col_indices()) if is_csr else (tensor.ccol_indices(), tensor.row_indices())
+    # a detached view does not keep the tensor alive, and can be made to require grad
+    values = tensor.values() if tensor.requires_grad else tensor.values().detach()
+    A = _from_compressed(CSR if is_csr else CSC, pos.detach(), crd.detach(), values, tuple(tensor.shape), False, check_invariants)
+    return A if format is None else to_format(A, format)
+
+
+def from_coo(
+    indices: torch.Tensor | ArrayLike,
+    values: torch.Tensor | ArrayLike,
+    shape: Sequence[int],
+    format: Format | str | None = None,
+    *,
+    coalesce: bool = False,
+    check_invariants: bool = True,
+) -> SparseTensor:
+    """A SparseTensor from coordinates and values; gradients flow to the values.
+
+    O(nnz), and O(nnz log nnz) where entries must be sorted.  Nothing is copied for COO.
+
+    Args:
+        indices: coordinates, shape (ndim, nnz), in increasing order: of rows, or of the format's mode order.
+        values: shape (nnz,).
+        shape: size of every dimension.
+        format: the result's format, COO(ndim) by default.
+        coalesce: sort the entries, and sum those with the same coordinates.
+        check_invariants: check that coordinates are in range and, without ``coalesce``, in order.
+
+    Raises:
+        FormatError: coordinates that are no integers, out of range, unsorted or repeated.
+        SizeError: lengths that disagree.
+        UnsupportedError: values that kernels can't read.
+
+    >>> from_coo([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], (2, 3), coalesce=True).values
+    tensor([1., 5.])
+    """
+    size = as_shape(shape)
+    target = COO(len(size)) if format is None else _format(format)
+    check_order(target, size)
+    table, entries = as_indices(indices, "indices"), as_values(values)
+    _check_lengths(table, entries, size)
+    if check_invariants:
+        check_coordinates(table.numpy(), size)
+    is_list = bool(size) and target.levels == COO(len(size)).levels
+    is_sorted = is_increasing(table.numpy(), target.mode_order) if check_invariants or coalesce else is_list
+    if not is_sorted and check_invariants and not coalesce and not is_increasing(table.numpy(), range(len(size))):
+        raise disordered_entry(table.numpy(), range(len(size)))
+    if is_list and is_sorted:
+        return _adopt(table, entries, size, target)
+    return _assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
+
+
+def _format(format: Format | str) -> Format:
+    return Format(format) if isinstance(format, str) else format
+
+
+def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) -> None:
+    if table.ndim != 2 or table.shape[0] != len(shape):
+        hint = "; did you mean indices.T?" if table.ndim == 2 and table.shape[1] == len(shape) else ""
+        raise SizeError(f"indices has shape {tuple(table.shape)}, but shape {shape} needs ({len(shape)}, nnz){hint}")
+    if table.shape[1] != len(values):
+        raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(values)}: pass one value for each entry")
+
+
+def _adopt(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
+    """Sorted coordinates are the index arrays of a COO tensor as they stand."""
+    dtype = torch.from_numpy(np.empty(0, index_dtype_for(shape, table.shape[1], table.numpy().dtype))).dtype
+    rows = [table[d].to(dtype).contiguous() for d in format.mode_order]
+    pos = torch.tensor([0, table.shape[1]], dtype=dtype)
+    return SparseTensor(Pattern(format, shape, ((pos, rows[0]), *((row,) for row in rows[1:]))), values)
+
+
+def _assemble(
+    indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None = None
+) -> SparseTensor:
+    """Pack entries in any order; values with the same coordinates are summed."""
+    pattern, slots, order = pack(indices, shape, format, dtype)
+    ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
+    if is_identity(slots, pattern.nnz):
+        return SparseTensor(pattern, ordered)
+    return SparseTensor(pattern, values.new_zeros(pattern.nnz).index_add(0, torch.from_numpy(slots), ordered))
+
+
+def from_csr(
+    pos: torch.Tensor | ArrayLike,
+    crd: torch.Tensor | ArrayLike,
+    values: torch.Tensor | ArrayLike,
+    shape: Sequence[int],
+    *,
+    coalesce: bool = False,
+    check_invariants: bool = True,
+) -> SparseTensor:
+    """A CSR matrix from its arrays, without a copy; gradients flow to the values.
+
+    Args:
+        pos: where each row starts, shape (rows + 1,); int32 or int64.
+        crd: the column of each value, shape (nnz,).
+        values: shape (nnz,).
+        shape: rows and columns.
+        coalesce: sort each row, and sum values in the same place, if that is needed.
+        check_invariants: check the index arrays in O(nnz); kernels read them without bounds checks.
+
+    Raises:
+        FormatError: index arrays that are no CSR matrix, or with unsorted or repeated columns.
+        SizeError: lengths that disagree.
+        UnsupportedError: values that kernels can't read.
+
+    >>> from_csr([0, 1, 3], [2, 0, 1], [1.0, 2.0, 3.0], (2, 3)).to_dense()
+    tensor([[0., 0., 1.],
+            [2., 3., 0.]])
+    """
+    size = as_shape(shape)
+    if len(size) != 2:
+        raise SizeError(f"from_csr takes a shape of 2 dimensions, not {size}: use from_coo")
+    return _from_compressed(CSR, as_indices(pos, "pos"), as_indices(crd, "crd"), as_values(values), size, coalesce, check_invariants)
+
+
+def _from_compressed(
+    format: Format,
+    pos: torch.Tensor,
+    crd: torch.Tensor,
+    values: torch.Tensor,
+    shape: tuple[int, ...],
+    coalesce: bool,
+    check_invariants: bool,
+) -> SparseTensor:
+    values = check_values(values)
+    for name, array in (("pos", pos), ("crd", crd)):
+        if array.ndim != 1:
+            raise SizeError(f"{name} has shape {tuple(array.shape)}: pass a 1-D array")
+    parents = shape[format.mode_order[0]]
+    if len(pos) != parents + 1:
+        raise SizeError(f"pos has {len(pos)} entries, but {format.name} of shape {shape} needs {parents + 1}: each start, and the end")
+    if len(crd) != len(values):
+        raise SizeError(f"crd has {len(crd)} entries, but values has {len(values)}: pass one value for each coordinate")
+    wide = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, len(crd)) == np.int64
+    dtype = torch.int64 if wide else torch.int32
+    pattern = Pattern(format, shape, ((), (pos.to(dtype).contiguous(), crd.to(dtype).contiguous())))
+    if check_invariants:
+        validate(pattern, order=not coalesce)
+    if coalesce and disorder(pattern) is not None:
+        return _assemble(coordinates(pattern).numpy(), values, shape, format, np.dtype(pattern.index_dtype))
+    return SparseTensor(pattern, values)
+
+
+def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -> SparseTensor:
+    """A SparseTensor from a SciPy sparse array or matrix.
+
+    The arrays of csr and csc are taken without a copy, and the values of coo; unsorted or repeated
+    entries are coalesced into new arrays.  Other layouts go through ``.tocsr()``.
+
+    Args:
+        matrix: a sparse array of float32 or float64.
+        format: the result's format; by default the matrix's own.
+
+    Raises:
+        FormatError: the index arrays break what their layout promises.
+        UnsupportedError: not a SciPy sparse array, or a dtype that kernels can't read.
+
+    >>> from scipy.sparse import eye_array
+    >>> from_scipy(eye_array(2, format="csc"))
+    SparseTensor(CSC, shape=(2, 2), nnz=2, density=0.5, float64, int32 indices)
+    """
+    if not hasattr(matrix, "tocoo"):
+        raise UnsupportedError(f"from_scipy takes a SciPy sparse array, not {type(matrix).__name__}: use from_torch or from_coo")
+    source: Any = matrix
+    if source.ndim == 2 and source.format not in ("csr", "csc", "coo"):
+        source = source.tocsr()
+    shape = as_shape(source.shape)
+    if source.ndim != 2 or source.format == "coo":
+        source = source.tocoo()
+        return from_coo(np.stack(source.coords), source.data, shape, format, coalesce=True)
+    layout, nnz = CSR if source.format == "csr" else CSC, int(source.indptr[-1])
+    pos, crd = as_indices(source.indptr, "indptr"), as_indices(source.indices, "indices")
+    A = _from_compressed(layout, pos, crd[:nnz], as_values(source.data)[:nnz], shape, True, True)
+    return A if format is None else to_format(A, _format(format))

@@ -1,0 +1,209 @@
+"""Files of sparse tensors: Matrix Market, FROSTT, DLMC, and numpy archives of graphs and matrices."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from .construct import from_coo, from_csr
+from .convert import check_values, to_format
+from .errors import FormatError
+from .ir.format import COO, CSR, Format
+from .packing import index_dtype_for, pack
+from .readers import Entries, read_matrix_market, read_scipy_npz, read_smtx, read_tns
+from .sparse_tensor import SparseTensor
+
+SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz")
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A graph with labelled nodes: ``adjacency[i, j]`` is 1 for each edge from i to j.
+
+    ``features`` has a row for each node; it is None where the file has no features.
+    """
+
+    adjacency: SparseTensor
+    labels: torch.Tensor
+    train_idx: torch.Tensor
+    val_idx: torch.Tensor
+    test_idx: torch.Tensor
+    features: SparseTensor | None
+
+
+def suffix_of(path: str | PathLike[str]) -> str | None:
+    """The suffix that :func:`load` knows, or None.
+
+    >>> suffix_of("a/b.mtx.gz"), suffix_of("model.pt")
+    ('.mtx.gz', None)
+    """
+    name = Path(path).name.lower()
+    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
+
+
+def load(
+    path: str | PathLike[str],
+    format: Format | str | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    shape: Sequence[int] | None = None,
+) -> SparseTensor:
+    """Read a sparse tensor from a file, O(size of the file).
+
+    ===================  ==========================================================================
+    .mtx, .mtx.gz        Matrix Market; both triangles of a symmetric matrix; explicit zeros stay
+    .tns, .tns.gz        FROSTT: indices from 1, then the value; COO by default
+    .smtx, .smtx.gz      DLMC: the pattern of a pruned weight, with values 1
+    .npz                 a graph's adjacency with values 1 (see :func:`load_graph`), or
+                         what ``scipy.sparse.save_npz`` wrote
+    ===================  ==========================================================================
+
+    Entries with the same coordinates are summed.
+
+    Args:
+        path: the file.
+        format: the result's format; CSR by default, for a tensor COO(n).
+        dtype: float32 or float64.
+        shape: the shape of a .tns file, by default that of its ``# shape:`` comment, or its largest indices.
+
+    Raises:
+        FormatError: the file is not what its suffix says; names the line.
+        UnsupportedError: complex matrices, or another dtype.
+        OSError: the file can't be read.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "small.mtx"
+    >>> _ = path.write_text("%%MatrixMarket matrix coordinate real symmetric\\n2 2 2\\n1 1 4\\n2 1 5\\n")
+    >>> load(path).to_dense()
+    tensor([[4., 5.],
+            [5., 0.]])
+    """
+    file, suffix = Path(path), suffix_of(path)
+    wanted = Format(format) if isinstance(format, str) else format
+    check_values(torch.empty(0, dtype=dtype))
+    if shape is not None and suffix not in (".tns", ".tns.gz"):
+        raise FormatError(f"shape= is for .tns files, which don't tell theirs: leave it out for {file.name}")
+    match suffix:
+        case ".mtx" | ".mtx.gz":
+            return _packed(file, read_matrix_market(file), wanted, dtype)
+        case ".tns" | ".tns.gz":
+            return _packed(file, read_tns(file, shape), wanted, dtype)
+        case ".smtx" | ".smtx.gz":
+            return _load_smtx(file, wanted, dtype)
+        case ".npz":
+            return _load_npz(file, wanted, dtype)
+        case _:
+            raise FormatError(f"can't tell the format of {file.name}: the suffixes are {', '.join(SUFFIXES)}")
+
+
+def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Graph:
+    """Read a graph from a .npz file, O(edges + stored features).
+
+    The archive holds ``edge_index`` (2, E), ``labels``, ``train_idx``, ``val_idx``, ``test_idx`` and,
+    if nodes have features, their CSR arrays ``feat_indptr``, ``feat_indices``, ``feat_data``, ``feat_shape``.
+
+    Raises:
+        FormatError: arrays are missing or don't fit together.
+        OSError: the file can't be read.
+    """
+    file = Path(path)
+    check_values(torch.empty(0, dtype=dtype))
+    arrays = _archive(file)
+    names = ("edge_index", "labels", "train_idx", "val_idx", "test_idx")
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise FormatError(f"{file} has no array {missing[0]!r}: a graph needs {', '.join(names)}, but it has {', '.join(arrays)}")
+    labels, train, val, test = (torch.from_numpy(arrays[name].astype(np.int64)) for name in names[1:])
+    return Graph(_adjacency(file, arrays, dtype), labels, train, val, test, _features(file, arrays, dtype))
+
+
+def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dtype) -> SparseTensor:
+    indices, values, shape = entries
+    index_dtype = index_dtype_for(shape, indices.shape[1])
+    target = format if format is not None else CSR if file.name.lower().endswith((".mtx", ".mtx.gz")) else COO(len(shape))
+    return from_coo(indices.astype(index_dtype), _cast(file, values, dtype), shape, target, coalesce=True)
+
+
+def _cast(file: Path, values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    read = torch.from_numpy(np.array(values, dtype=np.float64))
+    cast = read.to(dtype)
+    lost = cast.isinf() & ~read.isinf()
+    if bool(lost.any()):
+        raise FormatError(f"{file} holds the value {read[lost][0].item():g}, which does not fit {dtype}: pass dtype=torch.float64")
+    return cast
+
+
+def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype) -> SparseTensor:
+    pos, crd, shape = read_smtx(file)
+    index_dtype = index_dtype_for(shape, len(crd))
+    ones = torch.ones(len(crd), dtype=dtype)
+    A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape, coalesce=True)
+    if A.nnz != len(crd):
+        raise FormatError(f"{file}, line 3: {len(crd) - A.nnz} columns are listed twice in a row: a pattern has each place once")
+    return A if format is None else to_format(A, format)
+
+
+def _archive(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise FormatError(f"{file} is one numpy array, not an .npz archive")
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{file} is not a whole .npz archive of plain arrays ({error}): fetch or save it again") from error
+
+
+def _load_npz(file: Path, format: Format | None, dtype: torch.dtype) -> SparseTensor:
+    arrays = _archive(file)
+    if "edge_index" in arrays:
+        A = _adjacency(file, arrays, dtype)
+    elif "format" in arrays:
+        A = _from_scipy_arrays(file, arrays, dtype)
+    else:
+        raise FormatError(f"{file} holds neither edge_index (a graph) nor format (scipy.sparse.save_npz): it has {', '.join(arrays)}")
+    return A if format is None else to_format(A, format)
+
+
+def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
+    layout, parts, shape = read_scipy_npz(file, arrays)
+    values = _cast(file, parts[-1], dtype)
+    if layout == "coo":
+        return from_coo(parts[0], values, shape, CSR if len(shape) == 2 else None, coalesce=True)
+    if layout == "csr":
+        return from_csr(parts[0], parts[1], values, shape, coalesce=True)
+    # the arrays of a CSC matrix are those of its transpose in CSR
+    return to_format(from_csr(parts[0], parts[1], values, shape[::-1], coalesce=True).T, CSR)
+
+
+def _adjacency(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
+    edges = arrays["edge_index"]
+    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
+        raise FormatError(f"{file}: edge_index has shape {edges.shape} and dtype {edges.dtype}: it must hold integers of shape (2, edges)")
+    nodes = len(arrays["labels"]) if "labels" in arrays else int(edges.max(initial=-1)) + 1
+    if edges.size and (edges.min() < 0 or edges.max() >= nodes):
+        wrong = int(edges.min() if edges.min() < 0 else edges.max())
+        raise FormatError(f"{file}: edge_index names node {wrong}, but there are {nodes} nodes, counted from 0")
+    pattern, _, _ = pack(edges.astype(np.int64), (nodes, nodes), CSR)
+    return SparseTensor(pattern, torch.ones(pattern.nnz, dtype=dtype))
+
+
+def _features(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor | None:
+    if "feat_data" not in arrays:
+        return None
+    missing = [name for name in ("feat_indptr", "feat_indices", "feat_shape") if name not in arrays]
+    if missing:
+        raise FormatError(f"{file} has feat_data, but no array {missing[0]!r}")
+    shape = tuple(int(s) for s in arrays["feat_shape"])
+    values = _cast(file, arrays["feat_data"], dtype)
+    index_dtype = index_dtype_for(shape, len(values))
+    pos, crd = (arrays[name].astype(index_dtype) for name in ("feat_indptr", "feat_indices"))
+    return from_csr(pos, crd, values, shape, coalesce=True)

@@ -1,0 +1,281 @@
+"""Index notation: what to compute, and, once scheduled, in which order.
+
+Einsum notation is a lone assignment whose right side is summed over the variables that the left
+side lacks.  Concrete index notation adds ``forall`` and ``where`` (Kjolstad, Ahrens, Kamil,
+Amarasinghe, "Tensor Algebra Compilation with Workspaces", CGO 2019).
+
+Nodes are values: frozen, compared by structure, and hashable, so that a scheduled statement is
+the key under which its kernel is cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Union
+
+from .format import Format
+
+SCALAR = Format("")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexVar:
+    """An index variable, as ``i``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class TensorVar:
+    """A tensor: its name, format and data types; its sizes are run-time facts.
+
+    ``strides`` belongs to dense tensors and has a letter for each dimension: "1" contiguous,
+    "0" broadcast (or of size 1), "n" any stride, given at run time.  ``shares`` names the operand
+    whose pattern a sparse result keeps.
+    """
+
+    name: str
+    format: Format
+    dtype: str = "float32"
+    index_dtype: str = "int64"
+    strides: str = ""
+    shares: str | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is addressed by strides rather than by levels."""
+        return self.format.is_dense and self.shares is None
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it has no dimensions."""
+        return self.format.order == 0
+
+    @property
+    def has_values(self) -> bool:
+        """Whether it stores values; a pattern tensor (identity) is 1 wherever it is stored."""
+        return self.dtype != "pattern"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """tensor[indices]"""
+
+    tensor: TensorVar
+    indices: tuple[IndexVar, ...]
+
+    def level_var(self, level: int) -> IndexVar:
+        """The variable that a level (from 0) is indexed by."""
+        return self.indices[self.tensor.format.mode_order[level]]
+
+    def __str__(self) -> str:
+        return f"{self.tensor}[{','.join(map(str, self.indices))}]" if self.indices else self.tensor.name
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number."""
+
+    value: float
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.value:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """left op right"""
+
+    op: str
+    left: Expr
+    right: Expr
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.op} {self.right}"
+
+
+Expr = Union[Access, Literal, Binary]
+
+
+@dataclass(frozen=True, slots=True)
+class Serial:
+    """Run one coordinate after another."""
+
+    def __str__(self) -> str:
+        return "forall"
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Cut into blocks that run in parallel."""
+
+    def __str__(self) -> str:
+        return "parallel_forall"
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Run in tiles of ``registers`` SIMD registers of ``lanes`` coordinates each.
+
+    What is left of the extent takes one tile of ``tail`` registers, whose last one is masked
+    where ``masked``. ``prefetch`` is how many nonzeros ahead dense rows are fetched (0: not).
+    """
+
+    lanes: int
+    registers: int
+    tail: int = 0
+    masked: bool = False
+    prefetch: int = 0
+
+    def __str__(self) -> str:
+        tail = f" + {self.tail}{'m' if self.masked else ''}" if self.tail else ""
+        ahead = f" ahead {self.prefetch}" if self.prefetch else ""
+        return f"vector_forall<{self.lanes} x {self.registers}{tail}{ahead}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Unroll:
+    """Accumulate ``times`` coordinates at once, each in a register of its own."""
+
+    times: int
+
+    def __str__(self) -> str:
+        return f"unroll_forall<{self.times}>"
+
+
+Tag = Union[Serial, Parallel, Vector, Unroll]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """lhs = rhs, or lhs += rhs"""
+
+    lhs: Access
+    rhs: Expr
+    op: str = "="
+
+    def __str__(self) -> str:
+        return f"{self.lhs} {self.op} {self.rhs}"
+
+
+@dataclass(frozen=True, slots=True)
+class Forall:
+    """forall(i, body): run body once for each coordinate of i."""
+
+    var: IndexVar
+    body: Stmt
+    tag: Tag = Serial()  # noqa: RUF009  (a frozen value)
+
+    def __str__(self) -> str:
+        return f"{self.tag}({self.var}, {self.body})"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """where(consumer, producer): the producer fills a workspace, which the consumer then reads."""
+
+    consumer: Stmt
+    producer: Stmt
+
+    def __str__(self) -> str:
+        return f"where({self.consumer}, {self.producer})"
+
+
+Stmt = Union[Assignment, Forall, Where]
+
+
+def product(factors: list[Expr]) -> Expr:
+    """The product of one or more factors."""
+    result = factors[0]
+    for factor in factors[1:]:
+        result = Binary("*", result, factor)
+    return result
+
+
+def factors_of(expr: Expr) -> list[Expr]:
+    """The factors of a product, left to right."""
+    match expr:
+        case Binary("*", left, right):
+            return factors_of(left) + factors_of(right)
+        case _:
+            return [expr]
+
+
+def accesses_in(expr: Expr) -> list[Access]:
+    """Every access of an expression, left to right."""
+    match expr:
+        case Access():
+            return [expr]
+        case Binary(_, left, right):
+            return accesses_in(left) + accesses_in(right)
+        case Literal():
+            return []
+
+
+def assignments(stmt: Stmt) -> Iterator[Assignment]:
+    """Every assignment of a statement; consumers before producers."""
+    match stmt:
+        case Assignment():
+            yield stmt
+        case Forall(_, body):
+            yield from assignments(body)
+        case Where(consumer, producer):
+            yield from assignments(consumer)
+            yield from assignments(producer)
+
+
+def result_of(stmt: Stmt) -> Access:
+    """The access that the whole statement writes."""
+    return next(assignments(stmt)).lhs
+
+
+def operands_of(stmt: Stmt) -> list[Access]:
+    """The accesses that are read, workspaces left out, in order of first appearance by name."""
+    written = {a.lhs.tensor for a in assignments(stmt)}
+    found = {x.tensor.name: x for a in assignments(stmt) for x in accesses_in(a.rhs) if x.tensor not in written}
+    return [found[name] for name in sorted(found)]
+
+
+def variables_in(expr: Expr) -> list[IndexVar]:
+    """Index variables in order of first appearance."""
+    return list(dict.fromkeys(v for access in accesses_in(expr) for v in access.indices))
+
+
+def loops_of(stmt: Stmt) -> list[Forall]:
+    """Every forall of a statement, outermost first."""
+    match stmt:
+        case Forall(_, body):
+            return [stmt, *loops_of(body)]
+        case Where(consumer, producer):
+            return loops_of(consumer) + loops_of(producer)
+        case Assignment():
+            return []
+
+
+def map_expr(stmt: Stmt, change: Callable[[Access], Access]) -> Stmt:
+    """The statement with every access changed."""
+
+    def expr(e: Expr) -> Expr:
+        match e:
+            case Access():
+                return change(e)
+            case Binary(op, left, right):
+                return Binary(op, expr(left), expr(right))
+            case Literal():
+                return e
+
+    match stmt:
+        case Assignment(lhs, rhs, op):
+            return Assignment(change(lhs), expr(rhs), op)
+        case Forall(_, body):
+            return replace(stmt, body=map_expr(body, change))
+        case Where(consumer, producer):
+            return Where(map_expr(consumer, change), map_expr(producer, change))

@@ -1,0 +1,145 @@
+"""Index notation as text: ``str(stmt)`` prints it, ``parse_stmt`` reads it back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ..errors import ExpressionError
+from .format import Format, dense
+from .index import (
+    Access,
+    Assignment,
+    Binary,
+    Expr,
+    Forall,
+    IndexVar,
+    Literal,
+    Parallel,
+    Serial,
+    Stmt,
+    Tag,
+    TensorVar,
+    Unroll,
+    Vector,
+    Where,
+)
+
+TOKEN = re.compile(r"\s*(\w+_forall<[^>]*>|[A-Za-z_]\w*|\d+(?:\.\d*)?|\+=|[-+*/=(),\[\]])")
+VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?: \+ (\d+)(m?))?(?: ahead (\d+))?>")
+
+
+def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stmt:
+    """Read a statement.  Tensors not given are dense, float32, row-major.
+
+    Raises:
+        ExpressionError: the text is not a statement; a caret marks the place.
+
+    >>> stmt = parse_stmt("forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))")
+    >>> print(stmt)
+    forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))
+    """
+    reader = _Reader(text, dict(tensors or {}))
+    stmt = reader.statement()
+    reader.expect_end()
+    return stmt
+
+
+class _Reader:
+    """Recursive descent over the tokens of one text."""
+
+    def __init__(self, text: str, tensors: dict[str, TensorVar]):
+        self.text, self.tensors, self.at = text, tensors, 0
+        self.tokens = [(m.start(1), m[1]) for m in TOKEN.finditer(text)]
+
+    def peek(self) -> str:
+        return self.tokens[self.at][1] if self.at < len(self.tokens) else ""
+
+    def take(self, wanted: str | None = None) -> str:
+        token = self.peek()
+        if not token or (wanted is not None and token != wanted):
+            raise self.error(f"expected {wanted or 'more'}, found {token or 'the end'}")
+        self.at += 1
+        return token
+
+    def error(self, why: str) -> ExpressionError:
+        place = self.tokens[self.at][0] if self.at < len(self.tokens) else len(self.text)
+        return ExpressionError(f"{why}\n  {self.text}\n  {' ' * place}^")
+
+    def expect_end(self) -> None:
+        if self.peek():
+            raise self.error("expected the end")
+
+    def statement(self) -> Stmt:
+        token = self.peek()
+        if token == "where":
+            return self.where()
+        if token == "forall" or "_forall" in token:
+            return self.forall()
+        return self.assignment()
+
+    def where(self) -> Where:
+        self.take("where")
+        self.take("(")
+        consumer = self.statement()
+        self.take(",")
+        producer = self.statement()
+        self.take(")")
+        return Where(consumer, producer)
+
+    def forall(self) -> Forall:
+        tag = self.tag(self.take())
+        self.take("(")
+        var = IndexVar(self.take())
+        self.take(",")
+        body = self.statement()
+        self.take(")")
+        return Forall(var, body, tag)
+
+    def tag(self, token: str) -> Tag:
+        if token == "forall":
+            return Serial()
+        if token == "parallel_forall":
+            return Parallel()
+        if found := VECTOR.fullmatch(token):
+            lanes, registers, tail, masked, ahead = found.groups()
+            return Vector(int(lanes), int(registers), int(tail or 0), bool(masked), int(ahead or 0))
+        if found := re.fullmatch(r"unroll_forall<(\d+)>", token):
+            return Unroll(int(found[1]))
+        raise self.error(f"unknown loop {token}")
+
+    def assignment(self) -> Assignment:
+        lhs = self.access()
+        op = self.take()
+        if op not in ("=", "+="):
+            self.at -= 1
+            raise self.error(f"expected = or +=, found {op}")
+        return Assignment(lhs, self.product(), op)
+
+    def product(self) -> Expr:
+        expr = self.factor()
+        while self.peek() == "*":
+            self.take("*")
+            expr = Binary("*", expr, self.factor())
+        return expr
+
+    def factor(self) -> Expr:
+        if self.peek()[:1].isdigit():
+            return Literal(float(self.take()), "float32")
+        return self.access()
+
+    def access(self) -> Access:
+        name, indices = self.take(), []
+        if self.peek() == "[":
+            self.take("[")
+            indices.append(IndexVar(self.take()))
+            while self.peek() == ",":
+                self.take(",")
+                indices.append(IndexVar(self.take()))
+            self.take("]")
+        return Access(self.tensor(name, len(indices)), tuple(indices))
+
+    def tensor(self, name: str, order: int) -> TensorVar:
+        fmt: Format = dense(order)
+        default = TensorVar(name, fmt, strides="n" * (order - 1) + "1" if order else "")
+        return self.tensors.setdefault(name, default)

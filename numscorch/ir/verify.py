@@ -1,0 +1,46 @@
+"""verify: what every stage may assume of a statement."""
+
+from __future__ import annotations
+
+from ..errors import ScheduleError
+from .index import Access, Assignment, Forall, IndexVar, Stmt, Where, accesses_in
+
+
+def verify(stmt: Stmt) -> Stmt:
+    """Return the statement if it is well formed.
+
+    Every variable of a nest is bound once, before it is used, and every level that must be
+    iterated is reached from the level above it.
+
+    Raises:
+        ScheduleError: it is not; the text says where.
+    """
+    _check(stmt, ())
+    return stmt
+
+
+def _check(stmt: Stmt, bound: tuple[IndexVar, ...]) -> None:
+    match stmt:
+        case Forall(var, body):
+            if var in bound:
+                raise ScheduleError(f"{var} is bound twice in {stmt}")
+            _check(body, (*bound, var))
+        case Where(consumer, producer):
+            _check(consumer, bound)
+            _check(producer, bound)
+        case Assignment(lhs, rhs):
+            if bound or not lhs.indices:
+                for access in [lhs, *accesses_in(rhs)]:
+                    _check_access(access, bound)
+
+
+def _check_access(access: Access, bound: tuple[IndexVar, ...]) -> None:
+    free = [str(var) for var in access.indices if var not in bound]
+    if free:
+        raise ScheduleError(f"{access} uses {', '.join(free)}, which no loop binds")
+    if access.tensor.is_dense or access.tensor.shares is not None:
+        return
+    places = [bound.index(access.level_var(level)) for level in range(len(access.indices))]
+    for at, level in enumerate(access.tensor.format.levels):
+        if not level.full and at and places[at] <= max(places[:at]):
+            raise ScheduleError(f"{access} ({access.tensor.format}) can't be read in the order {', '.join(map(str, bound))}")

@@ -1,0 +1,58 @@
+"""Operators under torch's names; each is an einsum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .api import einsum
+from .errors import SizeError, UnsupportedError
+
+
+def matmul(left: Any, right: Any) -> Any:
+    """Matrix product with torch.matmul's rules: vectors, matrices, and batches that broadcast.
+
+    Raises:
+        SizeError: an operand has no dimensions, or the inner sizes differ.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.eye(3).to_sparse_csr())
+    >>> ns.operators.matmul(torch.arange(3.0), A)
+    tensor([0., 1., 2.])
+    """
+    ranks = left.ndim, right.ndim
+    if 0 in ranks:
+        raise SizeError(f"matmul of {ranks[0]}- and {ranks[1]}-dimensional operands: both need at least one dimension")
+    rows, columns = ("i" if ranks[0] > 1 else ""), ("k" if ranks[1] > 1 else "")
+    before, after = ("..." if ranks[0] > 2 else ""), ("..." if ranks[1] > 2 else "")
+    batch = before or after
+    return einsum(f"{before}{rows}j,{after}j{columns}->{batch}{rows}{columns}", left, right)
+
+
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.matmul: matmul,
+    torch.mm: matmul,
+    torch.mv: matmul,
+    torch.bmm: matmul,
+    torch.Tensor.matmul: matmul,
+    torch.Tensor.mm: matmul,
+    torch.Tensor.mv: matmul,
+    torch.Tensor.__matmul__: matmul,
+    torch.Tensor.__rmatmul__: lambda left, right: matmul(right, left),
+    torch.einsum: einsum,
+}
+
+
+def dispatch(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What torch's functions do when an argument is a SparseTensor.
+
+    Raises:
+        UnsupportedError: the function has no sparse form yet.
+    """
+    ours = FUNCTIONS.get(function)
+    if ours is None:
+        name = getattr(function, "__name__", str(function))
+        raise UnsupportedError(f"torch's {name} does not take a SparseTensor yet: use einsum, or .to_dense()")
+    return ours(*args, **kwargs)

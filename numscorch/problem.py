@@ -1,0 +1,223 @@
+"""From subscripts and operands to an assignment: names, sizes, broadcasting, diagonals, the result's format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .errors import FormatError, SizeError, UnsupportedError
+from .ir.format import Format, dense
+from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, product, variables_in
+from .ir.levels import Dense, Identity
+from .parser import Subscripts
+from .schedule.facts import Facts, Target
+from .schedule.format_inference import infer_format
+
+NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+PATTERN = "pattern"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What the compiler knows of an operand: never its values.
+
+    ``strides`` (in values) belongs to dense operands, ``counts`` (positions in each level) to
+    sparse ones.
+    """
+
+    format: Format
+    shape: tuple[int, ...]
+    dtype: str
+    index_dtype: str = "int64"
+    strides: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{'x'.join(map(str, self.shape)) or 'scalar'} ({self.format.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An assignment whose result has its format, the exact extents, and the facts for scheduling.
+
+    ``inference`` says why the result has its format; ``requested`` is the format that the result
+    is converted to afterwards, None where it is stored so at once.
+    """
+
+    stmt: Assignment
+    extents: Mapping[IndexVar, int]
+    facts: Facts
+    inference: str
+    requested: Format | None = None
+
+    @property
+    def result(self) -> TensorVar:
+        """The result's variable."""
+        return self.stmt.lhs.tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The result's shape."""
+        return tuple(self.extents[v] for v in self.stmt.lhs.indices)
+
+
+def make_problem(subscripts: Subscripts, operands: Sequence[Operand], target: Target, format: Format | str | None = None) -> Problem:
+    """Name the operands A, B, ..., reconcile sizes, and choose the result's format.
+
+    Raises:
+        SizeError: an index has two sizes, neither of which is 1.
+        UnsupportedError: mixed data types, or a sparse result whose pattern is new.
+    """
+    extents = _extents(subscripts, operands)
+    dtype = _common_dtype(operands)
+    factors: list[Expr] = []
+    for at, (names, operand) in enumerate(zip(subscripts.operands, operands, strict=True)):
+        factors += _factor(at, names, operand, extents)
+    indices = tuple(map(IndexVar, subscripts.result))
+    result = TensorVar(NAMES[len(operands)], dense(len(indices)), dtype)
+    stmt = Assignment(Access(result, indices), product(factors))
+    stmt, why, requested = _choose_format(stmt, format)
+    stmt = _with_strides(stmt, extents)
+    counts = {NAMES[at]: (op.format, op.counts) for at, op in enumerate(operands) if not op.format.is_dense}
+    used = {var: extents[var] for var in variables_in(stmt.rhs)}
+    facts = Facts.of(used, counts, target.lanes(dtype), target)
+    return Problem(stmt, extents, facts, why, requested)
+
+
+def _extents(subscripts: Subscripts, operands: Sequence[Operand]) -> dict[IndexVar, int]:
+    """The extent of every index; size 1 gives way to any other."""
+    found: dict[IndexVar, tuple[int, int]] = {}
+    for at, (names, operand) in enumerate(zip(subscripts.operands, operands, strict=True)):
+        for name, size in zip(names, operand.shape, strict=True):
+            known, where = found.get(IndexVar(name), (1, at))
+            if size != known and 1 not in (size, known):
+                raise _clash(subscripts, operands, name, (where, known), (at, size))
+            if known == 1:
+                found[IndexVar(name)] = (size, at)
+    return {var: size for var, (size, _) in found.items()}
+
+
+def _clash(subs: Subscripts, operands: Sequence[Operand], name: str, first: tuple[int, int], second: tuple[int, int]) -> SizeError:
+    listed = "     ".join(f"{NAMES[at]}: {operand}" for at, operand in enumerate(operands))
+    terms = [f"{NAMES[at]}[{','.join(names)}]" for at, names in enumerate(subs.operands)]
+    hint = _reversed_hint(subs, operands, name, second)
+    return SizeError(
+        f"index {name} has size {first[1]} in {NAMES[first[0]]} but {second[1]} in {NAMES[second[0]]}\n"
+        f"  {NAMES[len(operands)]}[{','.join(subs.result)}] = {' * '.join(terms)}     {listed}{hint}"
+    )
+
+
+def _reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, clash: tuple[int, int]) -> str:
+    """Suggest the transposed operand where its other dimension would fit."""
+    at, _ = clash
+    names, shape = subs.operands[at], operands[at].shape
+    swapped = names[::-1]
+    wanted = [operands[o].shape[t.index(name)] for o, t in enumerate(subs.operands) if name in t and o != at]
+    fits = len(names) == 2 and wanted and shape[swapped.index(name)] == wanted[0]
+    return f"     did you mean {NAMES[at]}[{','.join(swapped)}]?" if fits else ""
+
+
+def _common_dtype(operands: Sequence[Operand]) -> str:
+    dtypes = sorted({operand.dtype for operand in operands})
+    if len(dtypes) > 1:
+        raise UnsupportedError(f"operands have data types {' and '.join(dtypes)}: convert one with .to(torch.{dtypes[-1]})")
+    return dtypes[0]
+
+
+def _factor(at: int, names: tuple[str, ...], operand: Operand, extents: dict[IndexVar, int]) -> list[Expr]:
+    """The operand's access; a sparse one gets variables of its own where it broadcasts or repeats."""
+    if operand.format.is_dense:
+        strides = "".join(_letter(size, stride) for size, stride in zip(operand.shape, operand.strides, strict=True))
+        tensor = TensorVar(NAMES[at], operand.format, operand.dtype, strides=strides)
+        return [Access(tensor, tuple(map(IndexVar, names)))]
+    tensor = TensorVar(NAMES[at], operand.format, operand.dtype, operand.index_dtype)
+    return _sparse_factor(tensor, names, operand, extents)
+
+
+def _letter(size: int, stride: int) -> str:
+    return "0" if size == 1 or stride == 0 else "1" if stride == 1 else "n"
+
+
+def _sparse_factor(tensor: TensorVar, names: tuple[str, ...], operand: Operand, extents: dict[IndexVar, int]) -> list[Expr]:
+    """A[i,i] becomes A[i,i1] times an identity; a dimension of size 1 is summed over instead of broadcast."""
+    indices = list(map(IndexVar, names))
+    identities: list[Expr] = []
+    for level, dimension in enumerate(operand.format.mode_order):
+        var = indices[dimension]
+        above = [indices[operand.format.mode_order[up]] for up in range(level)]
+        if operand.shape[dimension] == 1 and extents[var] != 1:
+            indices[dimension] = _fresh(var, 1, extents)
+        elif var in above:
+            indices[dimension] = _fresh(var, extents[var], extents)
+            eye = TensorVar(f"I{len(identities)}{tensor.name}", Format((Dense(), Identity())), PATTERN)
+            identities.append(Access(eye, (var, indices[dimension])))
+    return [Access(tensor, tuple(indices)), *identities]
+
+
+def _fresh(var: IndexVar, extent: int, extents: dict[IndexVar, int]) -> IndexVar:
+    number = 1
+    while IndexVar(f"{var}{number}") in extents:
+        number += 1
+    fresh = IndexVar(f"{var}{number}")
+    extents[fresh] = extent
+    return fresh
+
+
+def _choose_format(stmt: Assignment, format: Format | str | None) -> tuple[Assignment, str, Format | None]:
+    """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
+    inferred, why = infer_format(stmt, literal=format == "infer")
+    wanted = _wanted(format, len(stmt.lhs.indices))
+    if wanted is None or wanted == inferred.lhs.tensor.format:
+        return _supported(inferred), why, None
+    if wanted.is_dense:
+        return stmt, f"asked for; {why}, would be {inferred.lhs.tensor.format.name}", None if wanted.is_row_major else wanted
+    if inferred.lhs.tensor.shares is None:
+        raise _new_pattern(inferred)
+    return inferred, f"{why}, then converted to {wanted.name}", wanted
+
+
+def _wanted(format: Format | str | None, order: int) -> Format | None:
+    if format is None or format == "infer":
+        return None
+    wanted = dense(order) if format == "dense" else Format(format) if isinstance(format, str) else format
+    if not isinstance(wanted, Format):
+        raise FormatError(f"format={format!r} is no format: use a Format, as ns.CSR, or its text")
+    if wanted.order != order:
+        raise FormatError(f"format={wanted.name} has {wanted.order} dimensions, but the result has {order}")
+    return wanted
+
+
+def _supported(stmt: Assignment) -> Assignment:
+    if stmt.lhs.tensor.format.is_dense or stmt.lhs.tensor.shares is not None:
+        return stmt
+    raise _new_pattern(stmt)
+
+
+def _new_pattern(stmt: Assignment) -> UnsupportedError:
+    return UnsupportedError(
+        f"{stmt.lhs} would be sparse with a pattern of its own ({stmt.lhs.tensor.format.name}), which is not compiled yet\n"
+        f"  {stmt}     ask for a dense result with format='dense'"
+    )
+
+
+def _with_strides(stmt: Assignment, extents: Mapping[IndexVar, int]) -> Assignment:
+    """A dense result is row-major; its strides follow from its shape."""
+    result = stmt.lhs.tensor
+    if result.shares is not None:
+        return stmt
+    strides = row_major([extents[v] for v in stmt.lhs.indices])
+    letters = "".join(_letter(extents[v], s) for v, s in zip(stmt.lhs.indices, strides, strict=True))
+    return replace(stmt, lhs=Access(replace(result, strides=letters), stmt.lhs.indices))
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in values, of a contiguous tensor.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))

@@ -1,0 +1,159 @@
+"""bind: a function that turns operands into kernel arguments, specialised to one plan.
+
+The function is written as source, so that a warm call runs straight through: no loop over
+operands, no question whose answer the plan knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..codegen.assembly import Param
+from ..codegen.kernel import Kernel
+from ..ir import index as ix
+from ..packing import converted
+from ..problem import NAMES, Operand, Problem, row_major
+from ..sparse_tensor import SparseTensor
+from . import threads
+from .blocks import block_count, cuts_of, equal_cuts
+from .memory import check_memory, flat
+
+DTYPES = {"float32": np.float32, "float64": np.float64}
+
+
+def bind(problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand]) -> Callable[..., Any]:
+    """A function ``run(operand0, operand1, ..., out)`` that calls the kernel and returns the result."""
+    binder = _Binder(problem, stmt, kernel, operands)
+    return binder.function()
+
+
+class _Binder:
+    """Writes the source of one plan's function."""
+
+    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand]):
+        self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
+        self.result = problem.result
+        self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
+        self.strides = {NAMES[at]: op.strides for at, op in enumerate(operands)}
+        self.strides[self.result.name] = row_major(problem.shape)
+        self.scope: dict[str, Any] = {
+            "np": np, "torch": torch, "flat": flat, "workers": threads.workers, "kernel": kernel.function,
+            "SparseTensor": SparseTensor, "converted": converted, "cuts_of": cuts_of, "dtype": DTYPES[self.result.dtype],
+        }  # fmt: skip
+
+    def function(self) -> Callable[..., Any]:
+        lines = [f"def run({', '.join(f'o{at}' for at in range(len(self.operands)))}, out=None):"]
+        body = [*self.patterns(), *self.allocation(), f"kernel({', '.join(map(self.argument, self.kernel.source.params))})"]
+        body.append(f"return {self.returned()}")
+        source = "\n".join(lines + [f"    {line}" for line in body])
+        exec(compile(source, f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
+        run: Callable[..., Any] = self.scope["run"]
+        return run
+
+    def patterns(self) -> list[str]:
+        """P0, P1, ...: the sparse operands' patterns, in the format that the kernel reads."""
+        lines = []
+        for at, operand in enumerate(self.operands):
+            if operand.format.is_dense:
+                continue
+            lines.append(f"P{at} = o{at}.pattern")
+            stored = self.accesses[NAMES[at]].tensor.format
+            if stored != operand.format:
+                self.scope[f"F{at}"] = stored
+                lines += [f"M{at} = converted(P{at}, F{at})", f"P{at} = M{at}.pattern"]
+        return lines
+
+    def allocation(self) -> list[str]:
+        """C: memory for the result, zeros where some entry may not be written."""
+        zeroed = self.kernel.source.program.zeroed
+        shape: object = self.problem.shape
+        if self.result.shares is not None:
+            make = f"np.{'zeros' if zeroed else 'empty'}(o{self.shared}.pattern.nnz, dtype)"
+            return [f"C = {make} if out is None else out.view"] + (["if out is not None: C.fill(0)"] if zeroed else [])
+        check_memory(self.problem)
+        make = f"np.{'zeros' if zeroed else 'empty'}({shape}, dtype)"
+        return [f"C = {make} if out is None else out.numpy()"] + (["if out is not None: C.fill(0)"] if zeroed else [])
+
+    @property
+    def shared(self) -> int:
+        """Which operand's pattern the result keeps."""
+        return NAMES.index(self.result.shares or "")
+
+    def argument(self, param: Param) -> str:
+        """The expression for one parameter."""
+        match param.what:
+            case "pos" | "crd":
+                return f"P{NAMES.index(param.of)}.views[{self.view_number(param)}]"
+            case "vals":
+                return self.values(param.of)
+            case "cuts":
+                return self.cuts()
+            case "partial":
+                return f"np.empty({self.blocks()}, dtype)"
+            case "blocks":
+                return str(self.blocks())
+            case "workers":
+                return "workers()"
+            case "size":
+                return str(self.problem.extents[ix.IndexVar(param.of)])
+            case "stride":
+                return str(self.strides[param.of][param.at])
+            case what:
+                raise ValueError(f"unknown parameter {what}")
+
+    def view_number(self, param: Param) -> int:
+        """Where a level's array stands among all index arrays of its pattern."""
+        levels = self.accesses[param.of].tensor.format.levels
+        return sum(len(level.arrays) for level in levels[: param.at]) + levels[param.at].arrays.index(param.what)
+
+    def values(self, name: str) -> str:
+        """A 1-D view of a tensor's values."""
+        if name == self.result.name:
+            return "C" if self.result.shares is not None else "C.reshape(-1)"
+        at = NAMES.index(name)
+        operand = self.operands[at]
+        if not operand.format.is_dense:
+            stored = self.accesses[name].tensor.format
+            return f"o{at}.view" if stored == operand.format else f"M{at}.values(o{at}.view)"
+        contiguous = operand.strides == row_major(operand.shape)
+        return f"o{at}.numpy().reshape(-1)" if contiguous else f"flat(o{at})"
+
+    def driver(self) -> int | None:
+        """The operand whose first level the parallel loop runs over."""
+        var = next(loop.var for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
+        sparse = [a for a in self.accesses.values() if not a.tensor.is_dense and a.tensor.has_values and a.level_var(0) == var]
+        sparse.sort(key=lambda a: a.tensor.format.levels[0].full)
+        return NAMES.index(sparse[0].tensor.name) if sparse else None
+
+    def blocks(self) -> int:
+        """How many blocks the outermost loop is cut into."""
+        return block_count(self.problem)
+
+    def cuts(self) -> str:
+        driver = self.driver()
+        if driver is not None:
+            return f"cuts_of(P{driver}, {self.blocks()})"
+        var = next(loop.var for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
+        self.scope["cuts"] = equal_cuts(self.problem.extents[var], self.blocks())
+        return "cuts"
+
+    def returned(self) -> str:
+        """The result as its public type."""
+        if self.result.shares is not None:
+            return f"{self.kept()} if out is None else out"
+        shaped = "torch.from_numpy(C)"
+        return f"{shaped} if out is None else out"
+
+    def kept(self) -> str:
+        """A sparse result: the operand's pattern, transposed where the result's dimensions are."""
+        operand = next(a for a in self.accesses.values() if a.tensor.name == self.result.shares)
+        permutation = tuple(operand.indices.index(v) for v in self.problem.stmt.lhs.indices)
+        pattern = f"o{self.shared}.pattern"
+        if permutation != tuple(range(len(permutation))):
+            pattern += f".permuted({permutation})"
+        return f"SparseTensor({pattern}, torch.from_numpy(C))"
+

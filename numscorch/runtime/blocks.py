@@ -1,0 +1,65 @@
+"""Blocks of the outermost loop: how many, and where they are cut.
+
+Both follow from the problem alone, so that results are bitwise the same at any thread count.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..pattern import Pattern
+from ..problem import Problem
+
+BLOCKS = 64
+ROW_COST = 2  # what a row costs besides its nonzeros, in nonzeros
+
+
+def block_count(problem: Problem) -> int:
+    """Enough blocks that threads finish together, few enough that cutting costs nothing."""
+    return BLOCKS
+
+
+def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
+    """First-level positions at which blocks of about equal work start; remembered with the pattern."""
+    cuts = pattern.derived.get(("cuts", blocks))
+    if cuts is None:
+        cuts = pattern.remember(("cuts", blocks), lambda: _balanced(pattern, blocks))
+    return cuts
+
+
+def _balanced(pattern: Pattern, blocks: int) -> np.ndarray:
+    starts = leaf_starts(pattern)
+    work = starts.astype(np.int64) + ROW_COST * np.arange(len(starts))
+    cuts = np.searchsorted(work, np.linspace(work[0], work[-1], blocks + 1)).astype(np.int64)
+    cuts[0], cuts[-1] = 0, len(starts) - 1
+    return cuts if pattern.format.levels[0].is_unique else _at_boundaries(pattern, cuts)
+
+
+def leaf_starts(pattern: Pattern) -> np.ndarray:
+    """For each position of the first level, and one past the last, where its values start."""
+    starts = np.arange(pattern.counts[0] + 1, dtype=np.int64)
+    for at, level in list(enumerate(pattern.format.levels))[1:]:
+        if level.full:
+            starts = starts * pattern.shape[pattern.format.mode_order[at]]
+        elif not level.branchless:
+            starts = pattern.level_arrays(at)[0][starts]
+    return starts
+
+
+def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
+    """Move cuts back to where a run of equal coordinates starts."""
+    crd = pattern.level_arrays(0)[-1]
+    inner = cuts[1:-1]
+    inside = np.minimum(inner, len(crd) - 1) if len(crd) else inner
+    if len(crd):
+        cuts[1:-1] = np.where(inner < len(crd), np.searchsorted(crd, crd[inside]), inner)
+    return cuts
+
+
+def equal_cuts(extent: int, blocks: int) -> np.ndarray:
+    """Cuts of a dimension into blocks of equal length.
+
+    >>> equal_cuts(10, 4)
+    array([ 0,  2,  5,  7, 10])
+    """
+    return np.arange(blocks + 1, dtype=np.int64) * extent // blocks

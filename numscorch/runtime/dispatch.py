@@ -1,0 +1,107 @@
+"""Plans: for an expression and operands of certain signatures, a compiled kernel and how to call it.
+
+A warm call is one dict lookup and one call of the plan.  A miss schedules, which is cached on
+rounded sizes, and builds the kernel, which is cached on disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..codegen.kernel import Kernel, build
+from ..codegen.source import Source, generate
+from ..errors import UnsupportedError
+from ..ir.format import Format, dense
+from ..parser import parse_einsum
+from ..problem import Operand, Problem, make_problem, row_major
+from ..schedule import Step, schedule
+from ..sparse_tensor import SparseTensor
+from .binding import bind
+from .target import host
+
+MOST_PLANS = 4096
+DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+
+_plans: dict[Hashable, Plan] = {}
+_kernels: dict[str, Kernel] = {}
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A problem, the steps of its schedule, its kernel, and a function from operands to the result."""
+
+    problem: Problem
+    steps: tuple[Step, ...]
+    kernel: Kernel
+    run: Callable[..., Any]
+
+
+def signature(operand: Any) -> Hashable:
+    """What a plan depends on, of one operand."""
+    if type(operand) is SparseTensor:
+        return operand.pattern.signature, operand.values.dtype
+    if operand.is_contiguous():
+        return operand.dtype, operand.shape
+    return operand.dtype, operand.shape, operand.stride()
+
+
+def find_plan(expr: str, operands: Sequence[Any], format: Format | str | None) -> Plan:
+    """The plan for these operands, SparseTensors and strided tensors; made at the first call."""
+    key = (expr, format, *map(signature, operands))
+    plan = _plans.get(key)
+    if plan is None:
+        with _lock:
+            plan = _plans.get(key) or _remember(key, make_plan(expr, operands, format))
+    return plan
+
+
+def _remember(key: Hashable, plan: Plan) -> Plan:
+    """Keep a plan; past the bound, the oldest goes."""
+    while len(_plans) >= MOST_PLANS:
+        del _plans[next(iter(_plans))]
+    _plans[key] = plan
+    return plan
+
+
+def make_plan(expr: str, operands: Sequence[Any], format: Format | str | None) -> Plan:
+    """Schedule, generate, compile and bind."""
+    described = [describe(o) for o in operands]
+    problem, steps, source = compile_source(expr, described, format)
+    kernel = kernel_for(source)
+    return Plan(problem, steps, kernel, bind(problem, steps[-1].stmt, kernel, described))
+
+
+def compile_source(expr: str, operands: Sequence[Operand], format: Format | str | None) -> tuple[Problem, tuple[Step, ...], Source]:
+    """Everything up to the source: no operand's values are needed, and nothing is written."""
+    subscripts = parse_einsum(expr, tuple(len(o.shape) for o in operands))
+    problem = make_problem(subscripts, operands, host(), format)
+    steps = schedule(problem.stmt, problem.facts, host())
+    return problem, steps, generate(steps[-1].stmt, host())
+
+
+def kernel_for(source: Source) -> Kernel:
+    """The kernel of a source, built once in a process."""
+    with _lock:
+        if source.name not in _kernels:
+            _kernels[source.name] = build(source)
+        return _kernels[source.name]
+
+
+def describe(operand: Any) -> Operand:
+    """What the compiler may know of an operand."""
+    if operand.dtype not in DTYPES:
+        raise UnsupportedError(f"data type {operand.dtype} is not compiled yet: convert with .to(torch.float32) or .to(torch.float64)")
+    dtype, shape = DTYPES[operand.dtype], tuple(operand.shape)
+    if not isinstance(operand, SparseTensor):
+        return Operand(dense(len(shape)), shape, dtype, strides=tuple(operand.stride()))
+    fmt, pattern = operand.format, operand.pattern
+    if not fmt.is_dense:
+        return Operand(fmt, shape, dtype, pattern.index_dtype, counts=pattern.counts)
+    strides = dict(zip(fmt.mode_order, row_major([shape[d] for d in fmt.mode_order]), strict=True))
+    return Operand(dense(len(shape)), shape, dtype, strides=tuple(strides[d] for d in range(len(shape))))

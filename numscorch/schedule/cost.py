@@ -1,0 +1,69 @@
+"""What a loop order costs, from the operands' measured counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..ir.format import Format
+from ..ir.index import Access, IndexVar
+from .facts import Facts
+
+SCATTER = 2.0  # a result read and written in memory at every step, against one kept in a register
+STRIDED = 2.0  # an innermost dense loop that walks memory in strides
+MERGE = 3.0  # one step of a co-iteration
+TRANSPOSE = 4.0  # moving one stored value to its place in another mode order, remembered with the pattern
+SERIAL = 1.5  # a nest whose outermost loop scatters can't be cut into blocks
+
+
+def is_concordant(access: Access, order: tuple[IndexVar, ...]) -> bool:
+    """Whether a loop order reads a sparse tensor from its first level down.
+
+    A full level can be located at any time; one that must be iterated needs the position of its
+    parent, so every variable above it comes first.
+    """
+    place = {var: at for at, var in enumerate(order)}
+    levels = access.tensor.format.levels
+    places = [place[access.level_var(level)] for level in range(len(levels))]
+    return all(level.full or places[at] > max(places[:at], default=-1) for at, level in enumerate(levels))
+
+
+def reordered(access: Access, order: tuple[IndexVar, ...]) -> Access:
+    """The access with its tensor stored so that this loop order reads it from the top down."""
+    fmt = access.tensor.format
+    modes = tuple(sorted(range(fmt.order), key=lambda d: order.index(access.indices[d])))
+    letters = "".join(level.letter if level.is_unique else "o" for level in fmt.levels)
+    if "d" in letters[1:]:
+        letters = letters[0] + "s" * (len(letters) - 1)
+    return Access(replace(access.tensor, format=Format(letters, modes)), access.indices)
+
+
+def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
+    """Positions in each level; estimated where the tensor is to be stored otherwise than it is."""
+    if not access.tensor.has_values:
+        return (facts.extent(access.indices[0]),) * 2
+    fmt, measured = facts.count(access.tensor.name)
+    if fmt == access.tensor.format:
+        return measured
+    counts, parents = [], 1.0
+    for at, level in enumerate(access.tensor.format.levels):
+        parents *= facts.extent(access.level_var(at))
+        counts.append(parents if level.full else min(parents, measured[-1]))
+    return tuple(counts)
+
+
+def iterations(var: IndexVar, sparse: Iterable[tuple[Access, tuple[float, ...]]], facts: Facts) -> tuple[float, float]:
+    """(coordinates that survive a loop, steps the loop takes) for one iteration of the loops around it."""
+    extent = max(facts.extent(var), 1.0)
+    fans = []
+    for access, counts in sparse:
+        for at, level in enumerate(access.tensor.format.levels):
+            if access.level_var(at) == var and not level.full:
+                parents = counts[at - 1] if at else 1.0
+                fans.append(min(counts[at] / max(parents, 1.0), extent))
+    if not fans:
+        return extent, extent
+    survivors = extent
+    for fan in fans:
+        survivors *= fan / extent
+    return survivors, fans[0] if len(fans) == 1 else MERGE * sum(fans)

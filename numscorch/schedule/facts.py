@@ -1,0 +1,110 @@
+"""What the passes may know of a problem: extents, counts and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from ..ir.format import Format
+from ..ir.index import IndexVar
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The machine that a kernel is made for; part of the kernel's hash.
+
+    ``vector_bytes`` is the width of a SIMD register, ``registers`` how many there are, ``l2`` the
+    size of a core's second-level cache in bytes.
+    """
+
+    vector_bytes: int = 32
+    registers: int = 16
+    l2: int = 1 << 20
+
+    def lanes(self, dtype: str) -> int:
+        """Values of a dtype in a SIMD register."""
+        return self.vector_bytes // (8 if dtype == "float64" else 4)
+
+    @property
+    def accumulators(self) -> int:
+        """Registers that a tile may fill; the others hold what is multiplied into them."""
+        return 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Tiles of ``registers`` registers in a loop, then one of ``tail``, whose last may be masked."""
+
+    registers: int
+    tail: int
+    masked: bool
+
+
+def tiling(extent: int, lanes: int, most: int) -> Tiling:
+    """How an extent divides into tiles of at most ``most`` registers, as few and equal as they come.
+
+    An extent of one tile needs no loop.
+
+    >>> tiling(256, 16, 8)
+    Tiling(registers=8, tail=0, masked=False)
+    >>> tiling(64, 16, 8)
+    Tiling(registers=0, tail=4, masked=False)
+    >>> tiling(33, 16, 8)
+    Tiling(registers=0, tail=3, masked=True)
+    >>> tiling(200, 16, 8)
+    Tiling(registers=7, tail=6, masked=True)
+    """
+    chunks = ceil(extent / lanes)
+    if not chunks:
+        return Tiling(1, 0, False)
+    registers = ceil(chunks / ceil(chunks / most))
+    if chunks <= most:
+        return Tiling(0, chunks, extent % lanes != 0)
+    left = extent % (registers * lanes)
+    return Tiling(registers, ceil(left / lanes), left % lanes != 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Extents of the variables, positions in each level of the operands, and tilings.
+
+    Extents and counts are powers of two, so that problems of about the same size share a
+    schedule; a tiling is exact, because the loop nest depends on it.
+    """
+
+    extents: tuple[tuple[IndexVar, int], ...]
+    counts: tuple[tuple[str, Format, tuple[int, ...]], ...] = ()
+    tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
+
+    @classmethod
+    def of(
+        cls, extents: Mapping[IndexVar, int], counts: Mapping[str, tuple[Format, tuple[int, ...]]], lanes: int, target: Target
+    ) -> Facts:
+        """The facts of a problem with these exact extents, and these counts of operands in their formats."""
+        return cls(
+            tuple((var, rounded(size)) for var, size in extents.items()),
+            tuple((name, fmt, tuple(rounded(c) for c in levels)) for name, (fmt, levels) in counts.items()),
+            tuple((var, tiling(size, lanes, target.accumulators)) for var, size in extents.items()),
+        )
+
+    def extent(self, var: IndexVar) -> float:
+        """About how many coordinates a variable has."""
+        return float(dict(self.extents)[var])
+
+    def count(self, tensor: str) -> tuple[Format, tuple[float, ...]]:
+        """An operand's format, and about how many positions each of its levels has."""
+        return next((fmt, tuple(map(float, counts))) for name, fmt, counts in self.counts if name == tensor)
+
+    def tiling(self, var: IndexVar) -> Tiling:
+        """How a variable's extent divides into registers."""
+        return dict(self.tilings)[var]
+
+
+def rounded(size: int) -> int:
+    """The next power of two; 0 and 1 stay.
+
+    >>> [rounded(n) for n in (0, 1, 3, 64)]
+    [0, 1, 4, 64]
+    """
+    return 1 << (size - 1).bit_length() if size > 1 else size

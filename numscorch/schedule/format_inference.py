@@ -1,0 +1,49 @@
+"""infer_format: how the result is stored (Scorch, Algorithm 4, under two rules that stand above it)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.format import Format, dense
+from ..ir.index import Access, Assignment, IndexVar, TensorVar, accesses_in
+from ..ir.levels import Compressed, Dense
+
+
+def infer_format(stmt: Assignment, literal: bool = False) -> tuple[Assignment, str]:
+    """Give the result its format, and say why.
+
+    1. A result with exactly one sparse operand's index set keeps that operand's pattern.
+    2. Otherwise, if any factor is dense, the result is dense.
+    3. Otherwise level by level: a product is sparse where any factor is (Algorithm 4).
+
+    ``literal`` skips rule 2 (``format="infer"``).
+    """
+    sparse = [a for a in accesses_in(stmt.rhs) if not a.tensor.is_dense and a.tensor.has_values]
+    keepers = [a for a in sparse if set(a.indices) == set(stmt.lhs.indices)]
+    if len(keepers) == 1:
+        return _keep(stmt, keepers[0]), f"rule 1: same index set as {keepers[0]}, whose pattern it keeps"
+    if not literal and any(a.tensor.is_dense for a in accesses_in(stmt.rhs)):
+        return _with_format(stmt, dense(len(stmt.lhs.indices))), "rule 2: a factor is dense"
+    levels = [Compressed() if any(_is_sparse(a, var) for a in sparse) else Dense() for var in stmt.lhs.indices]
+    return _with_format(stmt, Format(levels)), "Algorithm 4: each level is sparse where a factor's is"
+
+
+def _is_sparse(access: Access, var: IndexVar) -> bool:
+    return any(v == var and not access.tensor.format.level_of(d).full for d, v in enumerate(access.indices))
+
+
+def _with_format(stmt: Assignment, fmt: Format) -> Assignment:
+    return replace(stmt, lhs=Access(replace(stmt.lhs.tensor, format=fmt), stmt.lhs.indices))
+
+
+def _keep(stmt: Assignment, operand: Access) -> Assignment:
+    """The operand's levels, each storing the result's dimension of the same variable."""
+    order = tuple(stmt.lhs.indices.index(operand.level_var(level)) for level in range(operand.tensor.format.order))
+    result: TensorVar = replace(
+        stmt.lhs.tensor,
+        format=Format(operand.tensor.format.levels, order),
+        index_dtype=operand.tensor.index_dtype,
+        strides="",
+        shares=operand.tensor.name,
+    )
+    return replace(stmt, lhs=Access(result, stmt.lhs.indices))

@@ -1,0 +1,140 @@
+"""order_loops: in which order the index variables are looped over (Scorch, section 4.1).
+
+The paper pushes sparse filters down the loop nest greedily.  An expression has few variables, so
+here every order is priced, up to a bound, with the operands' measured counts; an order that would
+read an operand against its mode order is charged for storing it otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, map_expr, variables_in
+from . import cost
+from .facts import Facts, Target
+
+MOST_ORDERS = 2000
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A loop order, what it costs, and the operands that it needs in another mode order."""
+
+    order: tuple[IndexVar, ...]
+    cost: float
+    converted: tuple[Access, ...]
+
+    def __str__(self) -> str:
+        moved = "".join(f", {a.tensor} stored as {a.tensor.format.name}" for a in self.converted)
+        return f"{''.join(v.name for v in self.order)}: {self.cost:.3g}{moved}"
+
+
+def order_loops(stmt: Assignment, facts: Facts, target: Target) -> tuple[Stmt, str]:
+    """Wrap an assignment into foralls in the cheapest order, and say what was compared.
+
+    The assignment becomes ``+=`` where a variable is summed over.
+    """
+    variables = variables_in(stmt.rhs)
+    choices = sorted(candidates(stmt, variables, facts, target), key=lambda c: c.cost)
+    best = choices[0]
+    moved = {a.tensor.name: a.tensor for a in best.converted}
+    summed = set(variables) - set(stmt.lhs.indices)
+    body: Stmt = Assignment(stmt.lhs, stmt.rhs, "+=" if summed else "=")
+    body = map_expr(body, lambda a: Access(moved.get(a.tensor.name, a.tensor), a.indices))
+    for var in reversed(best.order):
+        body = Forall(var, body)
+    return body, "; ".join(map(str, choices[:4]))
+
+
+def candidates(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target) -> list[Choice]:
+    """The priced orders, ``MOST_ORDERS`` at the most, starting with that of first appearance."""
+    found: list[Choice] = []
+    shared = stmt.lhs.tensor.shares
+
+    def extend(prefix: tuple[IndexVar, ...]) -> None:
+        if len(prefix) == len(variables):
+            choice = price(stmt, prefix, facts, target)
+            if not any(a.tensor.name == shared for a in choice.converted):
+                found.append(choice)
+            return
+        for var in variables:
+            if len(found) < MOST_ORDERS and var not in prefix and _may_follow(stmt.rhs, prefix, var, shared):
+                extend((*prefix, var))
+
+    extend(())
+    return found
+
+
+def _may_follow(rhs: Expr, prefix: tuple[IndexVar, ...], var: IndexVar, shared: str | None) -> bool:
+    """Whether a variable may come next: the operand whose pattern the result keeps is never stored otherwise."""
+    for access in accesses_in(rhs):
+        if access.tensor.name != shared and access.tensor.has_values:
+            continue
+        for at, level in enumerate(access.tensor.format.levels):
+            above = {access.level_var(up) for up in range(at)}
+            if access.level_var(at) == var and not level.full and not above <= set(prefix):
+                return False
+    return True
+
+
+def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> Choice:
+    """What an order costs: the loops' steps, the innermost body, scattering, and conversions."""
+    sparse, converted = [], []
+    total = 0.0
+    for access in accesses_in(stmt.rhs):
+        if access.tensor.is_dense:
+            continue
+        stored = access if cost.is_concordant(access, order) else cost.reordered(access, order)
+        sparse.append((stored, cost.counts_of(stored, facts)))
+        if stored is not access:
+            converted.append(stored)
+            total += cost.TRANSPOSE * cost.counts_of(access, facts)[-1]
+    total += _nest_cost(stmt, order, sparse, facts, target)
+    return Choice(order, total, tuple(converted))
+
+
+def _nest_cost(
+    stmt: Assignment, order: tuple[IndexVar, ...], sparse: list[tuple[Access, tuple[float, ...]]], facts: Facts, target: Target
+) -> float:
+    runs, total = 1.0, 0.0
+    for var in order[:-1]:
+        survivors, steps = cost.iterations(var, sparse, facts)
+        total += runs * steps
+        runs *= survivors
+    if not order:
+        return 1.0
+    inner = order[-1]
+    _, steps = cost.iterations(inner, sparse, facts)
+    result = set(stmt.lhs.indices)
+    scatters = any(var not in result and set(order[at + 1 :]) & result for at, var in enumerate(order))
+    step = cost.SCATTER if scatters else 1.0
+    if is_contiguous(stmt, inner):
+        step /= target.lanes(stmt.lhs.tensor.dtype)
+        step = min(step, 1.0 / target.lanes(stmt.lhs.tensor.dtype)) if inner in result and _tail_is_summed(order, result) else step
+    elif not any(a.indices and inner in a.indices for a, _ in sparse):
+        step *= cost.STRIDED
+    body = runs * steps * step
+    return (total + body) * (cost.SERIAL if result and order[0] not in result else 1.0)
+
+
+def _tail_is_summed(order: tuple[IndexVar, ...], result: set[IndexVar]) -> bool:
+    """Whether only summed loops stand between the innermost loop and those of the result.
+
+    Such loops are moved inside a vector tile, which then stays in registers.
+    """
+    kinds = [var in result for var in order[:-1]]
+    return kinds == sorted(kinds, reverse=True)
+
+
+def is_contiguous(stmt: Assignment, var: IndexVar) -> bool:
+    """Whether consecutive coordinates of a variable lie side by side in every tensor that has it."""
+    return all(unit_stride(access, var) for access in [stmt.lhs, *accesses_in(stmt.rhs)] if var in access.indices)
+
+
+def unit_stride(access: Access, var: IndexVar) -> bool:
+    """Whether consecutive coordinates of a variable lie side by side in this tensor (or don't move it)."""
+    if access.indices.count(var) != 1:
+        return False
+    if access.tensor.is_dense:
+        return access.tensor.strides[access.indices.index(var)] in "01"
+    last = access.tensor.format.order - 1
+    return access.tensor.format.levels[last].full and access.level_var(last) == var

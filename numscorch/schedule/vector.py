@@ -1,0 +1,92 @@
+"""vectorize: a contiguous dense loop runs in SIMD registers, a sparse sum in several scalars."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, Unroll, Vector, Where, accesses_in, factors_of
+from . import cost
+from .facts import Facts, Target
+from .loop_order import unit_stride
+from .workspace import NAMES, sum_in_register, summed_tail, unwrap, wrap
+
+LONG_ROW = 8.0  # nonzeros in a row from which several accumulators pay
+AHEAD = 8  # nonzeros by which dense rows are fetched ahead
+
+
+def vectorize(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
+    """Vectorise the innermost loop, by one of three rules.
+
+    * It is dense, contiguous and of the result: it moves outside the summed loops around it, in
+      tiles of registers that stay there while those loops run.
+    * It is dense, contiguous and summed: partial sums in registers, added up at the end.
+    * It is sparse and summed, and its rows are long: four partial sums.
+    """
+    loops, body = unwrap(stmt)
+    match body:
+        case Assignment() if loops and _is_dense_loop(loops[-1].var, body, facts):
+            return _tile_result(loops, body, facts, target)
+        case Where(Assignment() as consumer, producer):
+            inner, why = _vectorize_sum(producer, facts, target)
+            return wrap(loops, Where(consumer, inner)), why
+        case _:
+            return stmt, "the innermost loop is neither contiguous nor a sum"
+
+
+def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
+    accesses = [body.lhs, *accesses_in(body.rhs)]
+    return facts.extent(var) > 1 and all(unit_stride(a, var) for a in accesses if var in a.indices)
+
+
+def _tag(var: IndexVar, facts: Facts, target: Target, dtype: str, prefetch: int) -> Vector:
+    tiles = facts.tiling(var)
+    return Vector(target.lanes(dtype), tiles.registers, tiles.tail, tiles.masked, prefetch)
+
+
+def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Target) -> tuple[Stmt, str]:
+    """Move the innermost loop outside the summed loops around it."""
+    inner = loops[-1]
+    summed = summed_tail(loops[:-1], body.lhs)
+    outer = loops[: len(loops) - 1 - len(summed)]
+    tag = _tag(inner.var, facts, target, body.lhs.tensor.dtype, AHEAD if summed else 0)
+    if not summed:
+        return wrap(loops[:-1], replace(inner, tag=tag)), f"{inner.var} is contiguous: {tag}"
+    adds = any(loop.var not in body.lhs.indices for loop in outer)
+    tile = sum_in_register(body.lhs, "+=" if adds else "=", summed, factors_of(body.rhs), NAMES)
+    why = f"{inner.var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(s.var) for s in summed)} runs"
+    return wrap(outer, replace(inner, tag=tag, body=tile)), why
+
+
+def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
+    """Tag the innermost summed loop."""
+    loops, body = unwrap(producer)
+    if isinstance(body, Where) and isinstance(body.consumer, Assignment):
+        inner, why = _vectorize_sum(body.producer, facts, target)
+        return wrap(loops, Where(body.consumer, inner)), why
+    if not loops or not isinstance(body, Assignment):
+        return producer, "nothing to vectorise"
+    last = loops[-1]
+    if _is_dense_loop(last.var, body, facts):
+        tag = _tag(last.var, facts, target, body.lhs.tensor.dtype, 0)
+        return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
+    fan = _fan(last.var, body, facts)
+    if fan is not None and fan >= LONG_ROW:
+        return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {fan:.3g} nonzeros in a row: four partial sums"
+    return producer, "rows are short, or the loop is not contiguous: plain loop"
+
+
+def _fan(var: IndexVar, body: Assignment, facts: Facts) -> float | None:
+    """Average number of coordinates in the one sparse level that a loop iterates; None if it isn't just one."""
+    iterated = [(a, at) for a in accesses_in(body.rhs) for at in _iterated_levels(a, var)]
+    if len(iterated) != 1:
+        return None
+    access, at = iterated[0]
+    counts = cost.counts_of(access, facts)
+    return counts[at] / max(counts[at - 1] if at else 1.0, 1.0)
+
+
+def _iterated_levels(access: Access, var: IndexVar) -> list[int]:
+    if access.tensor.is_dense or access.tensor.is_scalar:
+        return []
+    levels = access.tensor.format.levels
+    return [at for at, level in enumerate(levels) if not level.full and access.level_var(at) == var]

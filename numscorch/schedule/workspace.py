@@ -1,0 +1,98 @@
+"""insert_workspaces: sums are kept in registers while their loops run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.index import (
+    SCALAR,
+    Access,
+    Assignment,
+    Expr,
+    Forall,
+    Stmt,
+    TensorVar,
+    Where,
+    factors_of,
+    product,
+    variables_in,
+)
+
+NAMES = "tuvw"
+
+
+def insert_workspaces(stmt: Stmt) -> Stmt:
+    """Where the innermost loops only sum, sum in a register and write the result once.
+
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))")))
+    forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))
+
+    A factor that the summed loops don't change multiplies the sum, not each term:
+
+    >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, forall(k, D[i,j] += A[i,j] * X[i,k] * Y[j,k])))")))
+    forall(i, forall(j, where(D[i,j] = A[i,j] * t, forall(k, t += X[i,k] * Y[j,k]))))
+    """
+    loops, assignment = unwrap(stmt)
+    if not isinstance(assignment, Assignment):
+        return stmt
+    inner = summed_tail(loops, assignment.lhs)
+    outer = loops[: len(loops) - len(inner)]
+    if not inner:
+        return stmt
+    adds = any(loop.var not in assignment.lhs.indices for loop in outer)
+    body = sum_in_register(assignment.lhs, "+=" if adds else "=", inner, factors_of(assignment.rhs), NAMES)
+    return wrap(outer, body)
+
+
+def unwrap(stmt: Stmt) -> tuple[list[Forall], Stmt]:
+    """The perfectly nested loops around a statement, and the statement."""
+    loops: list[Forall] = []
+    while isinstance(stmt, Forall):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops, stmt
+
+
+def wrap(loops: list[Forall], body: Stmt) -> Stmt:
+    """The statement inside these loops, outermost first."""
+    for loop in reversed(loops):
+        body = replace(loop, body=body)
+    return body
+
+
+def summed_tail(loops: list[Forall], lhs: Access) -> list[Forall]:
+    """The innermost loops whose variables the left side lacks."""
+    tail: list[Forall] = []
+    for loop in reversed(loops):
+        if loop.var in lhs.indices:
+            break
+        tail.insert(0, loop)
+    return tail
+
+
+def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Expr], names: str) -> Stmt:
+    """where(lhs = outer factors * t, forall(..., t += the others)), one register for each loop that needs it."""
+    summed = {loop.var for loop in loops}
+    fixed = [f for f in factors if not summed & set(variables_in(f))]
+    moving = [f for f in factors if summed & set(variables_in(f))]
+    register = Access(TensorVar(names[0], SCALAR, lhs.tensor.dtype), ())
+    return Where(Assignment(lhs, product([*fixed, register]), op), _produce(register, loops, moving, names[1:]))
+
+
+def _produce(register: Access, loops: list[Forall], factors: list[Expr], names: str) -> Stmt:
+    """forall(loops, register += factors), with a further register below a loop that fixes a factor."""
+    split = _split(loops, factors) if names else None
+    if split is None:
+        return wrap(loops, Assignment(register, product(factors), "+="))
+    return wrap(loops[:split], sum_in_register(register, "+=", loops[split:], factors, names))
+
+
+def _split(loops: list[Forall], factors: list[Expr]) -> int | None:
+    """How many loops stand above the next register: the fewest below which some factor is fixed, and not all."""
+    for depth in range(1, len(loops)):
+        below = {loop.var for loop in loops[depth:]}
+        if 0 < sum(bool(below & set(variables_in(f))) for f in factors) < len(factors):
+            return depth
+    return None
+

@@ -1,0 +1,138 @@
+"""Validation: whether index arrays fulfil what their levels promise.
+
+A kernel reads index arrays without bounds checks, so arrays from outside are looked at once, here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .errors import FormatError
+from .packing import in_order
+from .pattern import INDEX_DTYPES, Pattern
+
+WAY_OUT = "pass coalesce=True to from_coo or from_csr, which sorts and sums"
+
+
+def validate(pattern: Pattern, *, order: bool = True) -> None:
+    """Check the index arrays of a pattern against its levels. O(nnz).
+
+    Args:
+        pattern: what to check.
+        order: also check that coordinates are sorted and don't repeat, where the level says so.
+
+    Raises:
+        FormatError: with the level, the position and the values that break it.
+
+    >>> import torch
+    >>> from numscorch.ir.format import CSR
+    >>> validate(Pattern(CSR, (2, 3), ((), (torch.tensor([0, 1, 2]), torch.tensor([2, 3])))))
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.FormatError: level 2 (compressed) of CSR: crd[1] = 3 is outside dimension 1 of size 3: coordinates lie in 0 to 2
+    """
+    for at in range(pattern.format.order):
+        _check_arrays(pattern, at)
+        _check_pos(pattern, at)
+        _check_range(pattern, at)
+    problem = disorder(pattern) if order else None
+    if problem is not None:
+        raise FormatError(problem)
+
+
+def disorder(pattern: Pattern) -> str | None:
+    """What is unsorted or repeated in a pattern that is otherwise valid; None if nothing is. O(nnz)."""
+    for at, level in enumerate(pattern.format.levels):
+        if "pos" not in level.arrays:
+            continue
+        problem = _unsorted(pattern, at) if level.is_ordered else _repeated(pattern, at)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _where(pattern: Pattern, at: int) -> str:
+    return f"level {at + 1} ({pattern.format.levels[at]}) of {pattern.format.name}"
+
+
+def _check_arrays(pattern: Pattern, at: int) -> None:
+    level, arrays = pattern.format.levels[at], pattern.arrays[at]
+    if len(arrays) != len(level.arrays):
+        raise FormatError(f"{_where(pattern, at)} takes {len(level.arrays)} index arrays {level.arrays}, not {len(arrays)}")
+    for name, array in zip(level.arrays, arrays, strict=True):
+        if array.ndim != 1 or not array.is_contiguous():
+            raise FormatError(f"{_where(pattern, at)}: {name} has shape {tuple(array.shape)}: pass a contiguous 1-D tensor")
+        if INDEX_DTYPES.get(array.dtype) != pattern.index_dtype:
+            raise FormatError(
+                f"{_where(pattern, at)}: {name} has dtype {array.dtype}, but the first index array has {pattern.index_dtype}: "
+                "pass all of them as int32 or all as int64"
+            )
+
+
+def _check_pos(pattern: Pattern, at: int) -> None:
+    level = pattern.format.levels[at]
+    if not level.arrays:
+        return
+    parents, count, where = pattern.counts[at - 1] if at else 1, pattern.counts[at], _where(pattern, at)
+    if "pos" not in level.arrays:
+        if pattern.arrays[at][-1].numel() != count:
+            raise FormatError(f"{where}: crd has {pattern.arrays[at][-1].numel()} entries, but the level above has {count} positions")
+        return
+    pos = pattern.level_arrays(at)[0]
+    if len(pos) != parents + 1:
+        raise FormatError(f"{where}: pos has {len(pos)} entries, but its {parents} parents need {parents + 1}")
+    if pos[0] != 0:
+        raise FormatError(f"{where}: pos[0] = {pos[0]}, but positions start at 0")
+    falls = np.flatnonzero(pos[1:] < pos[:-1])
+    if falls.size:
+        k = int(falls[0])
+        raise FormatError(f"{where}: pos[{k + 1}] = {pos[k + 1]} is less than pos[{k}] = {pos[k]}: pos may not decrease")
+    if pos[-1] != count:
+        raise FormatError(f"{where}: pos ends at {pos[-1]}, but crd has {count} entries: the last entry of pos is the length of crd")
+
+
+def _check_range(pattern: Pattern, at: int) -> None:
+    arrays, dimension = pattern.level_arrays(at), pattern.format.mode_order[at]
+    size = pattern.shape[dimension]
+    if not arrays or not len(arrays[-1]) or (arrays[-1].min() >= 0 and arrays[-1].max() < size):
+        return
+    crd = arrays[-1]
+    k = int(np.flatnonzero((crd < 0) | (crd >= size))[0])
+    allowed = f"coordinates lie in 0 to {size - 1}" if size else "it can't store anything"
+    raise FormatError(f"{_where(pattern, at)}: crd[{k}] = {crd[k]} is outside dimension {dimension} of size {size}: {allowed}")
+
+
+def _run(pattern: Pattern, at: int) -> list[np.ndarray]:
+    """The crd arrays of a level and of the singletons that tell its repeated coordinates apart."""
+    run = [pattern.level_arrays(at)[-1]]
+    while not pattern.format.levels[at].is_unique:
+        at += 1
+        run.append(pattern.level_arrays(at)[-1])
+    return run
+
+
+def _unsorted(pattern: Pattern, at: int) -> str | None:
+    pos, run = pattern.level_arrays(at)[0], _run(pattern, at)
+    after = in_order(run)
+    starts = pos[(pos > 0) & (pos < len(run[0]))]
+    after[starts - 1] = True
+    wrong = np.flatnonzero(~after)
+    return _disordered(pattern, at, run, int(wrong[0]), int(wrong[0]) + 1) if wrong.size else None
+
+
+def _repeated(pattern: Pattern, at: int) -> str | None:
+    """Levels that promise no order are sorted here, to find repeated coordinates."""
+    pos, run = pattern.level_arrays(at)[0], _run(pattern, at)
+    parents = np.repeat(np.arange(len(pos) - 1), np.diff(pos))
+    order = np.lexsort([*run[::-1], parents])
+    same = np.flatnonzero(~in_order([parents[order], *(crd[order] for crd in run)]))
+    return _disordered(pattern, at, run, int(order[same[0]]), int(order[same[0] + 1])) if same.size else None
+
+
+def _disordered(pattern: Pattern, at: int, run: list[np.ndarray], previous: int, position: int) -> str:
+    before, here = ([int(crd[p]) for crd in run] for p in (previous, position))
+    parent = int(np.searchsorted(pattern.level_arrays(at)[0], position, side="right")) - 1
+    shown = ", ".join(map(str, here)) if len(here) == 1 else f"({', '.join(map(str, here))})"
+    last = ", ".join(map(str, before)) if len(before) == 1 else f"({', '.join(map(str, before))})"
+    clash = f"repeats the coordinate {shown}" if before == here else f"has coordinate {shown} after {last}"
+    return f"{_where(pattern, at)}: position {position}, below parent {parent}, {clash}: coordinates must increase; {WAY_OUT}"

@@ -1,0 +1,68 @@
+"""What every test shares: golden files, the scale of random families, a private kernel cache."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+SCALE = float(os.environ.get("NUMSCORCH_TEST_SCALE", "0.1"))
+CACHE = pytest.StashKey[str]()
+
+
+def scaled(count: int) -> int:
+    """How many cases of a random family to run: ``count`` at full scale, its share otherwise, at least one."""
+    return max(1, round(count * SCALE))
+
+
+@pytest.fixture(scope="session")
+def scale() -> Callable[[int], int]:
+    """:func:`scaled`, for tests that loop themselves."""
+    return scaled
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew; then read the diff")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A kernel cache of this run's own; xdist's workers inherit the variable and share the folder."""
+    if not hasattr(config, "workerinput"):
+        config.stash[CACHE] = os.environ["NUMSCORCH_CACHE_DIR"] = tempfile.mkdtemp(prefix="numscorch-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if CACHE in config.stash:
+        shutil.rmtree(config.stash[CACHE], ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked ``full`` run at full scale only."""
+    for item in items:
+        if SCALE < 1 and item.get_closest_marker("full"):
+            item.add_marker(pytest.mark.skip(reason="at full scale only: make test-full"))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with ``tests/golden/<name>``, or write it there under ``--update-golden``."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        if not path.exists():
+            pytest.fail(f"golden/{name} does not exist: run pytest --update-golden, read it, and keep it")
+        expected = path.read_text(encoding="utf-8")
+        if text != expected:
+            lines = difflib.unified_diff(expected.splitlines(), text.splitlines(), f"golden/{name}", "generated", lineterm="")
+            pytest.fail("\n".join(lines), pytrace=False)
+
+    return check

@@ -1,0 +1,174 @@
+"""``python -m numscorch``: what each command prints, and how bad input ends."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from numscorch import __main__ as cli
+from numscorch import demo
+from numscorch.errors import FormatError
+from numscorch.ir.format import COO, CSC, CSF, CSR, Format
+from numscorch.runtime import doctor, kernel_cache
+
+pytest.importorskip("sklearn")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training and timing are long enough to run, and no longer."""
+    monkeypatch.setattr(demo, "EPOCHS", 50)
+    monkeypatch.setattr(demo, "ROUNDS", 3)
+
+
+def test_demo_on_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo"]) == 0
+    out = capsys.readouterr().out
+    assert "digits: 1,797 nodes" in out
+    assert "epoch 50/50" in out
+    assert float(line(out, "test accuracy").rstrip("%")) > 85
+    assert float(line(out, "largest difference")) < 1e-3
+    assert "x" in line(out, "inference")
+    assert '"""' in Path(line(out, "generated kernel")).read_text()
+
+
+def line(out: str, start: str) -> str:
+    """What follows this label in the report."""
+    return next(row for row in out.splitlines() if row.startswith(start)).removeprefix(start).strip()
+
+
+def graph_file(path: Path, features: bool) -> Path:
+    """Two rings of twenty nodes, one a class, in the layout of the graph files."""
+    ring = np.arange(20)
+    source = np.concatenate([ring, ring + 20])
+    target = np.concatenate([(ring + 1) % 20, (ring + 1) % 20 + 20])
+    edges = np.stack([np.concatenate([source, target]), np.concatenate([target, source])])
+    arrays = {"edge_index": edges[:, np.lexsort(edges[::-1])], "labels": np.repeat([0, 1], 20)}
+    arrays |= {"train_idx": np.array([0, 20]), "val_idx": np.array([1, 21]), "test_idx": np.array([5, 12, 25, 32])}
+    if features:
+        arrays |= {"feat_indptr": np.arange(41), "feat_indices": np.repeat([0, 1], 20).astype(np.int32)}
+        arrays |= {"feat_data": np.full(40, 3.0, np.float32), "feat_shape": np.array([40, 2])}
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_demo_on_a_graph_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], features: bool) -> None:
+    assert cli.main(["demo", "--graph", str(graph_file(tmp_path / "rings.npz", features))]) == 0
+    out = capsys.readouterr().out
+    assert "rings: 40 nodes" in out
+    assert ("no features in the file" in out) is not features
+    assert line(out, "test accuracy") == "100.0%"
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_demo_on_a_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str], zipped: bool) -> None:
+    text = "%%MatrixMarket matrix coordinate real general\n3 4 3\n1 1 2.5\n3 2 -1\n3 4 7\n"
+    path = tmp_path / ("m.mtx.gz" if zipped else "m.mtx")
+    path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
+    threads = torch.get_num_threads()
+    try:
+        assert cli.main(["demo", "--matrix", str(path), "--threads", "1"]) == 0
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)
+    out = capsys.readouterr().out
+    assert "times a dense 4 x 64, 1 threads" in out
+    assert float(line(out, "largest difference").split()[0]) < 1e-5
+
+
+def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "ij,jk->ik", "CSR", "dense"]) == 0
+    assert "def kernel(" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("expression", "texts", "formats"),
+    [
+        ("ij,jk->ik", ["CSR", "dense"], [CSR, Format("dd")]),
+        (" ij , j ", ["csc", "d"], [CSC, Format("d")]),
+        ("ijk,kl->ijl", ["COO", "dd"], [COO(3), Format("dd")]),
+        ("ijk", ["CSF(3)"], [CSF(3)]),
+        ("ij", ["(i, j) -> (j: dense, i: compressed)"], [CSC]),
+    ],
+)
+def test_formats_by_name(expression: str, texts: list[str], formats: list[Format]) -> None:
+    assert cli.read_formats(expression, texts) == formats
+
+
+@pytest.mark.parametrize(
+    ("texts", "clash"),
+    [(["CSR"], "has 2 operands, but 1 formats were given: CSR"), (["CSR", "xyz"], "or a name, for this operand of order 2: coo, coo(2), csc")],
+)
+def test_formats_that_make_no_sense(texts: list[str], clash: str) -> None:
+    with pytest.raises(FormatError) as raised:
+        cli.read_formats("ij,jk->ik", texts)
+    assert clash in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["explain", "ij,jk->ik", "CSR"], "has 2 operands"),
+        (["explain", "ij,jk->iz", "CSR", "dense"], "z"),
+        (["demo", "--graph", "missing.npz"], "missing.npz"),
+        (["demo", "--matrix", "missing.mtx"], "missing.mtx"),
+    ],
+)
+def test_bad_input_is_one_clean_message(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("numscorch: ")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["dance"], ["cache", "burn"], ["explain"], ["demo", "--threads", "0"], ["demo", "--graph", "a", "--matrix", "b"]]
+)
+def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        cli.main(arguments)
+    assert raised.value.code == 2
+    assert "usage: python -m numscorch" in capsys.readouterr().err
+
+
+def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path / "cache"))
+    path = kernel_cache.store("spmv", '"""y[i] = A[i,j] * x[j]"""\n')
+    assert cli.main(["cache"]) == 0
+    out = capsys.readouterr().out
+    assert "spmv.py  y[i] = A[i,j] * x[j]" in out
+    assert f"1 kernels, 0.0 MB in {tmp_path / 'cache'}" in out
+    assert cli.main(["cache", "clear"]) == 0
+    assert "1 kernels deleted" in capsys.readouterr().out
+    assert not path.exists()
+
+
+def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    names = {check.name for check in doctor.report()}
+    assert {"python", "torch", "numba", "llvmlite", "numpy", "tbb", "processor", "threading layer", "threads", "kernel cache"} == names
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert cli.main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "!!  kernel cache" in out
+    assert "can't be made" in out
+    assert "Set NUMSCORCH_CACHE_DIR" in out
+
+
+@pytest.mark.parametrize(("version", "ok"), [("2.13.0+cpu", True), ("2.13.1", True), ("2.12.9", False), ("2.14.0", False)])
+def test_doctor_knows_what_is_tested(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_installed", lambda name: version)
+    check = doctor._version("torch", doctor.TESTED["torch"])
+    assert check.ok is ok
+    assert ("tested from 2.13 to before 2.14" in check.advice) is not ok
+
+
+def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_installed", lambda name: None)
+    assert doctor._version("numba", doctor.TESTED["numba"]) == doctor.Check("numba", "not installed", False, "pip install numba")

@@ -1,0 +1,311 @@
+"""The kernels on disk: where they may lie, what happens when something is wrong, and how much is kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from numscorch.errors import NumscorchError
+from numscorch.runtime import kernel_cache
+
+SOURCE = '"""y[i] = A[i,j] * x[j]\n\nSerial.\n"""\n\n\ndef kernel(x):\n    return x + 1\n'
+COMPILED = (
+    '"""x + 1"""\nimport numba\n\n\ndef kernel(x):\n    return x + 1\n\n\ncompiled = numba.njit(cache=True)(kernel)\n'
+)
+needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the platform's files have no owner and mode")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for the cache that does not exist yet."""
+    path = tmp_path / "deep" / "cache"
+    monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    return path
+
+
+def used_at(path: Path, seconds: float) -> None:
+    os.utime(path, (seconds, seconds))
+
+
+def falls_back(problem: str) -> None:
+    """The cache works, somewhere private, and says why."""
+    status = kernel_cache.status()
+    assert status.problem is not None
+    assert problem in status.problem
+    assert status.folder != status.requested
+    path = kernel_cache.store("k", SOURCE)
+    assert path.parent == kernel_cache.folder() == status.folder
+    assert path.stat().st_mode & 0o077 == 0 or not hasattr(os, "geteuid")
+    assert kernel_cache.load_module("k", path).kernel(1) == 2
+
+
+def test_missing_folder_is_made_and_private(place: Path) -> None:
+    assert kernel_cache.folder() == place
+    assert kernel_cache.status().problem is None
+    if hasattr(os, "geteuid"):
+        assert place.stat().st_mode & 0o777 == 0o700
+
+
+def test_removed_folder_is_made_again(place: Path) -> None:
+    path = kernel_cache.store("k", SOURCE)
+    path.unlink()
+    (place / "__pycache__").rmdir()
+    place.rmdir()
+    assert kernel_cache.store("k", SOURCE).read_text() == SOURCE
+
+
+def test_platform_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NUMSCORCH_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert kernel_cache.folder() == tmp_path / ".cache" / "numscorch"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert kernel_cache.folder() == tmp_path / "xdg" / "numscorch"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert kernel_cache.folder() == tmp_path / "Library" / "Caches" / "numscorch"
+
+
+def test_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    falls_back("can't be made")
+
+
+@needs_owners
+def test_folder_that_is_read_only(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.mkdir(parents=True)
+    (place / "__pycache__").mkdir()
+    place.chmod(0o500)
+    if os.geteuid() == 0:  # the superuser may write anywhere: let the system call say what it says to others
+        monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != place)
+    falls_back("is not writable")
+    place.chmod(0o700)
+
+
+@needs_owners
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
+def test_folder_that_others_can_write_is_refused(place: Path, mode: int) -> None:
+    place.mkdir(parents=True)
+    place.chmod(mode)
+    falls_back("can be written by other users")
+    place.chmod(0o700)
+    (place / "__pycache__").mkdir(exist_ok=True)
+    (place / "__pycache__").chmod(mode)
+    falls_back("can be written by other users")
+
+
+@needs_owners
+def test_folder_of_another_user_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.mkdir(parents=True)
+    owner = place.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    falls_back("belongs to another user")
+
+
+def test_full_disk_falls_back(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: Path, data: bytes, write: Callable[[Path, bytes], None] = kernel_cache._write) -> None:
+        if path.parent == place:
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(kernel_cache, "_write", write)
+    monkeypatch.setattr(kernel_cache, "_unusable", {})
+    assert kernel_cache.store("k", SOURCE).parent != place
+    assert "No space left" in str(kernel_cache.status().problem)
+
+
+@pytest.mark.process
+def test_private_folder_goes_with_its_process_and_not_with_a_child(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code = """
+import os, sys
+from numscorch.runtime import kernel_cache
+path = kernel_cache.store("k", "x = 1")
+child = os.fork()
+if not child:
+    kernel_cache.store("k", "x = 1")
+    sys.exit(path.parent == kernel_cache.folder())
+assert os.waitpid(child, 0)[1] == 0
+assert path.exists()
+print(path.parent)
+"""
+    if not hasattr(os, "fork"):
+        pytest.skip("the platform has no fork")
+    assert not Path(run(code, NUMSCORCH_CACHE_DIR=str(tmp_path / "file" / "cache")).strip()).exists()
+
+
+def test_link_is_replaced_and_never_followed(place: Path, tmp_path: Path) -> None:
+    target = tmp_path / "precious.py"
+    target.write_text(SOURCE)
+    kernel_cache.folder()
+    try:
+        (place / "k.py").symlink_to(target)
+    except OSError:
+        pytest.skip("links need a privilege here")
+    path = kernel_cache.store("k", SOURCE + "\n")
+    assert not path.is_symlink()
+    assert target.read_text() == SOURCE
+
+
+@pytest.mark.parametrize("damage", ["", "def kernel(", SOURCE[:-1], SOURCE.replace("+ 1", "+ 2"), "\0"])
+def test_damaged_source_is_rebuilt(place: Path, damage: str) -> None:
+    path = kernel_cache.store("k", SOURCE)
+    kernel_cache.load_module("k", path)
+    compiled = place / "__pycache__" / "k.kernel-7.py311.1.nbc"
+    compiled.write_text("machine code of the damaged source")
+    path.write_text(damage)
+    assert kernel_cache.store("k", SOURCE) == path
+    assert path.read_text() == SOURCE
+    assert not compiled.exists()
+    assert kernel_cache.load_module("k", path).kernel(1) == 2
+
+
+def test_unchanged_source_is_left_alone(place: Path) -> None:
+    path = kernel_cache.store("k", SOURCE)
+    compiled = place / "__pycache__" / "k.kernel-7.py311.1.nbc"
+    compiled.write_text("machine code")
+    used_at(path, 1000.0)
+    kernel_cache.store("k", SOURCE)
+    assert path.stat().st_mtime == 1000.0
+    assert path.stat().st_atime > 1000.0
+    assert compiled.exists()
+
+
+def test_loaded_under_a_stable_name(place: Path) -> None:
+    module = kernel_cache.load_module("k", kernel_cache.store("k", SOURCE))
+    assert module.__name__ == module.kernel.__module__ == "numscorch_kernels.k"
+    assert sys.modules["numscorch_kernels.k"] is module
+    assert module.kernel.__code__.co_filename == str(place / "k.py")
+
+
+def test_broken_module_is_not_left_behind(place: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        kernel_cache.load_module("broken", kernel_cache.store("broken", "1 / 0"))
+    assert "numscorch_kernels.broken" not in sys.modules
+
+
+def test_name_must_be_an_identifier(place: Path) -> None:
+    with pytest.raises(NumscorchError, match="use an identifier"):
+        kernel_cache.store("../k", SOURCE)
+
+
+def run(code: str, **environment: str) -> str:
+    """What a new process prints that runs this code."""
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_machine_code_is_found_by_the_next_process_and_discarded(
+    place: Path, tmp_path: Path, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if elsewhere:
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
+        monkeypatch.delitem(sys.modules, "numba", raising=False)  # as in a process that has not imported it
+    code = f"""
+from numscorch.runtime import kernel_cache
+module = kernel_cache.load_module("k", kernel_cache.store("k", {COMPILED!r}))
+assert module.compiled(1) == 2
+print(sum(module.compiled.stats.cache_hits.values()))
+"""
+    assert run(code).split() == ["0"]
+    assert run(code).split() == ["1"]
+    assert any(place.glob("**/*.nbi")) is not elsewhere
+    assert kernel_cache.discard_compiled(place / "k.py") == 2
+    assert not list(tmp_path.glob("**/k.*.nb[ic]"))
+
+
+@pytest.mark.process
+def test_two_processes_store_one_kernel_at_once(place: Path) -> None:
+    code = f"""
+from numscorch.runtime import kernel_cache
+for turn in range(150):
+    path = kernel_cache.store("k", {SOURCE!r} + "#" * (turn % 3) + chr(10))
+    text = path.read_text()
+    assert text.startswith({SOURCE!r}), text
+    assert kernel_cache.load_module("k", path).kernel(1) == 2
+"""
+    started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in started:
+        errors = process.communicate()[1]
+        assert process.returncode == 0, errors
+    assert [file.name for file in place.iterdir() if file.is_file()] == ["k.py"]
+
+
+def test_threads_store_at_once(place: Path) -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(20):
+                path = kernel_cache.store(f"k{turn % 4}", SOURCE + "\n" * number)
+                assert kernel_cache.load_module(f"k{turn % 4}", path).kernel(1) == 2
+        except BaseException as error:
+            failures.append(error)
+
+    started = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    assert not failures
+
+
+def test_oldest_go_first_when_full(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for age, name in enumerate(["newest", "used", "oldest"]):
+        path = kernel_cache.store(name, SOURCE)
+        (place / "__pycache__" / f"{name}.kernel-7.py311.1.nbc").write_bytes(bytes(1000))
+        used_at(path, 1_000_000.0 - age)
+    used_at(place / "used.py", 2_000_000.0)
+    monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "2500")
+    kernel_cache.store("added", SOURCE)
+    assert {entry.name for entry in kernel_cache.entries()} == {"added", "newest", "used"}
+    assert not list((place / "__pycache__").glob("oldest.*"))
+    monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "0")
+    kernel_cache.store("last", SOURCE)
+    assert [entry.name for entry in kernel_cache.entries()] == ["last"]
+
+
+def test_what_crashed_processes_left_is_swept(place: Path) -> None:
+    kernel_cache.folder()
+    left = [place / ".k.abc.tmp", place / "__pycache__" / "gone.kernel-7.py311.nbi", place / ".new.abc.tmp"]
+    for file in left:
+        file.write_text("")
+    for file in left[:2]:
+        used_at(file, 1000.0)
+    kernel_cache.store("k", SOURCE)
+    assert [file.exists() for file in left] == [False, False, True]
+
+
+@pytest.mark.parametrize("size", ["lots", "-1", "1T"])
+def test_size_that_is_none(place: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+    monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", size)
+    with pytest.raises(NumscorchError, match="give a number of bytes, as in 200000000, 200M or 2G"):
+        kernel_cache.store("k", SOURCE)
+
+
+def test_listed_and_cleared(place: Path) -> None:
+    first, second = kernel_cache.store("first", SOURCE), kernel_cache.store("second", "def kernel(")
+    (place / "__pycache__" / "first.kernel-7.py311.1.nbc").write_bytes(bytes(1000))
+    used_at(first, 1000.0)
+    assert [(entry.name, entry.path) for entry in kernel_cache.entries()] == [("second", second), ("first", first)]
+    broken, entry = kernel_cache.entries()
+    assert broken.expression.startswith("(damaged")
+    assert (entry.expression, entry.size, entry.last_used) == ("y[i] = A[i,j] * x[j]", len(SOURCE) + 1000, 1000.0)
+    (place / "note.txt").write_text("not a kernel")
+    assert kernel_cache.entries()[1].last_used == 1000.0, "listing is no use"
+    assert kernel_cache.clear() == 2
+    assert kernel_cache.entries() == []
+    assert [file.name for file in place.iterdir() if file.is_file()] == ["note.txt"]
+    assert not list((place / "__pycache__").iterdir())
