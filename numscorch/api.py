@@ -59,21 +59,20 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
     native = sparse = False
     ready: list[Any] = []
     for operand in operands:
-        if type(operand) is SparseTensor:
+        if type(operand) is SparseTensor and not operand.pattern.is_dense:
             sparse = True
             values = operand.values
         elif type(operand) is torch.Tensor and operand.layout is torch.strided:
             values = operand
         else:
             operand = _admit(operand)
-            if type(operand) is SparseTensor:
-                sparse = native = True
+            sparse, native = sparse or type(operand) is SparseTensor, True
             values = operand.values if type(operand) is SparseTensor else operand
         if values.requires_grad:
             operand = _without_grad(operand)
         ready.append(operand)
     if not sparse:
-        return _dense(expr, operands, out)
+        return _dense(expr, ready, out)
     plan = find_plan(expr, ready, format)
     return _run(plan, ready, operands, out, native)
 
@@ -125,13 +124,22 @@ def _call_form(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]
 
 
 def _admit(operand: Any) -> Operand:
-    """A torch sparse tensor as a SparseTensor, a subclass as a plain tensor; anything else is refused."""
+    """A torch sparse tensor as a SparseTensor, one without sparse levels as a strided tensor, a subclass as it is."""
+    if isinstance(operand, SparseTensor):
+        return strided(operand)
     if not isinstance(operand, torch.Tensor):
         raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
     if operand.layout is torch.strided:
         return operand
     _refuse_grad(operand)
     return wrap(operand)
+
+
+def strided(tensor: SparseTensor) -> torch.Tensor:
+    """The strided tensor that shares the values of a SparseTensor whose levels are all dense."""
+    order = tensor.format.mode_order
+    stored = tensor.values.view([tensor.shape[d] for d in order])
+    return stored.permute([order.index(d) for d in range(tensor.ndim)])
 
 
 def _refuse_grad(operand: Any) -> None:

@@ -32,10 +32,11 @@ class Pattern:
     Nothing is checked here: see ``validate``.
     """
 
-    __slots__ = ("__weakref__", "arrays", "counts", "derived", "format", "index_dtype", "shape", "signature", "views")
+    __slots__ = ("__weakref__", "arrays", "counts", "derived", "format", "index_dtype", "is_dense", "shape", "signature", "views")
 
     def __init__(self, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]):
         self.format = format
+        self.is_dense = format.is_dense
         self.shape = tuple(int(s) for s in shape)
         self.arrays = arrays
         self.views = tuple(array.numpy() for level in arrays for array in level)

@@ -102,7 +102,10 @@ def test_formats_by_name(expression: str, texts: list[str], formats: list[Format
 
 @pytest.mark.parametrize(
     ("texts", "clash"),
-    [(["CSR"], "has 2 operands, but 1 formats were given: CSR"), (["CSR", "xyz"], "or a name, for this operand of order 2: coo, coo(2), csc")],
+    [
+        (["CSR"], "has 2 operands, but 1 formats were given: CSR"),
+        (["CSR", "xyz"], "or a name, for this operand of order 2: coo, coo(2), csc"),
+    ],
 )
 def test_formats_that_make_no_sense(texts: list[str], clash: str) -> None:
     with pytest.raises(FormatError) as raised:

@@ -63,3 +63,12 @@ def _type(param: Param) -> Any:
 
     scalar = getattr(types, param.dtype)
     return types.Array(scalar, 1, "C") if param.is_array else scalar
+
+
+def build_plain(source: Source) -> Kernel:
+    """The kernel as plain Python, checked at every access; nothing is compiled or written."""
+    from .twins import run_as_python
+
+    scope: dict[str, Any] = {}
+    exec(compile(source.text, f"<{source.name}>", "exec"), scope)
+    return Kernel(source, Path(), scope["kernel"], run_as_python(scope["kernel"]))

@@ -18,7 +18,7 @@ from ..codegen.source import Source, generate
 from ..errors import UnsupportedError
 from ..ir.format import Format, dense
 from ..parser import parse_einsum
-from ..problem import Operand, Problem, make_problem, row_major
+from ..problem import Operand, Problem, make_problem
 from ..schedule import Step, schedule
 from ..sparse_tensor import SparseTensor
 from .binding import bind
@@ -100,8 +100,4 @@ def describe(operand: Any) -> Operand:
     dtype, shape = DTYPES[operand.dtype], tuple(operand.shape)
     if not isinstance(operand, SparseTensor):
         return Operand(dense(len(shape)), shape, dtype, strides=tuple(operand.stride()))
-    fmt, pattern = operand.format, operand.pattern
-    if not fmt.is_dense:
-        return Operand(fmt, shape, dtype, pattern.index_dtype, counts=pattern.counts)
-    strides = dict(zip(fmt.mode_order, row_major([shape[d] for d in fmt.mode_order]), strict=True))
-    return Operand(dense(len(shape)), shape, dtype, strides=tuple(strides[d] for d in range(len(shape))))
+    return Operand(operand.format, shape, dtype, operand.pattern.index_dtype, counts=operand.pattern.counts)

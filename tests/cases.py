@@ -1,0 +1,106 @@
+"""Random cases: expressions, formats, mode orders and shapes, from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+import torch
+
+import numscorch as ns
+
+SIZES = (0, 1, 2, 3, 4, 5, 7, 9, 17, 33)
+WEIGHTS = (1, 3, 3, 4, 4, 4, 3, 2, 1, 1)
+LETTERS = "dso"
+
+
+@dataclass(frozen=True)
+class Case:
+    """An einsum and its operands: dense arrays, and the same as tensors in their formats."""
+
+    expr: str
+    arrays: tuple[np.ndarray, ...]
+    formats: tuple[ns.Format | None, ...]
+    seed: int
+
+    def operands(self) -> list[object]:
+        """SparseTensors where there is a format, strided tensors elsewhere."""
+        return [as_operand(array, fmt) for array, fmt in zip(self.arrays, self.formats, strict=True)]
+
+    def expected(self) -> np.ndarray:
+        """The dense answer; values are small integers, so it is exact in any order."""
+        return np.einsum(self.expr, *self.arrays)
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{a.shape} {f.name if f else 'dense'}" for a, f in zip(self.arrays, self.formats, strict=True))
+        return f"seed {self.seed}: {self.expr}  {listed}"
+
+
+def as_operand(array: np.ndarray, fmt: ns.Format | None) -> object:
+    """One operand; dense ones keep the array's strides."""
+    if fmt is None:
+        return torch.from_numpy(array)
+    indices = np.argwhere(array).T.reshape(array.ndim, -1)
+    coo = ns.from_coo(indices, array[tuple(indices)], array.shape)
+    return coo.to(fmt)
+
+
+def random_case(seed: int) -> Case:
+    """A case with one to four operands, at least one of them sparse."""
+    rng = random.Random(seed)
+    count = rng.choices((1, 2, 3, 4), (3, 6, 4, 1))[0]
+    names = "ijklmn"[: rng.randint(1, 5 if count < 4 else 4)]
+    sizes = {name: rng.choices(SIZES, WEIGHTS)[0] for name in names}
+    if count * len(names) > 8:
+        sizes = {name: min(size, 5) for name, size in sizes.items()}
+    terms = [_term(rng, names) for _ in range(count)]
+    sparse = [rng.random() < 0.6 for _ in terms]
+    if not any(s and t for s, t in zip(sparse, terms, strict=True)):
+        terms[0], sparse[0] = names[0], True
+    arrays = tuple(_array(rng, term, sizes, is_sparse) for term, is_sparse in zip(terms, sparse, strict=True))
+    formats = tuple(random_format(rng, len(t)) if s and t else None for t, s in zip(terms, sparse, strict=True))
+    return Case(_expression(rng, terms), arrays, formats, seed)
+
+
+def _term(rng: random.Random, names: str) -> str:
+    rank = rng.choices((0, 1, 2, 3, 4), (1, 5, 9, 5, 1))[0]
+    term = rng.sample(names, min(rank, len(names)))
+    if term and rng.random() < 0.08:
+        term.append(rng.choice(term))
+    return "".join(term)
+
+
+def _expression(rng: random.Random, terms: list[str]) -> str:
+    used = sorted(set("".join(terms)))
+    left = ",".join(terms)
+    if rng.random() < 0.08:
+        return left
+    chosen = [name for name in used if rng.random() < 0.6]
+    rng.shuffle(chosen)
+    if rng.random() < 0.25:
+        chosen = list(dict.fromkeys(max(terms, key=len)))
+    return f"{left}->{''.join(chosen)}"
+
+
+def _array(rng: random.Random, term: str, sizes: dict[str, int], is_sparse: bool) -> np.ndarray:
+    """Small integers; dense operands may be transposed, cut out of larger ones, or broadcast."""
+    shape = [1 if rng.random() < 0.04 and term.count(name) == 1 else sizes[name] for name in term]
+    numbers = np.random.default_rng(rng.randrange(1 << 30))
+    array = np.asarray(numbers.integers(-3, 4, shape), np.float64)
+    if is_sparse:
+        return np.asarray(array * (numbers.random(shape) < rng.choice((0.0, 0.1, 0.3, 0.6, 1.0))))
+    kind = rng.random()
+    if array.ndim and kind < 0.25:
+        order = rng.sample(range(array.ndim), array.ndim)
+        return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+    if array.ndim and kind < 0.4:
+        return np.repeat(array, 2, axis=-1)[..., ::2]
+    return array
+
+
+def random_format(rng: random.Random, order: int) -> ns.Format:
+    """Any mix of levels in any mode order."""
+    letters = "".join(rng.choice(LETTERS) for _ in range(order))
+    return ns.Format(letters, rng.choice(list(permutations(range(order)))))

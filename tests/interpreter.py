@@ -1,0 +1,73 @@
+"""The oracle: index notation run as dense loops, whatever the formats and the schedule say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from numscorch.ir.index import Access, Assignment, Binary, Expr, Forall, IndexVar, Literal, Stmt, Where, assignments, variables_in
+
+
+def run(stmt: Stmt, arrays: Mapping[str, np.ndarray], extents: Mapping[IndexVar, int]) -> np.ndarray:
+    """The result of a statement at any stage: dense operands by name in, dense result out.
+
+    A lone assignment sums over the variables that its left side lacks.
+    """
+    result = next(assignments(stmt)).lhs
+    values = dict(arrays)
+    values[result.tensor.name] = np.zeros([extents[v] for v in result.indices])
+    if isinstance(stmt, Assignment):
+        stmt = concrete(stmt)
+    execute(stmt, values, extents, {})
+    return values[result.tensor.name]
+
+
+def concrete(stmt: Assignment) -> Stmt:
+    """Foralls around a compound assignment, in order of appearance."""
+    nest: Stmt = Assignment(stmt.lhs, stmt.rhs, "+=")
+    for var in reversed(variables_in(stmt.rhs)):
+        nest = Forall(var, nest)
+    return nest
+
+
+def execute(stmt: Stmt, values: dict[str, np.ndarray], extents: Mapping[IndexVar, int], at: dict[IndexVar, int]) -> None:
+    """Run a statement at the coordinates bound so far."""
+    match stmt:
+        case Forall(var, body):
+            for coordinate in range(extents[var]):
+                execute(body, values, extents, {**at, var: coordinate})
+        case Where(consumer, producer):
+            values[next(assignments(producer)).lhs.tensor.name] = np.zeros(())
+            execute(producer, values, extents, at)
+            execute(consumer, values, extents, at)
+        case Assignment(lhs, rhs, op):
+            place = place_of(lhs, values, at)
+            old = values[lhs.tensor.name][place] if op == "+=" else 0.0
+            values[lhs.tensor.name][place] = old + value(rhs, values, at)
+
+
+def value(expr: Expr, values: Mapping[str, np.ndarray], at: Mapping[IndexVar, int]) -> float:
+    """An expression's value at bound coordinates."""
+    match expr:
+        case Access(tensor, indices) if not tensor.has_values:
+            return float(len({at[v] for v in indices}) == 1)
+        case Access(tensor):
+            return float(values[tensor.name][place_of(expr, values, at)])
+        case Literal(number):
+            return number
+        case Binary("*", left, right):
+            return value(left, values, at) * value(right, values, at)
+    raise ValueError(f"no meaning for {expr}")
+
+
+def place_of(access: Access, values: Mapping[str, np.ndarray], at: Mapping[IndexVar, int]) -> tuple[int, ...]:
+    """An access's coordinates; a dimension of size 1 is broadcast."""
+    shape = values[access.tensor.name].shape
+    return tuple(0 if size == 1 else at[v] for size, v in zip(shape, access.indices, strict=True))
+
+
+def steps(extents: Mapping[IndexVar, int]) -> int:
+    """How many iterations a nest over these extents runs."""
+    return prod(extents.values())

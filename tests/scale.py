@@ -1,0 +1,10 @@
+"""How many random cases to run: NUMSCORCH_TEST_SCALE is the share of the full counts."""
+
+from __future__ import annotations
+
+import os
+
+
+def scaled(count: int) -> int:
+    """The full count times the scale, at least 1."""
+    return max(round(count * float(os.environ.get("NUMSCORCH_TEST_SCALE", "0.1"))), 1)

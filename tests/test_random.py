@@ -1,0 +1,75 @@
+"""Thousands of random einsums against numpy: un-jitted with checked pointers, and compiled for a sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from cases import Case, random_case
+from scale import scaled
+
+import numscorch as ns
+from numscorch.codegen import kernel
+from numscorch.runtime import blocks, dispatch
+from numscorch.schedule import parallel
+from numscorch.schedule.facts import Target
+
+TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32))
+
+
+def check(case: Case) -> bool:
+    """Whether the case is compiled; it fails unless the result is exactly numpy's."""
+    try:
+        result = ns.einsum(case.expr, *case.operands())
+    except ns.UnsupportedError as error:
+        assert "pattern of its own" in str(error), f"{case}: {error}"
+        result = ns.einsum(case.expr, *case.operands(), format="dense")
+    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    np.testing.assert_array_equal(np.asarray(dense), case.expected(), err_msg=str(case))
+    return True
+
+
+@pytest.fixture
+def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """No plan or schedule from another test."""
+    monkeypatch.setattr(dispatch, "_plans", {})
+    monkeypatch.setattr(dispatch, "_kernels", {})
+    dispatch.schedule.cache_clear()
+    yield monkeypatch
+    dispatch.schedule.cache_clear()
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_random_cases_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Every kernel as Python with bounds checks, serial and in blocks, for three register widths."""
+    fresh_plans.setattr(dispatch, "build", kernel.build_plain)
+    count = scaled(600)
+    for seed in range(part * count, (part + 1) * count):
+        fresh_plans.setattr(dispatch, "host", lambda seed=seed: TARGETS[seed % 3])
+        fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
+        fresh_plans.setattr(blocks, "BLOCKS", 1 + seed % 5)
+        check(random_case(seed))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_cases_compiled(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    count = scaled(40)
+    for seed in range(10**6 + part * count, 10**6 + (part + 1) * count):
+        fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 4 == 0 else 1 << 15)
+        check(random_case(seed))
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    torch.manual_seed(0)
+    dense = torch.randn(700, 500) * (torch.rand(700, 500) < 0.1)
+    A = ns.from_torch(dense.to_sparse_csr())
+    B = torch.randn(500, 40)
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            results.append([ns.einsum("ij,jk->ik", A, B), ns.einsum("ij,j->i", A, B[:, 0]), ns.einsum("ij->", A), ns.einsum("ij,ij->", A, dense)])
+        assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))
+    finally:
+        torch.set_num_threads(before)
