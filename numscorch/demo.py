@@ -7,6 +7,7 @@ through torch.sparse, interleaved.
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
@@ -140,11 +141,11 @@ def row_normalised(features: SparseTensor) -> SparseTensor:
 
 def spectral(adjacency: SparseTensor) -> torch.Tensor:
     """Where a node lies in its graph: about the leading eigenvectors, by subspace iteration."""
-    product = with_torch()
-    basis = torch.randn(adjacency.shape[0], min(SPECTRAL_WIDTH, adjacency.shape[0]))
+    product, count = with_torch(), adjacency.shape[0]
+    basis = torch.randn(count, min(SPECTRAL_WIDTH, -(-count // 4)))  # all eigenvectors together would tell nothing
     for _ in range(SPECTRAL_STEPS):
-        basis = torch.linalg.qr(product(adjacency, basis)).Q
-    return basis * adjacency.shape[0] ** 0.5
+        basis, _ = torch.linalg.qr(product(adjacency, basis))
+    return basis * math.sqrt(count)
 
 
 def from_rows(rows: np.ndarray, columns: np.ndarray, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:

@@ -152,7 +152,8 @@ def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype) -> SparseT
 
 def _archive(file: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as opened:
+            archive = np.load(opened, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise FormatError(f"{file} is one numpy array, not an .npz archive")
             return {name: archive[name] for name in archive.files}

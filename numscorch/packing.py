@@ -161,9 +161,7 @@ def _pack_compressed(
     return (pos, crd), np.cumsum(first) - 1, len(crd)
 
 
-def _pack_singleton(
-    format: Format, at: int, column: np.ndarray, first: np.ndarray, parents: np.ndarray, count: int
-) -> tuple[np.ndarray]:
+def _pack_singleton(format: Format, at: int, column: np.ndarray, first: np.ndarray, parents: np.ndarray, count: int) -> tuple[np.ndarray]:
     level = format.levels[at]
     if "crd" not in level.arrays:
         raise UnsupportedError(f"level {at + 1} ({level}) of {format} stores no coordinates: pack them in a compressed level")

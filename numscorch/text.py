@@ -66,7 +66,7 @@ def numbers(text: bytes) -> np.ndarray | None:
     >>> numbers(b"1 2.5\\n-3e2"), numbers(b"1 x"), numbers(b" ")
     (array([   1. ,    2.5, -300. ]), None, array([], dtype=float64))
     """
-    words = _count_words(text)
+    words = len(_words(text))
     if not words:
         return np.empty(0)
     with warnings.catch_warnings():
@@ -79,10 +79,20 @@ def numbers(text: bytes) -> np.ndarray | None:
     return parsed if parsed.size == words else None
 
 
-def _count_words(text: bytes) -> int:
+def _words(text: bytes) -> np.ndarray:
+    """Where each word starts."""
     letters = np.frombuffer(text, dtype=np.uint8)
-    inside = (letters != 32) & ((letters < 9) | (letters > 13))
-    return int(np.count_nonzero(inside[1:] & ~inside[:-1])) + int(inside[:1].sum())
+    starts = (letters != 32) & ((letters < 9) | (letters > 13))
+    starts[1:] &= ~starts[:-1]
+    return np.flatnonzero(starts)
+
+
+def _is_regular(text: bytes, columns: int) -> bool:
+    """Whether every line has the same number of words."""
+    words, ends = _words(text), np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
+    if len(words) != columns * (len(ends) + 1):
+        return False
+    return bool((words[columns::columns] > ends).all() and (words[columns - 1 : -1 : columns] < ends).all())
 
 
 def integers(text: bytes) -> np.ndarray | None:
@@ -109,12 +119,10 @@ def table(text: Text, columns: int, rows: int | None = None) -> np.ndarray:
         FormatError: with the first line that is wrong, or the counts.
     """
     content = text.content.strip()
-    lines = content.count(b"\n") + 1 if content else 0
-    parsed = numbers(content)
-    if parsed is None or parsed.size != lines * columns:
+    found = numbers(content)
+    if found is None or not _is_regular(content, columns):
         _find_bad_line(text, columns)
-        parsed = numbers(content)
-    found = np.empty(0) if parsed is None else parsed
+    found = np.empty(0) if found is None else found
     if rows is not None and found.size != rows * columns:
         raise text.error(f"the header announces {rows} entries, but {found.size // columns} follow: is the file cut short?")
     return found.reshape(-1, columns)

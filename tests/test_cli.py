@@ -42,11 +42,10 @@ def line(out: str, start: str) -> str:
 
 
 def graph_file(path: Path, features: bool) -> Path:
-    """Two rings of twenty nodes, one a class, in the layout of the graph files."""
-    ring = np.arange(20)
-    source = np.concatenate([ring, ring + 20])
-    target = np.concatenate([(ring + 1) % 20, (ring + 1) % 20 + 20])
-    edges = np.stack([np.concatenate([source, target]), np.concatenate([target, source])])
+    """Two rings of twenty nodes, one a class, each node joined to the ten nearest; in the layout of the graph files."""
+    nodes, steps = np.arange(20), np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
+    source, target = np.repeat(nodes, 10), ((nodes[:, None] + steps) % 20).ravel()
+    edges = np.concatenate([np.stack([source, target]), np.stack([source, target]) + 20], axis=1)
     arrays = {"edge_index": edges[:, np.lexsort(edges[::-1])], "labels": np.repeat([0, 1], 20)}
     arrays |= {"train_idx": np.array([0, 20]), "val_idx": np.array([1, 21]), "test_idx": np.array([5, 12, 25, 32])}
     if features:

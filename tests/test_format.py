@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 import pytest
+
 from numscorch.errors import FormatError, SizeError, UnsupportedError
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format, dense
 from numscorch.ir.levels import Compressed, Dense, Identity, Singleton

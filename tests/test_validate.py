@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from numscorch.errors import FormatError
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format
 from numscorch.ir.levels import Compressed, Dense, Singleton
@@ -24,7 +25,12 @@ BAD = {
     "pos ends early": (CSR, (2, 3), [(), ([0, 1, 1], [0, 1])], "pos ends at 1, but crd has 2 entries"),
     "pos ends late": (CSR, (2, 3), [(), ([0, 1, 3], [0, 1])], "pos ends at 3, but crd has 2 entries"),
     "pos is short": (CSR, (2, 3), [(), ([0, 2], [0, 1])], "pos has 2 entries, but its 2 parents need 3"),
-    "pos of a root": (DCSR, (2, 3), [([0, 1, 1], [0]), ([0, 1], [0])], "level 1 (compressed) of DCSR: pos has 3 entries, but its 1 parents"),
+    "pos of a root": (
+        DCSR,
+        (2, 3),
+        [([0, 1, 1], [0]), ([0, 1], [0])],
+        "level 1 (compressed) of DCSR: pos has 3 entries, but its 1 parents",
+    ),
     "negative": (CSR, (2, 3), [(), ([0, 1, 2], [0, -1])], "crd[1] = -1 is outside dimension 1 of size 3: coordinates lie in 0 to 2"),
     "too large": (CSC, (2, 3), [(), ([0, 1, 1, 2], [0, 2])], "level 2 (compressed) of CSC: crd[1] = 2 is outside dimension 0 of size 2"),
     "nothing fits": (CSR, (2, 0), [(), ([0, 1, 1], [0])], "crd[0] = 0 is outside dimension 1 of size 0: it can't store anything"),
@@ -58,7 +64,7 @@ def test_order_names_the_way_out_and_can_be_left_out(name: str) -> None:
 
 def test_mixed_dtypes_are_refused() -> None:
     pattern = Pattern(CSR, (1, 3), ((), (torch.tensor([0, 1]), torch.tensor([2], dtype=torch.int32))))
-    with pytest.raises(FormatError, match="crd has dtype torch.int32, but the first index array has int64"):
+    with pytest.raises(FormatError, match=r"crd has dtype torch\.int32, but the first index array has int64"):
         validate(pattern)
 
 

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from ..errors import ScheduleError
 from ..ir import index as ix
-from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, Store, Var, call
+from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, Stmt, Store, Var, call
 from .coiteration import at_position, loop
 from .environment import Env, Iterator, Lanes, size_of
 from .lattice import make_lattice
@@ -87,7 +87,7 @@ def _varies(assignment: ix.Assignment, producer: ix.Stmt, env: Env) -> bool:
     return False
 
 
-def clear(target: ix.TensorVar, env: Env) -> Block:
+def clear(target: ix.TensorVar, env: Env) -> tuple[Assign, ...]:
     """registers = 0"""
     zero: Expr = Const(0.0, target.dtype)
     if target.name in env.varying and env.lanes is not None:
@@ -214,30 +214,44 @@ def prefetches(var: ix.IndexVar, outside: Env, inside: Env) -> Block:
 
 
 def lower_unrolled(stmt: ix.Forall, times: int, env: Env) -> Block:
-    """Several positions at once, each adding to a scalar of its own; the rest one by one."""
+    """Several positions at once, each adding to registers of its own; the rest one by one."""
     iterators = env.iterated(stmt.var)
     if len(iterators) != 1 or not iterators[0].level.is_unique or not isinstance(stmt.body, ix.Assignment):
         return lower_serial(stmt, env)
-    it, total = iterators[0], env.registers[stmt.body.lhs.tensor.name][0]
-    totals = [total, *(Var(f"{total.name}{u}") for u in range(1, times))]
-    dtype = stmt.body.lhs.tensor.dtype
+    it, name = iterators[0], stmt.body.lhs.tensor.name
+    copies = [env.registers[name], *(_copy(env.registers[name], u) for u in range(1, times))]
     start, split = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_split")
     first, end = it.bounds
-    step: list[object] = []
-    for u, partial in enumerate(totals):
-        step += _unrolled_step(stmt, it, it.position + u, replace(env, registers={**env.registers, stmt.body.lhs.tensor.name: (partial,)}))
-    rest = at_position(stmt.var, it, it.position, env, lambda inner: lower(stmt.body, inner))
-    joined = (totals[0] + totals[1]) + (totals[2] + totals[3]) if times == 4 else sum(totals[1:], start=totals[0])  # type: ignore[call-overload]
+    zero = clear(stmt.body.lhs.tensor, env)[0].value
+    step: list[Stmt] = []
+    for u, registers in enumerate(copies):
+        step += _step(stmt, it, it.position + u, replace(env, registers={**env.registers, name: registers}))
     return (
         Assign(start, first),
         Assign(it.end, end),
         Assign(split, start + (it.end - start) // times * times),
-        *(Assign(t, Const(0.0, dtype)) for t in totals[1:]),
-        For(it.position, start, split, tuple(step), step=Const(times)),  # type: ignore[arg-type]
-        For(it.position, split, it.end, rest),
-        Assign(total, joined),
+        *(Assign(register, zero) for registers in copies[1:] for register in registers),
+        For(it.position, start, split, tuple(step), step=Const(times)),
+        For(it.position, split, it.end, _step(stmt, it, it.position, env)),
+        *_joined(copies, name in env.varying),
     )
 
 
-def _unrolled_step(stmt: ix.Forall, it: Iterator, position: Expr, env: Env) -> Block:
+def _copy(registers: tuple[Var, ...], number: int) -> tuple[Var, ...]:
+    return tuple(Var(f"{register.name}_{number}") for register in registers)
+
+
+def _step(stmt: ix.Forall, it: Iterator, position: Expr, env: Env) -> Block:
     return at_position(stmt.var, it, position, env, lambda inner: lower(stmt.body, inner))
+
+
+def _joined(copies: list[tuple[Var, ...]], is_vector: bool) -> Block:
+    """Add the copies in pairs into the first one."""
+    out: list[Stmt] = []
+    gap = 1
+    while gap < len(copies):
+        for at in range(0, len(copies) - gap, 2 * gap):
+            for left, right in zip(copies[at], copies[at + gap], strict=True):
+                out.append(Assign(left, call("add", left, right) if is_vector else left + right))
+        gap *= 2
+    return tuple(out)

@@ -11,6 +11,7 @@ from .loop_order import unit_stride
 from .workspace import NAMES, sum_in_register, summed_tail, unwrap, wrap
 
 LONG_ROW = 8.0  # nonzeros in a row from which several accumulators pay
+SUMS = 4  # registers that must be summed into at once to hide the latency of an fma
 AHEAD = 8  # nonzeros by which dense rows are fetched ahead
 
 
@@ -48,13 +49,37 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     inner = loops[-1]
     summed = summed_tail(loops[:-1], body.lhs)
     outer = loops[: len(loops) - 1 - len(summed)]
-    tag = _tag(inner.var, facts, target, body.lhs.tensor.dtype, AHEAD if summed else 0)
+    tag = _tag(inner.var, facts, target, body.lhs.tensor.dtype, _ahead(summed, inner.var, body, facts, target))
     if not summed:
         return wrap(loops[:-1], replace(inner, tag=tag)), f"{inner.var} is contiguous: {tag}"
     adds = any(loop.var not in body.lhs.indices for loop in outer)
+    last = summed[-1]
+    times = _independent_sums(last.var, body, tag, facts)
+    summed = [*summed[:-1], replace(last, tag=Unroll(times))] if times > 1 else summed
     tile = sum_in_register(body.lhs, "+=" if adds else "=", summed, factors_of(body.rhs), NAMES)
     why = f"{inner.var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(s.var) for s in summed)} runs"
     return wrap(outer, replace(inner, tag=tag, body=tile)), why
+
+
+def _ahead(summed: list[Forall], inner: IndexVar, body: Assignment, facts: Facts, target: Target) -> int:
+    """Fetch dense rows ahead where they are chosen by a sparse loop from more than the cache holds."""
+    size = 8 if body.lhs.tensor.dtype == "float64" else 4
+    for access in accesses_in(body.rhs):
+        if access.tensor.is_dense and inner in access.indices and any(loop.var in access.indices for loop in summed):
+            reach = 1.0
+            for var in access.indices:
+                reach *= facts.extent(var)
+            if reach * size > target.l2:
+                return AHEAD
+    return 0
+
+
+def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
+    """How many nonzeros to add at once, so that the sums of a narrow tile don't wait for each other."""
+    fan = _fan(var, body, facts)
+    if fan is None or fan < LONG_ROW:
+        return 1
+    return max(SUMS // max(tag.registers, tag.tail), 1)
 
 
 def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
