@@ -22,11 +22,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[examples]"
+	@echo "installing numscorch and what the demo needs into $(VENV) (a minute or more)"
+	@$(PIP) -e ".[examples]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[dev,examples]"
+	@echo "installing numscorch and what its tests need into $(VENV) (a minute or more)"
+	@$(PIP) -e ".[dev,examples]"
 	@touch $@ $(VENV)/.demo
 
 venv: $(VENV)/.dev

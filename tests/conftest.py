@@ -10,20 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from scale import scaled
 
 GOLDEN = Path(__file__).parent / "golden"
-SCALE = float(os.environ.get("NUMSCORCH_TEST_SCALE", "0.1"))
 CACHE = pytest.StashKey[str]()
-
-
-def scaled(count: int) -> int:
-    """How many cases of a random family to run: ``count`` at full scale, its share otherwise, at least one."""
-    return max(1, round(count * SCALE))
 
 
 @pytest.fixture(scope="session")
 def scale() -> Callable[[int], int]:
-    """:func:`scaled`, for tests that loop themselves."""
+    """How many cases of a random family to run, from its full count."""
     return scaled
 
 
@@ -44,9 +39,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked ``full`` run at full scale only."""
-    for item in items:
-        if SCALE < 1 and item.get_closest_marker("full"):
-            item.add_marker(pytest.mark.skip(reason="at full scale only: make test-full"))
+    if scaled(1000) < 1000:
+        for item in items:
+            if item.get_closest_marker("full"):
+                item.add_marker(pytest.mark.skip(reason="at full scale only: make test-full"))
 
 
 @pytest.fixture

@@ -63,7 +63,8 @@ assert "numba" not in sys.modules
 threads.prepare()
 assert torch.get_num_threads() == before
 name, reason = threads.layer()
-import numba
+import multiprocessing, numba
+multiprocessing.set_start_method("spawn")
 assert numba.threading_layer() == name
 torch.set_num_threads(1)
 assert threads.workers() == 1

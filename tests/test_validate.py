@@ -19,7 +19,7 @@ def pattern_of(format: Format, shape: tuple[int, ...], *levels: Any) -> Pattern:
     return Pattern(format, shape, tuple(tuple(torch.tensor(array, dtype=torch.int64) for array in level) for level in levels))
 
 
-BAD = {
+BAD: dict[str, tuple[Format, tuple[int, ...], list[Any], str]] = {
     "pos starts late": (CSR, (2, 3), [(), ([1, 1, 2], [0, 1])], "level 2 (compressed) of CSR: pos[0] = 1, but positions start at 0"),
     "pos falls": (CSR, (3, 3), [(), ([0, 2, 1, 2], [0, 1])], "pos[2] = 1 is less than pos[1] = 2: pos may not decrease"),
     "pos ends early": (CSR, (2, 3), [(), ([0, 1, 1], [0, 1])], "pos ends at 1, but crd has 2 entries"),

@@ -15,6 +15,7 @@ and never for serial ones. It imports Numba; this module does not.
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import sys
 import threading
@@ -100,7 +101,8 @@ def _start() -> None:
 
 
 def _launch(numba: Any) -> str:
-    threads = torch.get_num_threads()
+    """Start the layer, and undo what else that does: torch's thread count and Python's choice of start method."""
+    threads, start_method = torch.get_num_threads(), multiprocessing.get_start_method(allow_none=True)
     try:
         numba.get_num_threads()
     except ValueError as error:
@@ -109,6 +111,8 @@ def _launch(numba: Any) -> str:
         ) from error
     if torch.get_num_threads() != threads:  # an OpenMP that torch shares would count for both
         torch.set_num_threads(threads)
+    if start_method is None:  # Numba's look at it settles it, and the user's own set_start_method would fail
+        multiprocessing.set_start_method(None, force=True)
     return str(numba.threading_layer())
 
 

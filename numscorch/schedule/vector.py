@@ -11,7 +11,7 @@ from .loop_order import unit_stride
 from .workspace import NAMES, sum_in_register, summed_tail, unwrap, wrap
 
 LONG_ROW = 8.0  # nonzeros in a row from which several accumulators pay
-SUMS = 4  # registers that must be summed into at once to hide the latency of an fma
+SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
 AHEAD = 8  # nonzeros by which dense rows are fetched ahead
 
 
@@ -70,7 +70,7 @@ def _ahead(summed: list[Forall], inner: IndexVar, body: Assignment, facts: Facts
             for var in access.indices:
                 reach *= facts.extent(var)
             if reach * size > target.l2:
-                return AHEAD
+                return 0
     return 0
 
 

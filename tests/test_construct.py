@@ -1,0 +1,270 @@
+"""Tensors are built from torch, SciPy and index arrays, or refused with the clash and the way out."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from numscorch.construct import from_coo, from_csr, from_scipy, from_torch
+from numscorch.convert import check_values
+from numscorch.errors import FormatError, NumscorchError, SizeError, UnsupportedError
+from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, Format, dense
+from numscorch.sparse_tensor import SparseTensor
+
+MATRIX_FORMATS = [CSR, CSC, DCSR, DCSC, COO(2), Format("oo", (1, 0)), Format("sd"), Format("so"), dense(2), Format("dd", (1, 0))]
+D = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [3.0, 0.0, 4.0], [0.0, 5.0, 0.0]])
+
+
+def torch_csr(tensor: torch.Tensor) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tensor.to_sparse_csr()
+
+
+# ---- construction
+
+
+def test_default_formats() -> None:
+    assert from_torch(D).format == CSR
+    assert from_torch(D.reshape(2, 2, 3)).format == COO(3)
+    assert from_torch(D[0]).format == Format("s")
+    assert from_torch(D[0]).to_torch().to_dense().tolist() == D[0].tolist()
+    assert from_torch(torch.tensor(3.0)).to_dense().item() == 3.0
+    assert from_torch(D, "ss").format == DCSR
+    assert from_torch(D.to_sparse(), "(i, j) -> (j: dense, i: compressed)").format == CSC
+    assert from_torch(D).pattern.index_dtype == "int32"
+
+
+def test_uncoalesced_tensors_are_coalesced() -> None:
+    given = torch.sparse_coo_tensor(torch.tensor([[1, 0, 1], [0, 1, 0]]), torch.tensor([1.0, 2.0, 3.0]), (2, 2), check_invariants=True)
+    assert from_torch(given).to_dense().tolist() == [[0.0, 2.0], [4.0, 0.0]]
+    assert not given.is_coalesced()
+
+
+@pytest.mark.parametrize("format", [*MATRIX_FORMATS, None], ids=str)
+def test_coalesce_sorts_and_sums(format: Format | None) -> None:
+    rng = np.random.default_rng(3)
+    for n in (0, 1, 2, 30):
+        indices, values = np.stack([rng.integers(4, size=n), rng.integers(3, size=n)]), rng.standard_normal(n)
+        expected = np.zeros((4, 3))
+        np.add.at(expected, tuple(indices), values)
+        A = from_coo(indices, values, (4, 3), format, coalesce=True)
+        np.testing.assert_allclose(A.to_dense(), expected)
+
+
+def test_entries_may_be_sorted_by_rows_or_by_the_mode_order() -> None:
+    by_rows, by_columns = [[0, 0, 1], [0, 1, 0]], [[0, 1, 0], [0, 0, 1]]
+    expected = [[1.0, 2.0], [3.0, 0.0]]
+    for format in (CSC, Format("oo", (1, 0))):
+        assert from_coo(by_rows, [1.0, 2.0, 3.0], (2, 2), format).to_dense().tolist() == expected
+        assert from_coo(by_columns, [1.0, 3.0, 2.0], (2, 2), format).to_dense().tolist() == expected
+    with pytest.raises(FormatError, match=r"entry 2 at \(0, 1\) comes after \(1, 0\)"):
+        from_coo(by_columns, [1.0, 3.0, 2.0], (2, 2), CSR)
+
+
+def test_coordinates_may_be_one_array_a_dimension() -> None:
+    values = torch.tensor([5.0, 6.0])
+    for indices in (np.nonzero(np.eye(2)), torch.eye(2).nonzero(as_tuple=True), [range(2)] * 2, np.array([[0, 1]] * 2, dtype=np.uint8)):
+        assert from_coo(indices, values, (2, 2)).to_dense().tolist() == [[5.0, 0.0], [0.0, 6.0]]
+
+
+def test_unsorted_csr_can_be_coalesced() -> None:
+    pos, crd, values = np.array([0, 3, 4], dtype=np.int32), np.array([2, 0, 2, 1], dtype=np.int32), np.array([1.0, 2.0, 3.0, 4.0])
+    A = from_csr(pos, crd, values, (2, 3), coalesce=True)
+    assert A.to_dense().tolist() == [[2.0, 0.0, 4.0], [0.0, 4.0, 0.0]]
+    assert A.pattern.index_dtype == "int32"
+    assert crd.tolist() == [2, 0, 2, 1]
+
+
+def test_mixed_index_dtypes_are_promoted() -> None:
+    A = from_csr(torch.tensor([0, 1]), torch.tensor([0], dtype=torch.int32), torch.ones(1), (1, 1))
+    assert A.pattern.index_dtype == "int64"
+    wide = from_csr(torch.tensor([0, 1], dtype=torch.int32), torch.tensor([0], dtype=torch.int32), torch.ones(1), (1, 2**31))
+    assert wide.pattern.index_dtype == "int64"
+    assert from_coo(torch.zeros(2, 1, dtype=torch.int32), [1.0], (1, 2**31)).pattern.index_dtype == "int64"
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"])
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csr_matrix])
+def test_scipy_layouts(layout: str, kind: Callable[[np.ndarray], Any]) -> None:
+    matrix = kind(D.numpy()).asformat(layout)
+    A = from_scipy(matrix)
+    assert A.format == {"csc": CSC, "coo": COO(2)}.get(layout, CSR)
+    assert torch.equal(A.to_dense(), D)
+    assert torch.equal(from_scipy(matrix, "ss").to_dense(), D)
+    assert (A.to_scipy() != sp.csr_array(D.numpy())).nnz == 0
+
+
+def test_scipy_cubes_and_vectors() -> None:
+    cube = D.reshape(2, 2, 3)
+    A = from_scipy(sp.coo_array(cube.numpy()))
+    assert torch.equal(A.to_dense(), cube)
+    assert np.array_equal(A.to_scipy().toarray(), cube.numpy())
+    assert torch.equal(from_scipy(sp.coo_array(D[2].numpy())).to_dense(), D[2])
+    assert torch.equal(from_scipy(sp.csr_array(D[2].numpy())).to_dense(), D[2])
+
+
+def test_scipy_matrices_are_never_changed() -> None:
+    for kind in (sp.csr_array, sp.csc_array):
+        matrix = kind((np.array([1.0, 2.0, 3.0]), np.array([1, 0, 1]), np.array([0, 3, 3])), shape=(2, 2))
+        A = from_scipy(matrix)
+        assert A.nnz == 2
+        assert np.array_equal(A.to_dense().numpy(), matrix.toarray())
+        assert matrix.indices.tolist() == [1, 0, 1]
+        assert matrix.data.tolist() == [1.0, 2.0, 3.0]
+    listed = sp.coo_array((np.array([1.0, 2.0]), (np.array([1, 1]), np.array([0, 0]))), shape=(2, 2))
+    assert from_scipy(listed).values.tolist() == [3.0]
+    assert listed.nnz == 2
+
+
+def test_unchecked_arrays_are_taken_as_they_are() -> None:
+    A = from_csr([0, 2], [1, 0], [1.0, 2.0], (1, 2), check_invariants=False)
+    assert A.indices().tolist() == [[0, 0], [1, 0]]
+    assert from_coo([[1, 0]], [1.0, 2.0], (2,), check_invariants=False).indices().tolist() == [[1, 0]]
+    assert from_coo([[1, 0]], [1.0, 2.0], (2,), "d", check_invariants=False).values.tolist() == [2.0, 1.0]
+
+
+# ---- errors
+
+
+def csr(
+    pos: Any = (0, 1, 2), crd: Any = (0, 1), values: Any = (1.0, 2.0), shape: Any = (2, 2), **options: Any
+) -> Callable[[], SparseTensor]:
+    return lambda: from_csr(pos, crd, values, shape, **options)
+
+
+def coo(
+    indices: Any = ((0, 1), (1, 0)), values: Any = (1.0, 2.0), shape: Any = (2, 2), *rest: Any, **options: Any
+) -> Callable[[], SparseTensor]:
+    return lambda: from_coo(indices, values, shape, *rest, **options)
+
+
+def bsr() -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.eye(4).to_sparse_bsr((2, 2))
+
+
+def batched() -> torch.Tensor:
+    return torch_csr(torch.ones(2, 3, 3))
+
+
+ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
+    "negative": (
+        coo([[0, -1], [1, 0]]),
+        FormatError,
+        "entry 1 has coordinate -1 in dimension 0, which has size 2: coordinates lie in 0 to 1",
+    ),
+    "too large": (coo([[0, 1], [1, 7]]), FormatError, "entry 1 has coordinate 7 in dimension 1, which has size 2"),
+    "size 0": (coo([[0], [0]], [1.0], (2, 0)), FormatError, "dimension 1, which has size 0: it can't store anything"),
+    "nan": (coo([[0.0, 1.0], [1.0, float("nan")]]), FormatError, "coordinates and positions are integers: entry 1 of dimension 1 is nan"),
+    "fraction": (csr(pos=[0, 0.5, 2]), FormatError, "entry 1 is 0.5"),
+    "floats": (coo([[0.0, 1.0], [1.0, 0.0]]), FormatError, "convert it with .to(torch.int64)"),
+    "bools": (coo(torch.ones(2, 2, dtype=torch.bool)), FormatError, "indices has dtype torch.bool"),
+    "unsorted": (coo([[1, 0], [0, 1]]), FormatError, "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order"),
+    "repeated": (coo([[1, 1], [0, 0]]), FormatError, "entry 1 repeats the coordinates (1, 0) of entry 0"),
+    "repeated in CSR": (coo([[1, 1], [0, 0]], [1.0, 2.0], (2, 2), "ds"), FormatError, "entry 1 repeats the coordinates (1, 0) of entry 0"),
+    "scalar twice": (coo(torch.empty(0, 2, dtype=torch.int64), [1.0, 2.0], ()), FormatError, "entry 1 repeats the coordinates ()"),
+    "transposed": (
+        coo([[0, 1]] * 3, [1.0] * 3),
+        SizeError,
+        "indices has shape (3, 2), but shape (2, 2) needs (2, nnz); did you mean indices.T?",
+    ),
+    "one row": (coo([0, 1]), SizeError, "indices has shape (2,), but shape (2, 2) needs (2, nnz)"),
+    "lengths": (coo(values=[1.0]), SizeError, "indices has 2 entries, but values has 1"),
+    "hybrid values": (coo(values=torch.ones(2, 3)), SizeError, "values has shape (2, 3): pass one number for each entry, shape (nnz,)"),
+    "levels": (coo([[0], [0]], [1.0], (2, 2), "dds"), FormatError, "has 3 levels, but shape (2, 2) has 2 dimensions"),
+    "shape": (coo(shape=(2, -2)), SizeError, "shape (2, -2) has a negative size"),
+    "shape of floats": (coo(shape=(2.0, 2.0)), SizeError, "is not a sequence of integers"),
+    "integers": (
+        coo(values=[1, 2]),
+        UnsupportedError,
+        "values of dtype torch.int64 are not compiled, only torch.float32 and torch.float64: convert",
+    ),
+    "half": (coo(values=np.ones(2, dtype=np.float16)), UnsupportedError, "values of dtype torch.float16"),
+    "complex": (coo(values=torch.ones(2, dtype=torch.complex64)), UnsupportedError, "split them into .real and .imag"),
+    "text": (coo(values=["a", "b"]), UnsupportedError, "can't make a tensor of values, a list"),
+    "objects": (coo(np.array([[object()]])), UnsupportedError, "can't make a tensor of indices, a ndarray of dtype object"),
+    "ragged": (coo([[0, 1], [1]]), UnsupportedError, "can't make a tensor of indices"),
+    "meta": (
+        coo(values=torch.ones(2, device="meta")),
+        UnsupportedError,
+        "values are on meta, but numscorch runs on the CPU: move them with .cpu()",
+    ),
+    "sparse values": (
+        coo(values=torch.ones(2).to_sparse()),
+        UnsupportedError,
+        "values are a sparse_coo tensor, but must be a plain 1-D one",
+    ),
+    "sparse indices": (coo(torch.ones(2, 2).long().to_sparse()), UnsupportedError, "indices is a torch.sparse_coo tensor"),
+    "csr order": (csr([0, 2, 2], [1, 0]), FormatError, "level 2 (compressed) of CSR: position 1, below parent 0, has coordinate 0 after 1"),
+    "csr range": (csr(crd=[0, 2]), FormatError, "crd[1] = 2 is outside dimension 1 of size 2"),
+    "csr range, coalescing": (csr(crd=[0, 2], coalesce=True), FormatError, "crd[1] = 2 is outside dimension 1 of size 2"),
+    "csr pos": (csr([0, 2]), SizeError, "pos has 2 entries, but CSR of shape (2, 2) needs 3"),
+    "csr lengths": (csr(values=[1.0]), SizeError, "crd has 2 entries, but values has 1"),
+    "csr dimensions": (csr(crd=[[0, 1]]), SizeError, "crd has shape (1, 2): pass a 1-D array"),
+    "csr shape": (csr(shape=(2, 2, 2)), SizeError, "from_csr takes a shape of 2 dimensions, not (2, 2, 2): use from_coo"),
+    "bsr": (
+        lambda: from_torch(bsr()),
+        UnsupportedError,
+        "sparse_bsr tensors are not compiled yet: convert it with .to_sparse().to_sparse_csr()",
+    ),
+    "batched": (lambda: from_torch(batched()), UnsupportedError, "a CSR tensor of shape (2, 3, 3) is batched or has dense dimensions"),
+    "hybrid": (
+        lambda: from_torch(torch.ones(2, 3).to_sparse(1)),
+        UnsupportedError,
+        "with 1 dense dimensions is not compiled: use .to_dense().to_sparse()",
+    ),
+    "integer tensor": (lambda: from_torch(torch.eye(2, dtype=torch.int32)), UnsupportedError, "values of dtype torch.int32"),
+    "integer coo": (lambda: from_torch(torch.eye(2, dtype=torch.int32).to_sparse()), UnsupportedError, "values of dtype torch.int32"),
+    "meta tensor": (lambda: from_torch(torch.ones(2, device="meta")), UnsupportedError, "the tensor is on meta"),
+    "no tensor": (lambda: from_torch(np.eye(2)), UnsupportedError, "takes a torch tensor, not ndarray"),  # type: ignore[arg-type]
+    "no scipy": (lambda: from_scipy(np.eye(2)), UnsupportedError, "takes a SciPy sparse array, not ndarray"),
+    "scipy integers": (lambda: from_scipy(sp.eye_array(2, dtype=np.int64)), UnsupportedError, "values of dtype torch.int64"),
+    "to torch": (
+        lambda: from_torch(D, "ss").to_torch(),
+        UnsupportedError,
+        "no layout for the format DCSR, (i, j) -> (i: compressed, j: compressed): use .to(ns.CSR) first",
+    ),
+    "to torch, cube": (lambda: from_torch(D.reshape(2, 2, 3), "sss").to_torch(), UnsupportedError, "use .to(ns.COO(3)) first"),
+    "to scipy": (lambda: from_torch(D, "ss").to_scipy(), UnsupportedError, "SciPy has no layout for the format DCSR"),
+    "dense to torch": (lambda: from_torch(D, "dd").to_torch(), UnsupportedError, "use .to_dense()"),
+    "too large to be dense": (lambda: from_coo([[1], [1]], [1.0], (2**40, 2**40)).to_dense(), SizeError, "keep it sparse"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_show_the_clash_and_the_way_out(name: str) -> None:
+    request, kind, text = ERRORS[name]
+    with pytest.raises(NumscorchError) as caught:
+        request()
+    assert type(caught.value) is kind
+    assert text in str(caught.value)
+
+
+def test_the_way_out_for_blocks_works() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tensor = bsr().to_sparse().to_sparse_csr()
+    assert torch.equal(from_torch(tensor).to_dense(), torch.eye(4))
+
+
+def test_a_broken_torch_tensor_is_refused() -> None:
+    pos, crd = torch.tensor([0, 1, 2]), torch.tensor([0, 9])
+    broken = torch.sparse_csr_tensor(pos, crd, torch.ones(2), (2, 2), check_invariants=False)
+    with pytest.raises(FormatError, match=r"crd\[1\] = 9 is outside"):
+        from_torch(broken)
+    entries = torch.sparse_coo_tensor(torch.tensor([[1, 0], [0, 0]]), torch.ones(2), (2, 2), is_coalesced=True, check_invariants=False)
+    with pytest.raises(FormatError, match="entry 1 at"):
+        from_torch(entries)
+
+
+def test_checked_values_pass_unchanged() -> None:
+    values = torch.ones(2)
+    assert check_values(values) is values
+    negated = torch.ones(2, dtype=torch.complex64).conj().imag
+    assert not check_values(negated).is_neg()
