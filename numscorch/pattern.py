@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from .ir.format import Format
+from .schedule.facts import rounded
 
 T = TypeVar("T")
 INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
@@ -92,7 +93,7 @@ _signatures: dict[Hashable, int] = {}
 def signature_of(pattern: Pattern) -> int:
     """A small integer, equal for patterns that the compiler treats alike.
 
-    Counts enter as powers of two, so that patterns of about the same size share a plan.
+    Counts enter rounded, so that patterns of about the same size share a plan.
     """
-    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(count.bit_length() for count in pattern.counts))
+    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)))
     return _signatures.setdefault(key, len(_signatures))

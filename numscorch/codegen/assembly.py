@@ -55,9 +55,7 @@ def assemble(stmt: ix.Stmt) -> Program:
     """Lower a scheduled statement into a function of the parameters that it uses."""
     operands = ix.operands_of(stmt)
     sparse = tuple(a for a in operands if not a.tensor.is_dense)
-    dense = tuple(a for a in operands if a.tensor.is_dense)
-    env = Env(sparse, dense)
-    body = hoist_loads(lower(stmt, env))
+    body = hoist_loads(lower(stmt, Env(sparse)))
     used = names_used(body)
     params = tuple(p for p in _all_params(stmt, operands) if p.name in used)
     arrays = {p.name for p in params if p.is_array}

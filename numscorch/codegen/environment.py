@@ -20,20 +20,18 @@ class Lanes:
     var: IndexVar
     lanes: int
     count: int
-    prefetch: int = 0
     left: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Sparse and dense operands, coordinates, positions of the operands' levels, registers of workspaces.
+    """Sparse operands, coordinates, positions of the operands' levels, registers of workspaces.
 
     A workspace has one scalar register, or, if its value differs from lane to lane, a vector
     register for each of the tile's.
     """
 
     operands: tuple[Access, ...]
-    dense: tuple[Access, ...] = ()
     coords: Mapping[IndexVar, Expr] = field(default_factory=dict)
     segments: Mapping[str, tuple[Segment, ...]] = field(default_factory=dict)
     registers: Mapping[str, tuple[Var, ...]] = field(default_factory=dict)
@@ -80,10 +78,6 @@ class Env:
                 found.append(Iterator(access, at, levels[at], self.mode(access, at), self.parent(done, at)))
         return found
 
-    def accesses_ahead(self, var: IndexVar, vector: IndexVar) -> list[Access]:
-        """The dense operands whose rows along ``vector`` are chosen by ``var`` and variables already bound."""
-        return [a for a in self.dense if {var, vector} <= set(a.indices) and set(a.indices) <= set(self.coords)]
-
     def position(self, access: Access) -> Expr:
         """Where an access's value lies."""
         tensor = access.tensor
@@ -91,11 +85,14 @@ class Env:
             return self.segments[tensor.shares][-1].begin
         if not tensor.is_dense:
             return self.segments[tensor.name][-1].begin
+        return self.strided_position(access, access.indices)
+
+    def strided_position(self, access: Access, variables: tuple[IndexVar, ...]) -> Expr:
+        """What these variables add to the position of a dense access."""
         place: Expr = Const(0)
-        for at, (var, stride) in enumerate(zip(access.indices, tensor.strides, strict=True)):
-            if stride != "0":
-                step = Const(1) if stride == "1" else Var(f"{tensor.name}_stride{at}")
-                place = self.coords[var] * step + place if place == Const(0) else place + self.coords[var] * step
+        for at, var in enumerate(access.indices):
+            if var in variables and access.tensor.strides[at] != "0":
+                place = place + self.coords[var] * stride_of(access, at)
         return place
 
 
@@ -146,6 +143,12 @@ class Iterator:
     def segment(self, position: Expr) -> Segment:
         """The positions that share the coordinate at ``position``."""
         return Segment(position, None if self.level.is_unique else self.stop)
+
+
+def stride_of(access: Access, dimension: int) -> Expr:
+    """By how much a coordinate moves the position of a dense access."""
+    letter = access.tensor.strides[dimension]
+    return Const(int(letter)) if letter in "01" else Var(f"{access.tensor.name}_stride{dimension}")
 
 
 def size_of(var: IndexVar) -> Var:

@@ -16,7 +16,7 @@ from numba.core.datamodel.models import PrimitiveModel
 from numba.core.extending import intrinsic, register_model
 
 CONTRACT = ("contract",)
-I1, I8, I32 = ir.IntType(1), ir.IntType(8), ir.IntType(32)
+I32 = ir.IntType(32)
 SCALARS = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 
 
@@ -174,18 +174,24 @@ def hsum(typingctx: Any, value: Any) -> Any:
     return value.dtype(value), codegen
 
 
-@intrinsic
-def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
-    """Fetch the cache line of array[index]; nothing happens if it isn't there."""
+@intrinsic(prefer_literal=True)
+def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, position: Any, lanes: Any) -> Any:
+    """array[base + stride * crd[position : position + lanes]], lane by lane: faster here than the gather instruction."""
+    register = Register(array.dtype, lanes.literal_value)
+    plain = tuple(types.unliteral(t) for t in (base, stride, position))
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        signature = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
-        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
-        place = builder.bitcast(builder.gep(args[0], [args[1]]), I8.as_pointer())
-        builder.call(function, [place] + [ir.Constant(I32, flag) for flag in (0, 3, 1)])
-        return context.get_dummy_value()
+        wide = types.int64
+        start, step, first = (context.cast(builder, args[n], sig.args[n], wide) for n in (1, 2, 4))
+        value = ir.Constant(context.get_value_type(register), ir.Undefined)
+        for lane in range(register.lanes):
+            place = builder.add(first, ir.Constant(first.type, lane))
+            coordinate = context.cast(builder, builder.load(builder.gep(args[3], [place])), crd.dtype, wide)
+            index = builder.add(start, builder.mul(step, coordinate))
+            value = builder.insert_element(value, builder.load(builder.gep(args[0], [index])), ir.Constant(I32, lane))
+        return value
 
-    return types.void(array, index), codegen
+    return register(array, plain[0], plain[1], crd, plain[2], lanes), codegen
 
 
-NAMES = ("add", "fma", "hsum", "load", "load_first", "mul", "pointer", "prefetch", "splat", "store", "store_first")
+NAMES = ("add", "fma", "gather", "hsum", "load", "load_first", "mul", "pointer", "splat", "store", "store_first")

@@ -4,54 +4,97 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..runtime import kernel_cache, threads
 from .assembly import Param
 from .source import Source
+from .twins import run_as_python
 
 DAMAGED = (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, AttributeError, ImportError, IndexError, OSError)
 
 
-@dataclass(frozen=True, slots=True)
 class Kernel:
-    """A compiled kernel: call ``function`` with its parameters in order."""
+    """A source file and the functions that Numba makes of it, each compiled when it is first asked for.
 
-    source: Source
-    path: Path
-    plain: Callable[..., None]
-    function: Callable[..., None]
+    The serial variant is the same file compiled without threads: it runs small problems, and large
+    ones where there is one thread, and gives the same bits.
+    """
+
+    __slots__ = ("_lock", "_parallel", "_serial", "path", "plain", "source")
+
+    def __init__(self, source: Source, path: Path, plain: Callable[..., None]):
+        self.source, self.path, self.plain = source, path, plain
+        self._serial: Callable[..., None] | None = None
+        self._parallel: Callable[..., None] | None = None
+        self._lock = threading.Lock()
+
+    def serial(self) -> Callable[..., None]:
+        """The kernel without threads; takes its parameters in order."""
+        if self._serial is None:
+            with self._lock:
+                self._serial = self._serial or self.compiled(parallel=False)
+        return self._serial
+
+    def parallel(self) -> Callable[..., None]:
+        """The kernel whose prange loop runs in threads."""
+        if self._parallel is None:
+            with self._lock:
+                self._parallel = self._parallel or self.compiled(parallel=True)
+        return self._parallel
+
+    def compiled(self, parallel: bool) -> Callable[..., None]:
+        """Compile for exactly one signature; damaged machine code on disk is deleted and made again."""
+        if jit_is_disabled():
+            return run_as_python(self.plain)
+        # Numba's cache doesn't tell variants of one function apart, so each has a file
+        name = self.source.name if parallel == self.source.program.parallel else f"{self.source.name}_serial"
+        path = kernel_cache.store(name, self.source.text)
+        plain = kernel_cache.load_module(name, path).kernel
+        if parallel:
+            threads.prepare()
+        try:
+            return _jit(self.source, plain, parallel)
+        except DAMAGED:
+            kernel_cache.discard_compiled(path)
+            return _jit(self.source, plain, parallel)
+
+
+class PlainKernel(Kernel):
+    """The kernel as plain Python, checked at every access."""
+
+    __slots__ = ()
+
+    def compiled(self, parallel: bool) -> Callable[..., None]:
+        return run_as_python(self.plain)
 
 
 def build(source: Source) -> Kernel:
-    """Write the source to the cache, load it, and compile it or take its machine code from there."""
+    """Write the source to the cache and load it; nothing is compiled yet."""
     path = kernel_cache.store(source.name, source.text)
-    plain = kernel_cache.load_module(source.name, path).kernel
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        from .twins import run_as_python
-
-        return Kernel(source, path, plain, run_as_python(plain))
-    return Kernel(source, path, plain, compile_function(source, plain, path))
+    return Kernel(source, path, kernel_cache.load_module(source.name, path).kernel)
 
 
-def compile_function(source: Source, plain: Callable[..., None], path: Path) -> Callable[..., None]:
-    """Compile for exactly one signature; damaged machine code on disk is deleted and made again."""
-    threads.prepare()
-    try:
-        return _jit(source, plain)
-    except DAMAGED:
-        kernel_cache.discard_compiled(path)
-        return _jit(source, plain)
+def build_plain(source: Source) -> Kernel:
+    """The kernel as plain Python; nothing is compiled or written."""
+    scope: dict[str, Any] = {}
+    exec(compile(source.text, f"<{source.name}>", "exec"), scope)
+    return PlainKernel(source, Path(), scope["kernel"])
 
 
-def _jit(source: Source, plain: Callable[..., None]) -> Callable[..., None]:
+def jit_is_disabled() -> bool:
+    """Whether NUMBA_DISABLE_JIT asks for plain Python."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+
+def _jit(source: Source, plain: Callable[..., None], parallel: bool) -> Callable[..., None]:
     import numba
 
     dispatcher: Any = numba.njit(
-        cache=True, nogil=True, error_model="numpy", boundscheck=False, fastmath={"contract"}, parallel=source.program.parallel
+        cache=True, nogil=True, error_model="numpy", boundscheck=False, fastmath={"contract"}, parallel=parallel
     )(plain)
     dispatcher.compile(tuple(_type(p) for p in source.params))
     dispatcher.disable_compile()
@@ -64,11 +107,3 @@ def _type(param: Param) -> Any:
     scalar = getattr(types, param.dtype)
     return types.Array(scalar, 1, "C") if param.is_array else scalar
 
-
-def build_plain(source: Source) -> Kernel:
-    """The kernel as plain Python, checked at every access; nothing is compiled or written."""
-    from .twins import run_as_python
-
-    scope: dict[str, Any] = {}
-    exec(compile(source.text, f"<{source.name}>", "exec"), scope)
-    return Kernel(source, Path(), scope["kernel"], run_as_python(scope["kernel"]))

@@ -7,13 +7,13 @@ from typing import assert_never
 
 from ..errors import ScheduleError
 from ..ir import index as ix
-from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, Stmt, Store, Var, call
+from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, call
 from .coiteration import at_position, loop
 from .environment import Env, Iterator, Lanes, size_of
 from .lattice import make_lattice
-from .values import is_varying, load, lower_product, named_position
+from .values import gathered_product, is_varying, load, lower_product, named_position
 
-CACHE_LINE = 64
+MOST_IFS = 4
 
 
 def lower(stmt: ix.Stmt, env: Env) -> Block:
@@ -31,18 +31,16 @@ def lower(stmt: ix.Stmt, env: Env) -> Block:
             return lower_unrolled(stmt, times, env)
         case ix.Forall(_, _, ix.Vector() as tag):
             return lower_vector(stmt, tag, env)
+        case ix.Forall(_, _, ix.Positions(lanes)):
+            return lower_positions(stmt, lanes, env)
         case _:
             assert_never(stmt)
 
 
 def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None) -> Block:
-    """A plain loop; in a vector tile it fetches dense rows ahead."""
+    """A plain loop."""
     lattice = make_lattice(stmt.var, _whole_product(env))
-
-    def body(inner: Env) -> Block:
-        return (*prefetches(stmt.var, env, inner), *lower(stmt.body, inner))
-
-    return loop(stmt.var, env, lattice, body, bounds)
+    return loop(stmt.var, env, lattice, lambda inner: lower(stmt.body, inner), bounds)
 
 
 def _whole_product(env: Env) -> ix.Expr:
@@ -117,13 +115,13 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     sums = _sums_here(stmt, env)
     out: list[object] = [*_clear_partials(sums, tag, env)]
     if tag.registers:
-        inside = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers, tag.prefetch)).bind(stmt.var, base)
+        inside = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
         out.append(For(base, Const(0), full, lower(stmt.body, inside), step=Const(width)))
     if tag.tail:
         rest: Expr = base if tag.registers else Const(0)
         out += [Assign(base, full)] if tag.registers else []
         out += [Assign(Var("left"), size - rest - (tag.tail - 1) * tag.lanes)] if tag.masked else []
-        lanes = Lanes(stmt.var, tag.lanes, tag.tail, tag.prefetch, Var("left") if tag.masked else None)
+        lanes = Lanes(stmt.var, tag.lanes, tag.tail, Var("left") if tag.masked else None)
         out += lower(stmt.body, replace(env, lanes=lanes).bind(stmt.var, rest))
     out += [Accumulate(env.registers[name][0], call("hsum", partial_register(name))) for name in sums]
     return tuple(out)  # type: ignore[arg-type]
@@ -193,26 +191,6 @@ def _store(env: Env, tensor: str, place: Expr, register: int, value: Expr) -> Ca
     return call("store", Var(f"{tensor}_vals"), at, value)
 
 
-def prefetches(var: ix.IndexVar, outside: Env, inside: Env) -> Block:
-    """Fetch the dense rows that a sparse loop will reach some nonzeros later."""
-    iterators = outside.iterated(var)
-    lanes = inside.lanes
-    if lanes is None or not lanes.prefetch or len(iterators) != 1 or "crd" not in iterators[0].level.arrays:
-        return ()
-    it = iterators[0]
-    end = it.end if not it.level.is_unique else it.bounds[1]
-    ahead = call("min", it.position + lanes.prefetch, end - 1)
-    out: list[Assign | Do] = []
-    for access in inside.accesses_ahead(var, lanes.var):
-        later = replace(inside, coords={**inside.coords, var: Var(f"{var}_ahead")})
-        out += [Assign(Var(f"{var}_ahead"), it.coordinate(ahead))] if not out else []
-        out.append(Assign(Var(f"p{access.tensor.name}_ahead"), later.position(access)))
-        values = CACHE_LINE // (8 if access.tensor.dtype == "float64" else 4)
-        lines = range(0, lanes.count * lanes.lanes, values)
-        out += [Do(call("prefetch", Var(f"{access.tensor.name}_vals"), Var(f"p{access.tensor.name}_ahead") + at)) for at in lines]
-    return tuple(out)
-
-
 def lower_unrolled(stmt: ix.Forall, times: int, env: Env) -> Block:
     """Several positions at once, each adding to registers of its own; the rest one by one."""
     iterators = env.iterated(stmt.var)
@@ -232,9 +210,42 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env) -> Block:
         Assign(split, start + (it.end - start) // times * times),
         *(Assign(register, zero) for registers in copies[1:] for register in registers),
         For(it.position, start, split, tuple(step), step=Const(times)),
-        For(it.position, split, it.end, _step(stmt, it, it.position, env)),
+        *_remainder(stmt, it, split, copies, env),
         *_joined(copies, name in env.varying),
     )
+
+
+def lower_positions(stmt: ix.Forall, lanes: int, env: Env) -> Block:
+    """A register of consecutive positions at once; what their coordinates choose is gathered."""
+    iterators = env.iterated(stmt.var)
+    if len(iterators) != 1 or not iterators[0].level.is_unique or not isinstance(stmt.body, ix.Assignment):
+        return lower_serial(stmt, env)
+    it, target = iterators[0], stmt.body.lhs.tensor
+    start, split = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_split")
+    first, end = it.bounds
+    total = partial_register(target.name)
+    terms = gathered_product(stmt.body.rhs, stmt.var, it, lanes, env)
+    return (
+        Assign(start, first),
+        Assign(it.end, end),
+        Assign(split, start + (it.end - start) // lanes * lanes),
+        Assign(total, call("splat", Const(0.0, target.dtype), lanes)),
+        For(it.position, start, split, (Assign(total, terms.added_to(total, 0)),), step=Const(lanes)),
+        Accumulate(env.registers[target.name][0], call("hsum", total)),
+        For(it.position, split, it.end, _step(stmt, it, it.position, env)),
+    )
+
+
+def _remainder(stmt: ix.Forall, it: Iterator, split: Var, copies: list[tuple[Var, ...]], env: Env) -> Block:
+    """What is left of the row: up to three positions without a loop, whose end would be mispredicted."""
+    if len(copies) > MOST_IFS:
+        return (For(it.position, split, it.end, _step(stmt, it, it.position, env)),)
+    name = next(ix.assignments(stmt.body)).lhs.tensor.name
+    out = []
+    for u, registers in enumerate(copies[:-1]):
+        inner = replace(env, registers={**env.registers, name: registers})
+        out.append(If(split + u < it.end, _step(stmt, it, split + u, inner)))
+    return tuple(out)
 
 
 def _copy(registers: tuple[Var, ...], number: int) -> tuple[Var, ...]:

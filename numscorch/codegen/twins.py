@@ -60,8 +60,9 @@ def splat(value: Any, lanes: int) -> np.ndarray:
     return np.full(lanes, value)
 
 
-def prefetch(array: Checked, index: int) -> None:
-    """Nothing: fetching ahead may look past the end of a row."""
+def gather(array: Checked, base: int, stride: int, crd: Checked, position: int, lanes: int) -> np.ndarray:
+    """array[base + stride * crd[position : position + lanes]]"""
+    return np.array([array[base + stride * int(crd[position + lane])] for lane in range(lanes)])
 
 
 def run_as_python(kernel: Callable[..., None]) -> Callable[..., None]:
@@ -72,13 +73,13 @@ def run_as_python(kernel: Callable[..., None]) -> Callable[..., None]:
 TWINS: dict[str, Any] = {
     "add": lambda a, b: a + b,
     "fma": lambda a, b, c: a * b + c,
+    "gather": gather,
     "hsum": lambda register: register.sum(),
     "load": load,
     "load_first": load_first,
     "mul": lambda a, b: a * b,
     "pointer": Checked,
     "prange": range,
-    "prefetch": prefetch,
     "splat": splat,
     "store": store,
     "store_first": store_first,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UnsupportedError
-from ..ir.index import Access, Binary, Expr, Literal, factors_of
+from ..ir.index import Access, Binary, Expr, IndexVar, Literal, factors_of
 from ..ir.loop import Assign, Block, Const, Var, call
 from ..ir.loop import Expr as LoopExpr
-from .environment import Env
+from .environment import Env, Iterator, stride_of
 
 SPLAT = Var("factor")
 
@@ -108,6 +108,28 @@ def _vector(factor: Expr, env: Env, setup: list[Assign]) -> tuple[LoopExpr, ...]
         return env.registers[factor.tensor.name]
     place = named_position(factor, env, setup)
     return tuple(load(env, factor.tensor.name, place, register) for register in range(env.lanes.count))
+
+
+def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> Product:
+    """A product at a register of consecutive positions: values of the iterated operand lie side by side."""
+    factors: list[LoopExpr] = []
+    for factor in factors_of(expr):
+        if isinstance(factor, Access) and var in factor.indices:
+            factors.append(_gathered(factor, var, it, lanes, env))
+        elif not (isinstance(factor, Access) and not factor.tensor.has_values):
+            factors.append(call("splat", _scalar(factor, env), lanes))
+    return Product((), (tuple(factors),))
+
+
+def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
+    values = Var(f"{access.tensor.name}_vals")
+    if access.tensor.name == it.name:
+        return call("load", values, it.position, lanes)
+    base = env.strided_position(access, tuple(v for v in access.indices if v != var))
+    step: LoopExpr = Const(0)
+    for at, index in enumerate(access.indices):
+        step = step + stride_of(access, at) if index == var else step
+    return call("gather", values, base, step, it.mode.crd, it.position, lanes)
 
 
 def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:

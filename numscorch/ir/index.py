@@ -126,19 +126,17 @@ class Vector:
     """Run in tiles of ``registers`` SIMD registers of ``lanes`` coordinates each.
 
     What is left of the extent takes one tile of ``tail`` registers, whose last one is masked
-    where ``masked``. ``prefetch`` is how many nonzeros ahead dense rows are fetched (0: not).
+    where ``masked``.
     """
 
     lanes: int
     registers: int
     tail: int = 0
     masked: bool = False
-    prefetch: int = 0
 
     def __str__(self) -> str:
         tail = f" + {self.tail}{'m' if self.masked else ''}" if self.tail else ""
-        ahead = f" ahead {self.prefetch}" if self.prefetch else ""
-        return f"vector_forall<{self.lanes} x {self.registers}{tail}{ahead}>"
+        return f"vector_forall<{self.lanes} x {self.registers}{tail}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,17 @@ class Unroll:
         return f"unroll_forall<{self.times}>"
 
 
-Tag = Union[Serial, Parallel, Vector, Unroll]
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Take ``lanes`` consecutive positions of a sparse level at once, gathering what their coordinates choose."""
+
+    lanes: int
+
+    def __str__(self) -> str:
+        return f"position_forall<{self.lanes}>"
+
+
+Tag = Union[Serial, Parallel, Vector, Unroll, Positions]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from .index import (
     IndexVar,
     Literal,
     Parallel,
+    Positions,
     Serial,
     Stmt,
     Tag,
@@ -26,7 +27,7 @@ from .index import (
 )
 
 TOKEN = re.compile(r"\s*(\w+_forall<[^>]*>|[A-Za-z_]\w*|\d+(?:\.\d*)?|\+=|[-+*/=(),\[\]])")
-VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?: \+ (\d+)(m?))?(?: ahead (\d+))?>")
+VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?: \+ (\d+)(m?))?>")
 
 
 def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stmt:
@@ -102,10 +103,12 @@ class _Reader:
         if token == "parallel_forall":
             return Parallel()
         if found := VECTOR.fullmatch(token):
-            lanes, registers, tail, masked, ahead = found.groups()
-            return Vector(int(lanes), int(registers), int(tail or 0), bool(masked), int(ahead or 0))
+            lanes, registers, tail, masked = found.groups()
+            return Vector(int(lanes), int(registers), int(tail or 0), bool(masked))
         if found := re.fullmatch(r"unroll_forall<(\d+)>", token):
             return Unroll(int(found[1]))
+        if found := re.fullmatch(r"position_forall<(\d+)>", token):
+            return Positions(int(found[1]))
         raise self.error(f"unknown loop {token}")
 
     def assignment(self) -> Assignment:

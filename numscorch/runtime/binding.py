@@ -41,18 +41,24 @@ class _Binder:
         self.strides = {NAMES[at]: op.strides for at, op in enumerate(operands)}
         self.strides[self.result.name] = row_major(problem.shape)
         self.scope: dict[str, Any] = {
-            "np": np, "torch": torch, "flat": flat, "workers": threads.workers, "kernel": kernel.function,
+            "np": np, "torch": torch, "flat": flat, "workers": threads.workers, "call_lock": threads.call_lock, "serial": kernel.serial, "parallel": kernel.parallel,
             "SparseTensor": SparseTensor, "converted": converted, "cuts_of": cuts_of, "dtype": DTYPES[self.result.dtype],
         }  # fmt: skip
 
     def function(self) -> Callable[..., Any]:
         lines = [f"def run({', '.join(f'o{at}' for at in range(len(self.operands)))}, out=None):"]
-        body = [*self.patterns(), *self.allocation(), f"kernel({', '.join(map(self.argument, self.kernel.source.params))})"]
-        body.append(f"return {self.returned()}")
+        body = [*self.patterns(), *self.allocation(), *self.call(), f"return {self.returned()}"]
         source = "\n".join(lines + [f"    {line}" for line in body])
         exec(compile(source, f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
         run: Callable[..., Any] = self.scope["run"]
         return run
+
+    def call(self) -> list[str]:
+        """The kernel's call; one that may run in parallel does so where there are threads."""
+        arguments = ", ".join(map(self.argument, self.kernel.source.params))
+        if not self.kernel.source.program.parallel:
+            return [f"serial()({arguments})"]
+        return ["n = workers()", "if n == 1:", f"    serial()({arguments})", "else:", f"    with call_lock(): parallel()({arguments})"]
 
     def patterns(self) -> list[str]:
         """P0, P1, ...: the sparse operands' patterns, in the format that the kernel reads."""
@@ -97,7 +103,7 @@ class _Binder:
             case "blocks":
                 return str(self.blocks())
             case "workers":
-                return "workers()"
+                return "n"
             case "size":
                 return str(self.problem.extents[ix.IndexVar(param.of)])
             case "stride":

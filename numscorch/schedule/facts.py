@@ -69,7 +69,7 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
 class Facts:
     """Extents of the variables, positions in each level of the operands, and tilings.
 
-    Extents and counts are powers of two, so that problems of about the same size share a
+    Extents and counts have three significant bits, so that problems of about the same size share a
     schedule; a tiling is exact, because the loop nest depends on it.
     """
 
@@ -102,9 +102,10 @@ class Facts:
 
 
 def rounded(size: int) -> int:
-    """The next power of two; 0 and 1 stay.
+    """Rounded up to three significant bits.
 
-    >>> [rounded(n) for n in (0, 1, 3, 64)]
-    [0, 1, 4, 64]
+    >>> [rounded(n) for n in (0, 1, 7, 9, 1000, 91756)]
+    [0, 1, 7, 10, 1024, 98304]
     """
-    return 1 << (size - 1).bit_length() if size > 1 else size
+    step = 1 << max(size.bit_length() - 3, 0)
+    return -(-size // step) * step

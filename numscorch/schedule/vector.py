@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, Unroll, Vector, Where, accesses_in, factors_of
+from ..ir.index import Access, Assignment, Forall, IndexVar, Positions, Stmt, Unroll, Vector, Where, accesses_in, factors_of
 from . import cost
 from .facts import Facts, Target
 from .loop_order import unit_stride
 from .workspace import NAMES, sum_in_register, summed_tail, unwrap, wrap
 
-LONG_ROW = 8.0  # nonzeros in a row from which several accumulators pay
+LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
+WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
+GATHER_ROW = 20.0  # nonzeros in a row from which taking a register of them at once pays
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
-AHEAD = 8  # nonzeros by which dense rows are fetched ahead
 
 
 def vectorize(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
@@ -21,7 +22,7 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     * It is dense, contiguous and of the result: it moves outside the summed loops around it, in
       tiles of registers that stay there while those loops run.
     * It is dense, contiguous and summed: partial sums in registers, added up at the end.
-    * It is sparse and summed, and its rows are long: four partial sums.
+    * It is sparse and summed: a register of nonzeros at once where rows are long, else four sums.
     """
     loops, body = unwrap(stmt)
     match body:
@@ -39,9 +40,9 @@ def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
     return facts.extent(var) > 1 and all(unit_stride(a, var) for a in accesses if var in a.indices)
 
 
-def _tag(var: IndexVar, facts: Facts, target: Target, dtype: str, prefetch: int) -> Vector:
+def _tag(var: IndexVar, facts: Facts, target: Target, dtype: str) -> Vector:
     tiles = facts.tiling(var)
-    return Vector(target.lanes(dtype), tiles.registers, tiles.tail, tiles.masked, prefetch)
+    return Vector(target.lanes(dtype), tiles.registers, tiles.tail, tiles.masked)
 
 
 def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Target) -> tuple[Stmt, str]:
@@ -49,7 +50,7 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     inner = loops[-1]
     summed = summed_tail(loops[:-1], body.lhs)
     outer = loops[: len(loops) - 1 - len(summed)]
-    tag = _tag(inner.var, facts, target, body.lhs.tensor.dtype, _ahead(summed, inner.var, body, facts, target))
+    tag = _tag(inner.var, facts, target, body.lhs.tensor.dtype)
     if not summed:
         return wrap(loops[:-1], replace(inner, tag=tag)), f"{inner.var} is contiguous: {tag}"
     adds = any(loop.var not in body.lhs.indices for loop in outer)
@@ -61,23 +62,10 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     return wrap(outer, replace(inner, tag=tag, body=tile)), why
 
 
-def _ahead(summed: list[Forall], inner: IndexVar, body: Assignment, facts: Facts, target: Target) -> int:
-    """Fetch dense rows ahead where they are chosen by a sparse loop from more than the cache holds."""
-    size = 8 if body.lhs.tensor.dtype == "float64" else 4
-    for access in accesses_in(body.rhs):
-        if access.tensor.is_dense and inner in access.indices and any(loop.var in access.indices for loop in summed):
-            reach = 1.0
-            for var in access.indices:
-                reach *= facts.extent(var)
-            if reach * size > target.l2:
-                return 0
-    return 0
-
-
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
     """How many nonzeros to add at once, so that the sums of a narrow tile don't wait for each other."""
     fan = _fan(var, body, facts)
-    if fan is None or fan < LONG_ROW:
+    if fan is None or fan < WIDE_ROW:
         return 1
     return max(SUMS // max(tag.registers, tag.tail), 1)
 
@@ -92,9 +80,12 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
         return producer, "nothing to vectorise"
     last = loops[-1]
     if _is_dense_loop(last.var, body, facts):
-        tag = _tag(last.var, facts, target, body.lhs.tensor.dtype, 0)
+        tag = _tag(last.var, facts, target, body.lhs.tensor.dtype)
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
     fan = _fan(last.var, body, facts)
+    if fan is not None and fan >= GATHER_ROW:
+        lanes = target.lanes(body.lhs.tensor.dtype)
+        return wrap(loops[:-1], replace(last, tag=Positions(lanes))), f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered"
     if fan is not None and fan >= LONG_ROW:
         return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {fan:.3g} nonzeros in a row: four partial sums"
     return producer, "rows are short, or the loop is not contiguous: plain loop"
