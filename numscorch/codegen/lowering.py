@@ -218,7 +218,7 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env) -> Block:
 def lower_positions(stmt: ix.Forall, lanes: int, env: Env) -> Block:
     """A register of consecutive positions at once; what their coordinates choose is gathered."""
     iterators = env.iterated(stmt.var)
-    if len(iterators) != 1 or not iterators[0].level.is_unique or not isinstance(stmt.body, ix.Assignment):
+    if not isinstance(stmt.body, ix.Assignment) or not _can_gather(stmt.body.rhs, stmt.var, iterators):
         return lower_serial(stmt, env)
     it, target = iterators[0], stmt.body.lhs.tensor
     start, split = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_split")
@@ -234,6 +234,15 @@ def lower_positions(stmt: ix.Forall, lanes: int, env: Env) -> Block:
         Accumulate(env.registers[target.name][0], call("hsum", total)),
         For(it.position, split, it.end, _step(stmt, it, it.position, env)),
     )
+
+
+def _can_gather(rhs: ix.Expr, var: ix.IndexVar, iterators: list[Iterator]) -> bool:
+    """Whether one operand is iterated, down to its values, and the others that the variable moves are dense."""
+    if len(iterators) != 1 or not iterators[0].level.is_unique:
+        return False
+    access, at = iterators[0].access, iterators[0].at
+    moved = [a for a in ix.accesses_in(rhs) if var in a.indices]
+    return at == access.tensor.format.order - 1 and all(a.tensor.is_dense or a == access for a in moved)
 
 
 def _remainder(stmt: ix.Forall, it: Iterator, split: Var, copies: list[tuple[Var, ...]], env: Env) -> Block:
