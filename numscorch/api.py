@@ -56,45 +56,25 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
         expr, operands = _call_form(expr, operands)
     elif len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = tuple(operands[0])
-    native = sparse = False
-    ready: list[Any] = []
-    for operand in operands:
-        if type(operand) is SparseTensor and not operand.pattern.is_dense:
-            sparse = True
-            values = operand.values
-        elif type(operand) is torch.Tensor and operand.layout is torch.strided:
-            values = operand
-        else:
-            operand = _admit(operand)
-            sparse, native = sparse or type(operand) is SparseTensor, True
-            values = operand.values if type(operand) is SparseTensor else operand
-        if values.requires_grad:
-            operand = _without_grad(operand)
-        ready.append(operand)
-    if not sparse:
+    ready = [o if type(o) is torch.Tensor and o.layout is torch.strided and not o.requires_grad else admit(o) for o in operands]
+    if SparseTensor not in map(type, ready):
         return _dense(expr, ready, out)
     plan = find_plan(expr, ready, format)
-    return _run(plan, ready, operands, out, native)
-
-
-def _run(plan: Plan, ready: Sequence[Any], operands: Sequence[Any], out: Any, native: bool) -> Any:
     if out is not None:
         return _run_into(plan, ready, out)
     result = plan.run(*ready)
-    if plan.problem.requested is not None:
-        result = _converted(result, plan.problem.requested)
-    if native and type(result) is SparseTensor and not any(type(o) is SparseTensor for o in operands):
-        return result.to_torch()
+    if type(result) is SparseTensor or plan.problem.requested is not None:
+        return _stored(result, plan.problem.requested, operands)
     return result
 
 
-def _converted(result: Any, requested: Format) -> Any:
-    """The result in the format asked for, where the kernel stores another."""
+def _stored(result: Any, requested: Format | None, operands: Sequence[Any]) -> Any:
+    """The result in the format asked for; torch's where every operand is torch's."""
     if isinstance(result, SparseTensor):
-        return result.to(requested)
-    order = requested.mode_order
-    back = [order.index(d) for d in range(len(order))]
-    return result.permute(order).contiguous().permute(back)
+        result = result if requested is None else result.to(requested)
+        return result if any(isinstance(o, SparseTensor) for o in operands) else result.to_torch()
+    order = requested.mode_order if requested is not None else range(result.ndim)
+    return result.permute(*order).contiguous().permute(*(list(order).index(d) for d in range(result.ndim)))
 
 
 def _run_into(plan: Plan, ready: Sequence[Any], out: Any) -> Any:
@@ -123,16 +103,21 @@ def _call_form(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]
     return text, tuple(operands)
 
 
-def _admit(operand: Any) -> Operand:
-    """A torch sparse tensor as a SparseTensor, one without sparse levels as a strided tensor, a subclass as it is."""
-    if isinstance(operand, SparseTensor):
-        return strided(operand)
+def admit(operand: Any) -> Operand:
+    """An operand as a plan takes it: a SparseTensor with a sparse level, or a strided tensor, neither requiring grad.
+
+    Raises:
+        UnsupportedError: it is no tensor, it requires grad, or it isn't on the CPU.
+    """
+    if type(operand) is SparseTensor:
+        if operand.values.requires_grad:
+            _refuse_grad()
+        return strided(operand).detach() if operand.pattern.is_dense else operand
     if not isinstance(operand, torch.Tensor):
         raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
-    if operand.layout is torch.strided:
-        return operand
-    _refuse_grad(operand)
-    return wrap(operand)
+    if operand.requires_grad:
+        _refuse_grad()
+    return operand.detach() if operand.layout is torch.strided else wrap(operand)
 
 
 def strided(tensor: SparseTensor) -> torch.Tensor:
@@ -142,18 +127,12 @@ def strided(tensor: SparseTensor) -> torch.Tensor:
     return stored.permute([order.index(d) for d in range(tensor.ndim)])
 
 
-def _refuse_grad(operand: Any) -> None:
-    if operand.requires_grad and torch.is_grad_enabled():
+def _refuse_grad() -> None:
+    if torch.is_grad_enabled():
         raise UnsupportedError(
             "an operand requires grad, and gradients are not compiled yet: a detached result would be wrong silently\n"
             "  compute under torch.no_grad(), or pass operand.detach()"
         )
-
-
-def _without_grad(operand: Operand) -> Operand:
-    """The operand detached, which is only right while gradients are off."""
-    _refuse_grad(operand)
-    return operand.with_values(operand.values.detach()) if isinstance(operand, SparseTensor) else operand.detach()
 
 
 def _dense(expr: str, operands: Sequence[Any], out: Any) -> Any:
@@ -185,7 +164,7 @@ def explain(expr: str, *operands: Any, format: Format | str | None = None) -> Ex
 def _explained(operand: Any) -> Any:
     if isinstance(operand, str):
         return Format(operand)
-    return operand if isinstance(operand, SparseTensor) else _admit(operand)
+    return admit(operand)
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:

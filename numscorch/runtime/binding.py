@@ -119,14 +119,16 @@ class _Binder:
     def values(self, name: str) -> str:
         """A 1-D view of a tensor's values."""
         if name == self.result.name:
-            return "C" if self.result.shares is not None else "C.reshape(-1)"
+            return "C" if self.result.shares is not None or len(self.problem.shape) == 1 else "C.reshape(-1)"
         at = NAMES.index(name)
         operand = self.operands[at]
         if not operand.format.is_dense:
             stored = self.accesses[name].tensor.format
             return f"o{at}.view" if stored == operand.format else f"M{at}.values(o{at}.view)"
         contiguous = operand.strides == row_major(operand.shape)
-        return f"o{at}.numpy().reshape(-1)" if contiguous else f"flat(o{at})"
+        if not contiguous:
+            return f"flat(o{at})"
+        return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().reshape(-1)"
 
     def driver(self) -> int | None:
         """The operand whose first level the parallel loop runs over."""

@@ -46,9 +46,9 @@ def signature(operand: Any) -> Hashable:
     """What a plan depends on, of one operand."""
     if type(operand) is SparseTensor:
         return operand.pattern.signature, operand.values.dtype
-    if operand.is_contiguous():
+    if operand.is_contiguous() and operand.is_cpu:
         return operand.dtype, operand.shape
-    return operand.dtype, operand.shape, operand.stride()
+    return operand.dtype, operand.shape, operand.stride(), operand.device
 
 
 def find_plan(expr: str, operands: Sequence[Any], format: Format | str | None) -> Plan:
@@ -95,6 +95,8 @@ def kernel_for(source: Source) -> Kernel:
 
 def describe(operand: Any) -> Operand:
     """What the compiler may know of an operand."""
+    if operand.device.type != "cpu":
+        raise UnsupportedError(f"an operand is on {operand.device}: numscorch runs on the CPU, so pass operand.cpu()")
     if operand.dtype not in DTYPES:
         raise UnsupportedError(f"data type {operand.dtype} is not compiled yet: convert with .to(torch.float32) or .to(torch.float64)")
     dtype, shape = DTYPES[operand.dtype], tuple(operand.shape)
