@@ -3,10 +3,14 @@
 =========  ==========================  ==================================  ===============================
 layer      two Python threads at once  a child after fork                  so here
 =========  ==========================  ==================================  ===============================
-tbb        runs                        runs, if the main thread forked it  preferred; loaded from its wheel
 omp        runs                        aborts (GNU)                        forked children run serially
+tbb        runs                        runs, if the main thread forked it  loaded from its wheel
 workqueue  aborts the process          runs                                parallel calls one at a time
 =========  ==========================  ==================================  ===============================
+
+OpenMP comes first where torch runs on it too: Numba then uses the very threads of torch. Two pools
+would compete, since OpenMP's threads spin for a while after each torch operator and hold the cores
+that the other pool needs. Elsewhere TBB comes first.
 
 :func:`prepare` starts the layer, so it is called before the first parallel kernel is built or loaded,
 and never for serial ones. It imports Numba; this module does not.
@@ -127,8 +131,14 @@ def _choose(config: Any) -> str:
         return f"NUMBA_THREADING_LAYER={asked} asks for it"
     if "NUMBA_THREADING_LAYER_PRIORITY" in os.environ:
         return f"NUMBA_THREADING_LAYER_PRIORITY={os.environ['NUMBA_THREADING_LAYER_PRIORITY']} prefers it"
-    config.THREADING_LAYER_PRIORITY = ["tbb", "omp", "workqueue"]
+    config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"] if shares_openmp() else ["tbb", "omp", "workqueue"]
     return ""
+
+
+@cache
+def shares_openmp() -> bool:
+    """Whether Numba's OpenMP layer would run on torch's own threads: both link the GNU library by the same name."""
+    return sys.platform == "linux" and "OpenMP" in torch.__config__.parallel_info()
 
 
 @cache
@@ -149,6 +159,8 @@ def _tbb_problem() -> str | None:
 
 
 def _why(name: str) -> str:
+    if name == "omp" and shares_openmp():
+        return "runs on torch's own threads; forked children will run serially"
     problem = _tbb_problem()
     match name:
         case "tbb":
