@@ -39,7 +39,7 @@ class SparseTensor:
 
     def __init__(self, pattern: Pattern, values: torch.Tensor):
         if values.shape != (pattern.nnz,):
-            raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern stores {pattern.nnz} values: pass shape ({pattern.nnz},)")
+            raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern stores {pattern.nnz}: pass shape ({pattern.nnz},)")
         self.pattern = pattern
         self.values = values if values.is_contiguous() else values.contiguous()
         self._view: np.ndarray | None = None
@@ -134,7 +134,7 @@ class SparseTensor:
         """
         if isinstance(target, torch.dtype):
             return self if target == self.dtype else self.with_values(convert.check_values(self.values.to(target)))
-        if isinstance(target, str) and target == "cpu" or isinstance(target, torch.device) and target.type == "cpu":
+        if (isinstance(target, str) and target == "cpu") or (isinstance(target, torch.device) and target.type == "cpu"):
             return self
         if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")

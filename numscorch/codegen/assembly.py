@@ -64,8 +64,6 @@ def assemble(stmt: ix.Stmt) -> Program:
     return Program(Function("kernel", names, take_pointers(body, arrays)), params, must_be_zeroed(stmt), parallel)
 
 
-
-
 def take_pointers(block: Block, arrays: set[str]) -> Block:
     """Turn arrays into pointers, inside a parallel loop for what it uses: pointers can't cross into it."""
     serial = tuple(s for s in block if not _is_parallel(s))

@@ -12,18 +12,18 @@ from dataclasses import replace
 from ..ir.loop import (
     Accumulate,
     Assign,
-    BinOp,
     Block,
     Call,
     Expr,
     For,
     If,
-    Load,
     Stmt,
     Store,
     Var,
     While,
     expressions,
+    map_expr,
+    map_stmt,
     names_used,
     walk,
     walk_block,
@@ -55,98 +55,64 @@ def hoist_loads(block: Block) -> Block:
 
 def _hoist_from(loop: For) -> tuple[list[Assign], For]:
     """Invariant loads of one loop as assignments, and the loop with their variables in place."""
-    changed = _assigned(loop.body) | {loop.var.name}
-    written = {s.array.name for s in walk_block(loop.body) if isinstance(s, Store)} | _stored_by_calls(loop.body)
-    settled = {s.var.name: s.value for s in loop.body if isinstance(s, Assign) and _count(loop.body, s.var.name) == 1}
+    changing = _assigned(loop.body) | _written(loop.body) | {loop.var.name}
+    settled = _set_once(loop.body)
     found: dict[Expr, Expr] = {}
-    for stmt in walk_block(loop.body):
-        for expr in expressions(stmt):
-            for node in walk(expr):
-                if isinstance(node, Call) and node.function in LOADS and node not in found:
-                    resolved = _resolve(node, settled)
-                    names = {e.name for e in walk(resolved) if isinstance(e, Var)}
-                    if not names & changed and not names & written:
-                        found[node] = resolved
+    for node in _calls(loop.body):
+        if node.function in LOADS:
+            resolved = _resolve(node, settled)
+            if not changing & {e.name for e in walk(resolved) if isinstance(e, Var)}:
+                found[node] = resolved
     if not found or len(found) > MOST:
         return [], loop
-    names_of = _names(list(found), names_used(loop.body))
-    moved = [Assign(names_of[node], resolved) for node, resolved in found.items()]
-    return moved, replace(loop, body=_replaced(loop.body, dict(names_of)))
+    names = _names(found, names_used(loop.body))
+    moved = [Assign(names[node], resolved) for node, resolved in found.items()]
+    return moved, replace(loop, body=tuple(map_stmt(stmt, names.get) for stmt in loop.body))
 
 
 def _resolve(expr: Expr, settled: dict[str, Expr]) -> Expr:
-    """The expression with variables that the loop sets just once replaced by their values, positions mostly."""
-    match expr:
-        case Var(name) if name in settled:
-            return _resolve(settled[name], {k: v for k, v in settled.items() if k != name})
-        case BinOp(op, left, right):
-            return BinOp(op, _resolve(left, settled), _resolve(right, settled))
-        case Call(function, args):
-            return Call(function, tuple(_resolve(a, settled) for a in args))
-        case Load(array, index):
-            return Load(array, _resolve(index, settled))
-        case _:
-            return expr
+    """The expression with variables that the loop sets just once, positions mostly, replaced by their values."""
+
+    def value(e: Expr) -> Expr | None:
+        return _resolve(settled[e.name], settled) if isinstance(e, Var) and e.name in settled else None
+
+    return map_expr(expr, value)
 
 
 def _assigned(block: Block) -> set[str]:
     return {s.var.name for s in walk_block(block) if isinstance(s, Assign | Accumulate | For)}
 
 
-def _count(block: Block, name: str) -> int:
-    return sum(1 for s in walk_block(block) if isinstance(s, Assign | Accumulate | For) and s.var.name == name)
+def _set_once(block: Block) -> dict[str, Expr]:
+    """Variables that the loop's own statements set, and nothing else in it does, with their values."""
+    setters = [s.var.name for s in walk_block(block) if isinstance(s, Assign | Accumulate | For)]
+    return {s.var.name: s.value for s in block if isinstance(s, Assign) and setters.count(s.var.name) == 1}
 
 
-def _stored_by_calls(block: Block) -> set[str]:
-    calls = (node for s in walk_block(block) for e in expressions(s) for node in walk(e) if isinstance(node, Call))
-    return {c.args[0].name for c in calls if c.function.startswith("store") and isinstance(c.args[0], Var)}
+def _written(block: Block) -> set[str]:
+    """Arrays that are stored into."""
+    stores = {s.array.name for s in walk_block(block) if isinstance(s, Store)}
+    targets = [c.args[0] for c in _calls(block) if c.function.startswith("store")]
+    return stores | {t.name for t in targets if isinstance(t, Var)}
 
 
-def _names(nodes: list[Expr], taken: set[str]) -> dict[Expr, Var]:
+def _calls(block: Block) -> Iterator[Call]:
+    return (e for s in walk_block(block) for top in expressions(s) for e in walk(top) if isinstance(e, Call))
+
+
+def _names(nodes: dict[Expr, Expr], taken: set[str]) -> dict[Expr, Var]:
     """X0, X1, ... for loads from X_vals."""
     names: dict[Expr, Var] = {}
     for node in nodes:
         if isinstance(node, Call) and isinstance(node.args[0], Var):
-            stem = node.args[0].name.removesuffix("_vals")
-            fresh = next(n for n in _numbered(stem) if n not in taken)
+            fresh = _fresh(node.args[0].name.removesuffix("_vals"), taken)
             taken.add(fresh)
             names[node] = Var(fresh)
     return names
 
 
-def _numbered(stem: str) -> Iterator[str]:
-    at = 0
-    while True:
-        yield f"{stem}{at}"
-        at += 1
-
-
-def _replaced(block: Block, table: dict[Expr, Var]) -> Block:
-    return tuple(_replace_in(stmt, table) for stmt in block)
-
-
-def _replace_in(stmt: Stmt, table: dict[Expr, Var]) -> Stmt:
-    def swap(e: Expr) -> Expr:
-        if e in table:
-            return table[e]
-        match e:
-            case BinOp(op, left, right):
-                return BinOp(op, swap(left), swap(right))
-            case Call(function, args):
-                return Call(function, tuple(swap(a) for a in args))
-            case Load(array, index):
-                return Load(array, swap(index))
-            case _:
-                return e
-
-    if isinstance(stmt, For | While | If):
-        stmt = replace(stmt, body=_replaced(stmt.body, table))
-    match stmt:
-        case Assign(var, value):
-            return Assign(var, swap(value))
-        case Accumulate(var, value):
-            return Accumulate(var, swap(value))
-        case Store(array, index, value, add):
-            return Store(array, swap(index), swap(value), add)
-        case _:
-            return replace(stmt, call=swap(stmt.call)) if hasattr(stmt, "call") else stmt
+def _fresh(stem: str, taken: set[str]) -> str:
+    number = 0
+    while f"{stem}{number}" in taken:
+        number += 1
+    return f"{stem}{number}"

@@ -93,9 +93,9 @@ def jit_is_disabled() -> bool:
 def _jit(source: Source, plain: Callable[..., None], parallel: bool) -> Callable[..., None]:
     import numba
 
-    dispatcher: Any = numba.njit(
-        cache=True, nogil=True, error_model="numpy", boundscheck=False, fastmath={"contract"}, parallel=parallel
-    )(plain)
+    dispatcher: Any = numba.njit(cache=True, nogil=True, error_model="numpy", boundscheck=False, fastmath={"contract"}, parallel=parallel)(
+        plain
+    )
     dispatcher.compile(tuple(_type(p) for p in source.params))
     dispatcher.disable_compile()
     return dispatcher  # type: ignore[no-any-return]
@@ -106,4 +106,3 @@ def _type(param: Param) -> Any:
 
     scalar = getattr(types, param.dtype)
     return types.Array(scalar, 1, "C") if param.is_array else scalar
-

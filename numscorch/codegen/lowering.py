@@ -23,18 +23,27 @@ def lower(stmt: ix.Stmt, env: Env) -> Block:
             return lower_assignment(stmt, env)
         case ix.Where():
             return lower_where(stmt, env)
-        case ix.Forall(_, _, ix.Serial()):
-            return lower_serial(stmt, env)
-        case ix.Forall(_, _, ix.Parallel()):
-            return lower_parallel(stmt, env)
-        case ix.Forall(_, _, ix.Unroll(times)):
-            return lower_unrolled(stmt, times, env)
-        case ix.Forall(_, _, ix.Vector() as tag):
-            return lower_vector(stmt, tag, env)
-        case ix.Forall(_, _, ix.Positions(lanes)):
-            return lower_positions(stmt, lanes, env)
+        case ix.Forall():
+            return lower_forall(stmt, env)
         case _:
             assert_never(stmt)
+
+
+def lower_forall(stmt: ix.Forall, env: Env) -> Block:
+    """A loop, by its tag."""
+    match stmt.tag:
+        case ix.Serial():
+            return lower_serial(stmt, env)
+        case ix.Parallel():
+            return lower_parallel(stmt, env)
+        case ix.Unroll(times):
+            return lower_unrolled(stmt, times, env)
+        case ix.Positions(lanes):
+            return lower_positions(stmt, lanes, env)
+        case ix.Vector() as tag:
+            return lower_vector(stmt, tag, env)
+        case _:
+            assert_never(stmt.tag)
 
 
 def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None) -> Block:

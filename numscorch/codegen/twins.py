@@ -21,7 +21,7 @@ class Checked:
 
     def check(self, index: int, count: int = 1) -> int:
         """The index, if ``count`` values from it on lie inside."""
-        if not 0 <= index or index + count > self.array.size:
+        if not index >= 0 or index + count > self.array.size:
             raise IndexError(f"{count} values from {index} on, in an array of {self.array.size}")
         return int(index)
 

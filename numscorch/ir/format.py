@@ -161,9 +161,7 @@ def _from_map(text: str) -> tuple[tuple[Level, ...], tuple[int, ...]]:
 
 def _check(fmt: Format) -> None:
     if sorted(fmt.mode_order) != list(range(len(fmt.levels))):
-        raise FormatError(
-            f"mode order {list(fmt.mode_order)} is not an order of the {len(fmt.levels)} dimensions: name each of them once"
-        )
+        raise FormatError(f"mode order {list(fmt.mode_order)} is not an order of the {len(fmt.levels)} dimensions: name each of them once")
     for at, level in enumerate(fmt.levels):
         below = fmt.levels[at + 1] if at + 1 < len(fmt.levels) else None
         if not level.is_unique and not isinstance(below, Singleton):

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Union
-
 from .format import Format
 
 SCALAR = Format("")
@@ -102,7 +100,7 @@ class Binary:
         return f"{self.left} {self.op} {self.right}"
 
 
-Expr = Union[Access, Literal, Binary]
+Expr = Access | Literal | Binary
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +157,7 @@ class Positions:
         return f"position_forall<{self.lanes}>"
 
 
-Tag = Union[Serial, Parallel, Vector, Unroll, Positions]
+Tag = Serial | Parallel | Vector | Unroll | Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ class Forall:
 
     var: IndexVar
     body: Stmt
-    tag: Tag = Serial()  # noqa: RUF009  (a frozen value)
+    tag: Tag = Serial()
 
     def __str__(self) -> str:
         return f"{self.tag}({self.var}, {self.body})"
@@ -197,7 +195,7 @@ class Where:
         return f"where({self.consumer}, {self.producer})"
 
 
-Stmt = Union[Assignment, Forall, Where]
+Stmt = Assignment | Forall | Where
 
 
 def product(factors: list[Expr]) -> Expr:

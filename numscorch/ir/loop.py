@@ -6,9 +6,8 @@ identities that would only be noise in the source (``x + 0``, ``x * 1``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Union
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 
 class Operators:
@@ -79,8 +78,8 @@ class Call(Operators):
     args: tuple[Expr, ...]
 
 
-Expr = Union[Var, Const, Load, BinOp, Call]
-ExprLike = Union[Expr, int]
+Expr = Var | Const | Load | BinOp | Call
+ExprLike = Expr | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ class If:
     body: tuple[Stmt, ...]
 
 
-Stmt = Union[Assign, Accumulate, Store, Do, For, While, If]
+Stmt = Assign | Accumulate | Store | Do | For | While | If
 Block = tuple[Stmt, ...]
 
 
@@ -233,6 +232,37 @@ def walk(expr: Expr) -> Iterator[Expr]:
         case Call(_, args):
             for arg in args:
                 yield from walk(arg)
+
+
+def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """The expression with every part for which ``change`` has an answer replaced by it, outermost first."""
+    changed = change(expr)
+    if changed is not None:
+        return changed
+    match expr:
+        case BinOp(op, left, right):
+            return BinOp(op, map_expr(left, change), map_expr(right, change))
+        case Call(function, args):
+            return Call(function, tuple(map_expr(arg, change) for arg in args))
+        case Load(array, index):
+            return Load(array, map_expr(index, change))
+        case Var() | Const():
+            return expr
+
+
+def map_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
+    """The statement with every expression in it changed; loop bounds stay."""
+    match stmt:
+        case Assign(var, value):
+            return Assign(var, map_expr(value, change))
+        case Accumulate(var, value):
+            return Accumulate(var, map_expr(value, change))
+        case Store(array, index, value, add):
+            return Store(array, map_expr(index, change), map_expr(value, change), add)
+        case Do(Call(function, args)):
+            return Do(Call(function, tuple(map_expr(arg, change) for arg in args)))
+        case For() | While() | If():
+            return replace(stmt, body=tuple(map_stmt(inner, change) for inner in stmt.body))
 
 
 def walk_block(block: Block) -> Iterator[Stmt]:

@@ -41,9 +41,18 @@ class _Binder:
         self.strides = {NAMES[at]: op.strides for at, op in enumerate(operands)}
         self.strides[self.result.name] = row_major(problem.shape)
         self.scope: dict[str, Any] = {
-            "np": np, "torch": torch, "flat": flat, "workers": threads.workers, "call_lock": threads.call_lock, "serial": kernel.serial, "parallel": kernel.parallel,
-            "SparseTensor": SparseTensor, "converted": converted, "cuts_of": cuts_of, "dtype": DTYPES[self.result.dtype],
-        }  # fmt: skip
+            "np": np,
+            "torch": torch,
+            "SparseTensor": SparseTensor,
+            "converted": converted,
+            "cuts_of": cuts_of,
+            "flat": flat,
+            "workers": threads.workers,
+            "call_lock": threads.call_lock,
+            "serial": kernel.serial,
+            "parallel": kernel.parallel,
+            "dtype": DTYPES[self.result.dtype],
+        }
 
     def function(self) -> Callable[..., Any]:
         lines = [f"def run({', '.join(f'o{at}' for at in range(len(self.operands)))}, out=None):"]
@@ -164,4 +173,3 @@ class _Binder:
         if permutation != tuple(range(len(permutation))):
             pattern += f".permuted({permutation})"
         return f"SparseTensor({pattern}, torch.from_numpy(C))"
-

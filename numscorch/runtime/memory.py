@@ -30,7 +30,8 @@ def check_memory(problem: Problem) -> None:
     size = prod(problem.shape) * (8 if problem.result.dtype == "float64" else 4)
     if size > ASK_FROM and size > memory():
         raise SizeError(
-            f"the dense result {'x'.join(map(str, problem.shape))} takes {size / 2**30:.3g} GiB, but the machine has {memory() / 2**30:.3g} GiB\n"
+            f"the dense result {'x'.join(map(str, problem.shape))} takes {size / 2**30:.3g} GiB, "
+            f"but the machine has {memory() / 2**30:.3g} GiB\n"
             f"  {problem.stmt}     format='infer' asks for the sparse result of Algorithm 4"
         )
 

@@ -78,9 +78,7 @@ class Facts:
     tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
 
     @classmethod
-    def of(
-        cls, extents: Mapping[IndexVar, int], counts: Mapping[str, tuple[Format, tuple[int, ...]]], lanes: int, target: Target
-    ) -> Facts:
+    def of(cls, extents: Mapping[IndexVar, int], counts: Mapping[str, tuple[Format, tuple[int, ...]]], lanes: int, target: Target) -> Facts:
         """The facts of a problem with these exact extents, and these counts of operands in their formats."""
         return cls(
             tuple((var, rounded(size)) for var, size in extents.items()),

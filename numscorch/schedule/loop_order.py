@@ -15,6 +15,7 @@ from .facts import Facts, Target
 
 MOST_ORDERS = 2000
 
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A loop order, what it costs, and the operands that it needs in another mode order."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.index import Access, Assignment, Forall, Parallel, Serial, Stmt, Where, loops_of, operands_of, result_of
+from ..ir.index import Access, Assignment, Forall, Parallel, Positions, Serial, Stmt, Vector, Where, loops_of, operands_of, result_of
 from . import cost
 from .facts import Facts
 
-WORTHWHILE = 1 << 15  # multiply-adds from which starting threads pays
+WORTHWHILE = 1 << 14  # steps of the innermost loop from which starting threads pays
 
 
 def parallelize(stmt: Stmt, facts: Facts) -> tuple[Stmt, str]:
@@ -16,16 +16,23 @@ def parallelize(stmt: Stmt, facts: Facts) -> tuple[Stmt, str]:
 
     A sum over the outermost loop is taken block by block, and the blocks' sums are added in order.
     """
-    work = work_of(stmt, facts)
-    if work < WORTHWHILE:
-        return stmt, f"about {work:.3g} multiply-adds: too few to start threads"
+    steps = steps_of(stmt, facts)
+    why = f"about {steps:.3g} steps: "
+    if steps < WORTHWHILE:
+        return stmt, why + "too few to start threads"
     match stmt:
-        case Forall(var, _, Serial()) if var in result_of(stmt).indices and len(_iterated(stmt)) <= 1:
-            return replace(stmt, tag=Parallel()), f"about {work:.3g} multiply-adds: blocks of {var}, whose results are disjoint"
-        case Where(Assignment(lhs) as consumer, Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and len(_iterated(producer)) <= 1:
-            return Where(consumer, replace(producer, tag=Parallel())), f"about {work:.3g} multiply-adds: one partial sum for each block of {var}"
+        case Forall(var, _, Serial()) if var in result_of(stmt).indices and _can_be_cut(stmt):
+            return replace(stmt, tag=Parallel()), why + f"blocks of {var}, whose results are disjoint"
+        case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_cut(producer):
+            return replace(stmt, producer=replace(producer, tag=Parallel())), why + f"a partial sum for each block of {var}"
         case _:
-            return stmt, "the outermost loop scatters, co-iterates or is vectorised: it runs serially"
+            return stmt, why + "but the outermost loop scatters, co-iterates or is vectorised, so it runs serially"
+
+
+def steps_of(stmt: Stmt, facts: Facts) -> float:
+    """About how often the innermost loop steps; one step handles a register of lanes."""
+    lanes = max((loop.tag.lanes for loop in loops_of(stmt) if isinstance(loop.tag, Vector | Positions)), default=1)
+    return work_of(stmt, facts) / lanes
 
 
 def work_of(stmt: Stmt, facts: Facts) -> float:
@@ -37,6 +44,10 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
     return work
 
 
+def _can_be_cut(loop: Forall) -> bool:
+    """Whether the loop runs over a dimension, or the first level of just one operand."""
+    return len(_iterated(loop)) <= 1
+
+
 def _iterated(loop: Forall) -> list[Access]:
-    """The operands whose first level the loop iterates."""
     return [a for a in operands_of(loop) if not a.tensor.is_dense and not a.tensor.format.levels[0].full and a.level_var(0) == loop.var]

@@ -95,4 +95,3 @@ def _split(loops: list[Forall], factors: list[Expr]) -> int | None:
         if 0 < sum(bool(below & set(variables_in(f))) for f in factors) < len(factors):
             return depth
     return None
-
