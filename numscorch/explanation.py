@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .codegen.source import Source
+from .errors import UnsupportedError
 from .ir.format import Format
 from .problem import NAMES, Operand, Problem, row_major
 from .runtime import kernel_cache
@@ -49,6 +50,8 @@ class Explanation:
 
 def explain_problem(expr: str, operands: Sequence[Any], format: Format | str | None) -> Explanation:
     """Compile up to the source, write its file, and tell the story."""
+    if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
+        raise UnsupportedError(f"every operand of {expr!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     described = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands)
     problem, steps, source = compile_source(expr, described, format)
     return Explanation(expr, described, problem, steps, source, kernel_cache.store(source.name, source.text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir import index as ix
-from ..ir.loop import Assign, Block, For, Function, Stmt, Var, call, names_used
+from ..ir.loop import Assign, Block, For, Function, Var, call, names_used
 from .environment import Env
 from .hoisting import hoist_loads
 from .lowering import lower
@@ -66,17 +66,13 @@ def assemble(stmt: ix.Stmt) -> Program:
 
 def take_pointers(block: Block, arrays: set[str]) -> Block:
     """Turn arrays into pointers, inside a parallel loop for what it uses: pointers can't cross into it."""
-    serial = tuple(s for s in block if not _is_parallel(s))
-    out: list[Stmt] = list(_pointers(names_used(serial) & arrays))
-    for stmt in block:
-        if isinstance(stmt, For) and stmt.parallel:
-            stmt = replace(stmt, body=(*_pointers(names_used(stmt.body) & arrays), *stmt.body))
-        out.append(stmt)
-    return tuple(out)
-
-
-def _is_parallel(stmt: Stmt) -> bool:
-    return isinstance(stmt, For) and stmt.parallel
+    at = next((n for n, stmt in enumerate(block) if isinstance(stmt, For) and stmt.parallel), None)
+    if at is None:
+        return (*_pointers(names_used(block) & arrays), *block)
+    loop, rest = block[at], block[at + 1 :]
+    inside = _pointers(names_used((loop,)) & arrays)
+    opened = replace(loop, body=(*inside, *loop.body)) if isinstance(loop, For) else loop
+    return (*block[:at], opened, *_pointers(names_used(rest) & arrays), *rest)
 
 
 def _pointers(names: set[str]) -> Block:

@@ -17,13 +17,18 @@ from .vector import vectorize
 from .workspace import insert_workspaces
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Step:
     """A pass, the statement after it, and why it decided so."""
 
     name: str
     stmt: Stmt
     why: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.stmt}   ({self.why})"
+
+    __repr__ = __str__
 
 
 @lru_cache(maxsize=1024)

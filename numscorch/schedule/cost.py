@@ -39,16 +39,21 @@ def reordered(access: Access, order: tuple[IndexVar, ...]) -> Access:
 
 
 def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
-    """Positions in each level; estimated where the tensor is to be stored otherwise than it is."""
+    """Coordinates in each level, those of one parent counted once.
+
+    Estimated where coordinates repeat (in how many runs isn't known), and where the tensor is to
+    be stored otherwise than it is: no more than there are values, or places for them.
+    """
     if not access.tensor.has_values:
         return (facts.extent(access.indices[0]),) * 2
     fmt, measured = facts.count(access.tensor.name)
-    if fmt == access.tensor.format:
-        return measured
-    counts, parents = [], 1.0
+    counts, places = [], 1.0
     for at, level in enumerate(access.tensor.format.levels):
-        parents *= facts.extent(access.level_var(at))
-        counts.append(parents if level.full else min(parents, measured[-1]))
+        places *= max(facts.extent(access.level_var(at)), 1.0)
+        if fmt == access.tensor.format and level.is_unique:
+            counts.append(measured[at])
+        else:
+            counts.append(places if level.full else min(places, measured[-1]))
     return tuple(counts)
 
 

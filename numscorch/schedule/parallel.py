@@ -10,6 +10,8 @@ from .facts import Facts
 
 WORTHWHILE = 1 << 14  # steps of the innermost loop from which starting threads pays
 
+GATHERED = 2  # gathered values that take as long as one plain step
+
 
 def parallelize(stmt: Stmt, facts: Facts) -> tuple[Stmt, str]:
     """Run the outermost loop in parallel where its iterations write disjoint results, or one sum.
@@ -30,9 +32,11 @@ def parallelize(stmt: Stmt, facts: Facts) -> tuple[Stmt, str]:
 
 
 def steps_of(stmt: Stmt, facts: Facts) -> float:
-    """About how often the innermost loop steps; one step handles a register of lanes."""
-    lanes = max((loop.tag.lanes for loop in loops_of(stmt) if isinstance(loop.tag, Vector | Positions)), default=1)
-    return work_of(stmt, facts) / lanes
+    """About how often the innermost loop steps; a step handles a register of lanes, or a few gathered values."""
+    tags = [loop.tag for loop in loops_of(stmt)]
+    lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector)), default=1)
+    gathers = GATHERED if any(isinstance(tag, Positions) for tag in tags) else 1
+    return work_of(stmt, facts) / max(lanes, gathers)
 
 
 def work_of(stmt: Stmt, facts: Facts) -> float:
