@@ -9,6 +9,7 @@ from ..ir.loop import Assign, Block, For, Function, Var, call, names_used
 from .environment import Env
 from .hoisting import hoist_loads
 from .lowering import lower
+from .peephole import simplify
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def assemble(stmt: ix.Stmt) -> Program:
     """Lower a scheduled statement into a function of the parameters that it uses."""
     operands = ix.operands_of(stmt)
     sparse = tuple(a for a in operands if not a.tensor.is_dense)
-    body = hoist_loads(lower(stmt, Env(sparse)))
+    body = simplify(hoist_loads(lower(stmt, Env(sparse))))
     used = names_used(body)
     params = tuple(p for p in _all_params(stmt, operands) if p.name in used)
     arrays = {p.name for p in params if p.is_array}
