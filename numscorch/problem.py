@@ -68,6 +68,8 @@ def make_problem(subscripts: Subscripts, operands: Sequence[Operand], target: Ta
         SizeError: an index has two sizes, neither of which is 1.
         UnsupportedError: mixed data types, or a sparse result whose pattern is new.
     """
+    if len(operands) >= len(NAMES):
+        raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
     extents = _extents(subscripts, operands)
     dtype = _common_dtype(operands)
     factors: list[Expr] = []

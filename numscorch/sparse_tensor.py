@@ -50,6 +50,8 @@ class SparseTensor:
         """The values as a numpy view of the same memory."""
         address = self.values.data_ptr()
         if self._view is None or address != self._address:
+            if self.values.shape != (self.pattern.nnz,) or not self.values.is_contiguous():
+                raise SizeError(f"values has shape {tuple(self.values.shape)} by now, but the pattern stores {self.pattern.nnz} values")
             self._view, self._address = self.values.detach().numpy(), address
         return self._view
 

@@ -97,7 +97,15 @@ def _array(rng: random.Random, term: str, sizes: dict[str, int], is_sparse: bool
         return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
     if array.ndim and kind < 0.4:
         return np.repeat(array, 2, axis=-1)[..., ::2]
+    if array.ndim and kind < 0.5:
+        return _expanded(array, rng.randrange(array.ndim))
     return array
+
+
+def _expanded(array: np.ndarray, axis: int) -> np.ndarray:
+    """One slice of an axis, repeated with stride 0."""
+    strides = [0 if at == axis else stride for at, stride in enumerate(array.strides)]
+    return np.lib.stride_tricks.as_strided(array, array.shape, strides)
 
 
 def random_format(rng: random.Random, order: int) -> ns.Format:

@@ -6,7 +6,7 @@ import difflib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,3 +62,25 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             pytest.fail("\n".join(lines), pytrace=False)
 
     return check
+
+
+@pytest.fixture
+def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """No plan or schedule from another test."""
+    from numscorch.runtime import dispatch
+
+    monkeypatch.setattr(dispatch, "_plans", {})
+    monkeypatch.setattr(dispatch, "_kernels", {})
+    dispatch.schedule.cache_clear()
+    yield monkeypatch
+    dispatch.schedule.cache_clear()
+
+
+@pytest.fixture
+def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Kernels run as Python, every access checked, and nothing is compiled."""
+    from numscorch.codegen import kernel
+    from numscorch.runtime import dispatch
+
+    fresh_plans.setattr(dispatch, "build", kernel.build_plain)
+    return fresh_plans

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..errors import UnsupportedError
 from ..ir.index import IndexVar
 from ..ir.levels import Segment
-from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, If, Var, While, all_of, call
+from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, If, Stmt, Var, While, all_of, call
 from .environment import Env, Iterator, size_of
 from .lattice import Lattice
 
@@ -69,10 +69,10 @@ def merge_loop(var: IndexVar, iterators: list[Iterator], env: Env, body: Body) -
     for it in iterators:
         first, end = it.bounds
         start += [Assign(it.position, first), Assign(it.end, end)]
-    step: list[Assign | While | If] = [Assign(mine[it.name], it.coordinate(it.position)) for it in iterators]
+    step: list[Stmt] = [Assign(mine[it.name], it.coordinate(it.position)) for it in iterators]
     step.append(Assign(coord, call("min", *mine.values())))
     for it in iterators:
-        step += [] if it.level.is_unique else find_stop(it)  # type: ignore[arg-type]
+        step += [] if it.level.is_unique else find_stop(it)
     found: dict[str, Segment] = {it.name: it.segment(it.position) for it in iterators}
     everywhere = all_of([BinOp("==", mine[it.name], coord) for it in iterators])
     step.append(If(everywhere, body(env.bind(var, coord, found))))

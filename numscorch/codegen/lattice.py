@@ -7,6 +7,7 @@ Tensor Algebra Compiler", OOPSLA 2017, section 5).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..ir.index import Access, Binary, Expr, IndexVar, Literal
@@ -59,9 +60,9 @@ def _intersect(p: Point, q: Point) -> Point:
     return Point(p.iterated | q.iterated, p.whole and q.whole)
 
 
-def _sorted(points: object) -> Lattice:
+def _sorted(points: Iterable[Point]) -> Lattice:
     """Points without repetition, the largest first; where every coordinate is visited, smaller ones that aren't whole go."""
-    unique = sorted(dict.fromkeys(points), key=lambda p: (-len(p.iterated), not p.whole))  # type: ignore[call-overload]
+    unique = sorted(dict.fromkeys(points), key=lambda p: (-len(p.iterated), not p.whole))
     if any(p.whole for p in unique):
         unique = [p for p in unique if p.whole]
     return Lattice(tuple(unique))

@@ -122,7 +122,7 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     width = tag.lanes * tag.registers
     full = (size // width) * width if tag.tail and width else size
     sums = _sums_here(stmt, env)
-    out: list[object] = [*_clear_partials(sums, tag, env)]
+    out: list[Stmt] = [*_clear_partials(sums, tag, env)]
     if tag.registers:
         inside = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
         out.append(For(base, Const(0), full, lower(stmt.body, inside), step=Const(width)))
@@ -133,7 +133,7 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
         lanes = Lanes(stmt.var, tag.lanes, tag.tail, Var("left") if tag.masked else None)
         out += lower(stmt.body, replace(env, lanes=lanes).bind(stmt.var, rest))
     out += [Accumulate(env.registers[name][0], call("hsum", partial_register(name))) for name in sums]
-    return tuple(out)  # type: ignore[arg-type]
+    return tuple(out)
 
 
 def partial_register(name: str) -> Var:

@@ -40,6 +40,12 @@ def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
     return facts.extent(var) > 1 and all(unit_stride(a, var) for a in accesses if var in a.indices)
 
 
+def _moves(var: IndexVar, body: Assignment) -> bool:
+    """Whether some factor differs between coordinates: a sum of broadcast factors has no lanes to add up."""
+    found = [a for a in accesses_in(body.rhs) if var in a.indices]
+    return any(not a.tensor.is_dense or a.tensor.strides[a.indices.index(var)] != "0" for a in found)
+
+
 def _tag(var: IndexVar, facts: Facts, target: Target, dtype: str) -> Vector:
     tiles = facts.tiling(var)
     return Vector(target.lanes(dtype), tiles.registers, tiles.tail, tiles.masked)
@@ -79,7 +85,7 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
     if not loops or not isinstance(body, Assignment):
         return producer, "nothing to vectorise"
     last = loops[-1]
-    if _is_dense_loop(last.var, body, facts):
+    if _is_dense_loop(last.var, body, facts) and _moves(last.var, body):
         tag = _tag(last.var, facts, target, body.lhs.tensor.dtype)
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
     fan = _fan(last.var, body, facts)

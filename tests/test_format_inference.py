@@ -1,0 +1,196 @@
+"""How a result is stored: two rules, then Algorithm 4; what keeps a pattern shares its index arrays."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format, dense
+from numscorch.parser import parse_einsum
+from numscorch.problem import Operand, Problem, make_problem, row_major
+from numscorch.schedule.facts import Target
+
+pytestmark = pytest.mark.usefixtures("plain")
+D1, D2, D3 = dense(1), dense(2), dense(3)
+SIZE = 4
+
+
+def problem(expr: str, *formats: Format, format: Format | str | None = None) -> Problem:
+    """The problem of operands of size 4 in every dimension."""
+    subscripts = parse_einsum(expr, tuple(f.order for f in formats))
+    return make_problem(subscripts, [operand(f) for f in formats], Target(), format)
+
+
+def operand(fmt: Format) -> Operand:
+    shape = (SIZE,) * fmt.order
+    if fmt.is_dense:
+        return Operand(fmt, shape, "float32", strides=row_major(shape))
+    return Operand(fmt, shape, "float32", "int32", counts=tuple(SIZE * (at + 1) for at in range(fmt.order)))
+
+
+def stored(fmt: Format, seed: int = 0) -> ns.SparseTensor:
+    """A tensor of shape 4 x 5 (x 3) with gaps."""
+    values = torch.rand((4, 5, 3)[: fmt.order], generator=torch.Generator().manual_seed(seed))
+    return ns.from_torch(values * (values < 0.5)).to(fmt)
+
+
+RULE_1 = [
+    ("ij,ij->ij", (CSR, D2), "A", CSR),
+    ("ij,ij->ij", (D2, CSR), "B", CSR),
+    ("ij,i->ij", (CSC, D1), "A", CSC),
+    ("ij,->ij", (COO(2), dense(0)), "A", COO(2)),
+    ("ij,ik,jk->ij", (DCSR, D2, D2), "A", DCSR),
+    ("ij,ij->ji", (CSR, D2), "A", CSC),
+    ("ij,ij->ji", (CSC, D2), "A", CSR),
+    ("ijk,ijk->kij", (CSF(3), D3), "A", Format("sss", (1, 2, 0))),
+    ("ij,ij,ij->ij", (D2, D2, Format("sd")), "C", Format("sd")),
+    # another sparse operand with fewer indices only filters
+    ("ij,j->ij", (CSR, Format("s")), "A", CSR),
+    ("ij->ji", (CSR,), "A", CSC),
+]
+
+
+@pytest.mark.parametrize(("expr", "formats", "keeper", "kept"), RULE_1)
+def test_rule_1_keeps_the_one_pattern_with_the_results_indices(expr: str, formats: tuple[Format, ...], keeper: str, kept: Format) -> None:
+    made = problem(expr, *formats)
+    assert made.result.shares == keeper
+    assert made.result.format == kept
+    assert made.result.index_dtype == "int32"
+    assert made.inference.startswith("rule 1: same index set as " + keeper)
+
+
+RULE_2 = [
+    ("ij,j->i", (CSR, D1)),
+    ("ij,jk->ik", (CSR, D2)),
+    ("ij,jk->ik", (COO(2), D2)),
+    ("ij,jk->ik", (DCSR, D2)),
+    ("ij,jk->ik", (D2, CSC)),
+    ("ijk,jl,kl->il", (CSF(3), D2, D2)),
+    ("ijk,kl->ijl", (CSF(3), D2)),
+    ("ijk,k->ij", (COO(3), D1)),
+    ("ij,jk,kl->il", (CSR, CSR, D2)),
+    # two operands could lend their pattern, so neither does
+    ("ij,ij,ij->ij", (CSR, CSR, D2)),
+    ("ii,i->i", (CSR, D1)),
+]
+
+
+@pytest.mark.parametrize(("expr", "formats"), RULE_2)
+def test_rule_2_is_dense_with_a_dense_factor(expr: str, formats: tuple[Format, ...]) -> None:
+    made = problem(expr, *formats)
+    assert made.result.is_dense
+    assert made.result.format.is_row_major
+    assert made.inference == "rule 2: a factor is dense"
+
+
+ALGORITHM_4 = [
+    ("ij,jk->ik", (CSR, CSR), "ds"),
+    ("ij,jk->ik", (CSR, CSC), "dd"),
+    ("ij,jk->ik", (DCSR, CSC), "sd"),
+    ("ij,jk->ik", (DCSR, DCSR), "ss"),
+    ("ij,jk->ik", (COO(2), COO(2)), "ss"),
+    ("ij,ij->ij", (CSR, CSR), "ds"),
+    ("ij,ij->ij", (CSR, CSC), "ss"),
+    ("i,j->ij", (Format("s"), Format("s")), "ss"),
+    ("ij,jk->ki", (CSR, CSR), "sd"),
+    ("ij->i", (CSR,), "d"),
+    ("ij->j", (CSR,), "s"),
+    ("ij->", (CSR,), ""),
+]
+
+
+@pytest.mark.parametrize(("expr", "formats", "letters"), ALGORITHM_4)
+def test_algorithm_4_level_by_level(expr: str, formats: tuple[Format, ...], letters: str) -> None:
+    if set(letters) <= {"d"}:
+        made = problem(expr, *formats)
+        assert made.result.format == Format(letters)
+        assert made.inference.startswith("Algorithm 4")
+        return
+    with pytest.raises(ns.UnsupportedError) as error:
+        problem(expr, *formats)
+    assert f"would be sparse with a pattern of its own ({Format(letters).name})" in str(error.value)
+    assert "ask for a dense result with format='dense'" in str(error.value)
+    assert problem(expr, *formats, format="dense").result.is_dense
+
+
+def test_infer_skips_rule_2_only() -> None:
+    with pytest.raises(ns.UnsupportedError, match=r"C\[i,k\] would be sparse with a pattern of its own \(sd\)"):
+        problem("ij,jk->ik", COO(2), D2, format="infer")
+    assert problem("ij,jk->ik", CSR, D2, format="infer").result.is_dense
+    assert problem("ij,ij->ij", CSR, D2, format="infer").result.shares == "A"
+
+
+def test_default_never_depends_on_values() -> None:
+    A = stored(CSR)
+    empty = A.with_values(torch.zeros(A.nnz))
+    assert ns.einsum("ij,jk->ik", empty, torch.ones(5, 2)).layout == torch.strided
+    assert ns.einsum("ij,ij->ij", empty, torch.ones(4, 5)).pattern is A.pattern
+
+
+@pytest.mark.parametrize("fmt", [CSR, CSC, COO(2), DCSR, Format("sd"), Format("ds", (1, 0))], ids=lambda f: f.name)
+def test_kept_pattern_is_shared(fmt: Format) -> None:
+    A = stored(fmt)
+    result = ns.einsum("ij,ij->ij", A, torch.full((4, 5), 2.0))
+    assert result.pattern is A.pattern
+    assert torch.equal(result.values, 2 * A.values)
+    assert result.values.data_ptr() != A.values.data_ptr()
+
+
+@pytest.mark.parametrize(("expr", "order"), [("ijk,ijk->kij", (2, 0, 1)), ("ijk,ijk->ikj", (0, 2, 1)), ("ijk,ijk->kji", (2, 1, 0))])
+def test_transposed_pattern_shares_every_array(expr: str, order: tuple[int, ...]) -> None:
+    A = stored(CSF(3))
+    result = ns.einsum(expr, A, torch.ones(4, 5, 3))
+    assert result.format == A.format.permuted(order)
+    for ours, theirs in zip(result.pattern.arrays, A.pattern.arrays, strict=True):
+        assert [x.data_ptr() for x in ours] == [x.data_ptr() for x in theirs]
+    assert torch.equal(result.to_dense(), A.to_dense().permute(order))
+
+
+def test_sddmm_of_torch_csr_shares_its_arrays() -> None:
+    mask = stored(CSR).to_torch()
+    result = ns.einsum("ij,ik,jk->ij", mask, torch.rand(4, 2), torch.rand(5, 2))
+    assert result.layout == torch.sparse_csr
+    assert result.crow_indices().data_ptr() == mask.crow_indices().data_ptr()
+    assert result.col_indices().data_ptr() == mask.col_indices().data_ptr()
+
+
+@pytest.mark.parametrize("asked", [CSR, CSC, COO(2), DCSR, Format("sd"), "ss", "(i, j) -> (j: dense, i: compressed)"], ids=str)
+def test_a_kept_pattern_is_converted_on_request(asked: Format | str) -> None:
+    A = stored(CSR)
+    result = ns.einsum("ij,ij->ij", A, torch.full((4, 5), 3.0), format=asked)
+    assert result.format == (Format(asked) if isinstance(asked, str) else asked)
+    assert torch.equal(result.to_dense(), 3 * A.to_dense())
+
+
+@pytest.mark.parametrize("expr", ["ij,jk->ik", "ij,jk->ki"])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_dense_results_in_any_mode_order(expr: str, order: tuple[int, int]) -> None:
+    A, B = stored(CSR), torch.rand(5, 6)
+    result = ns.einsum(expr, A, B, format=Format("dd", order))
+    torch.testing.assert_close(result, torch.einsum(expr, A.to_dense(), B))
+    assert result.permute(order).is_contiguous()
+
+
+@pytest.mark.parametrize("asked", ["dense", "dd", D2])
+def test_a_dense_result_on_request(asked: Format | str) -> None:
+    A = stored(CSR)
+    result = ns.einsum("ij,ij->ij", A, torch.full((4, 5), 3.0), format=asked)
+    assert result.layout == torch.strided
+    assert torch.equal(result, 3 * A.to_dense())
+
+
+def test_a_new_pattern_on_request_is_refused() -> None:
+    with pytest.raises(ns.UnsupportedError, match="pattern of its own"):
+        ns.einsum("ij,jk->ik", stored(CSR), torch.ones(5, 2), format=CSR)
+
+
+def test_requests_hold_for_all_dense_expressions() -> None:
+    """A format is never dropped in silence."""
+    left, right = torch.rand(4, 5), torch.rand(5, 3)
+    try:
+        result = ns.einsum("ij,jk->ik", left, right, format=CSR)
+    except ns.NumscorchError:
+        return
+    assert isinstance(result, ns.SparseTensor)
+    assert result.format == CSR

@@ -1,0 +1,139 @@
+"""What each pass does to a statement, before and after, and how extents divide into tiles."""
+
+from __future__ import annotations
+
+import pytest
+from corpus import TARGET
+
+from numscorch.ir.format import CSR, Format
+from numscorch.ir.index import Positions, Serial, Stmt, TensorVar, Unroll, Vector, loops_of
+from numscorch.ir.notation import parse_stmt
+from numscorch.schedule.facts import Facts, Tiling, rounded, tiling
+from numscorch.schedule.parallel import parallelize
+from numscorch.schedule.vector import vectorize
+from numscorch.schedule.workspace import insert_workspaces
+
+# -- insert_workspaces
+
+
+WORKSPACES = [
+    ("forall(i, forall(j, y[i] += A[i,j]))", "forall(i, where(y[i] = t, forall(j, t += A[i,j])))"),
+    ("forall(i, s += x[i])", "where(s = t, forall(i, t += x[i]))"),
+    ("forall(j, forall(i, forall(k, y[i] += A[i,j,k])))", "forall(j, forall(i, where(y[i] += t, forall(k, t += A[i,j,k]))))"),
+    (
+        "forall(i, forall(j, forall(k, s += A[i,j] * B[j,k])))",
+        "where(s = t, forall(i, forall(j, where(t += A[i,j] * u, forall(k, u += B[j,k])))))",
+    ),
+    ("forall(i, forall(j, y[i] += b[i] * A[i,j]))", "forall(i, where(y[i] = b[i] * t, forall(j, t += A[i,j])))"),
+]
+UNTOUCHED = [
+    "forall(i, y[i] = x[i])",
+    "forall(j, forall(i, y[i] += A[i,j]))",
+    "forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k])))",
+    "forall(i, where(y[i] = t, forall(j, t += A[i,j])))",
+]
+
+
+@pytest.mark.parametrize(("before", "after"), WORKSPACES)
+def test_innermost_sums_stay_in_a_register(before: str, after: str) -> None:
+    assert str(insert_workspaces(parse_stmt(before))) == after
+
+
+@pytest.mark.parametrize("text", UNTOUCHED)
+def test_what_does_not_end_in_a_sum_is_the_same_object(text: str) -> None:
+    stmt = parse_stmt(text)
+    assert insert_workspaces(stmt) is stmt
+
+
+# -- vectorize
+
+
+def vectorized(text: str, counts: tuple[int, ...] = (), fmt: Format = CSR, **extents: int) -> tuple[Stmt, str]:
+    """The statement after the pass, with operand A in a format whose levels have these counts."""
+    A = {"A": TensorVar("A", fmt)} if counts else {}
+    stmt = parse_stmt(text, A)
+    sizes = {loop.var: extents[loop.var.name] for loop in loops_of(stmt)}
+    return vectorize(stmt, Facts.of(sizes, {"A": (fmt, counts)} if counts else {}, 8, TARGET), TARGET)
+
+
+SPMM = "forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k])))"
+DOT = "forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))"
+
+
+def test_a_contiguous_loop_of_the_result_moves_outside_the_sums() -> None:
+    stmt, why = vectorized(SPMM, (100, 400), i=100, j=100, k=64)
+    assert str(stmt) == "forall(i, vector_forall<8 x 0 + 8>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k]))))"
+    assert "kept in registers while j runs" in why
+
+
+def test_a_narrow_tile_sums_several_nonzeros_at_once_in_wide_rows() -> None:
+    stmt, _ = vectorized(SPMM, (100, 3000), i=100, j=100, k=16)
+    assert str(stmt) == "forall(i, vector_forall<8 x 0 + 2>(k, where(C[i,k] = t, unroll_forall<4>(j, t += A[i,j] * B[j,k]))))"
+
+
+def test_a_contiguous_sum_has_partial_sums_in_registers() -> None:
+    stmt, why = vectorized("forall(i, where(y[i] = t, forall(j, t += x[j])))", i=10, j=100)
+    assert isinstance(loops_of(stmt)[-1].tag, Vector)
+    assert "contiguous and summed" in why
+
+
+@pytest.mark.parametrize(("nonzeros", "tag"), [(200, Serial()), (500, Unroll(4)), (4000, Positions(8))])
+def test_a_sparse_sum_by_the_length_of_its_rows(nonzeros: int, tag: object) -> None:
+    stmt, _ = vectorized(DOT, (100, nonzeros), i=100, j=100)
+    assert [loop.tag for loop in loops_of(stmt)] == [Serial(), tag]
+
+
+def test_an_elementwise_loop_has_no_sum_to_move_it_out_of() -> None:
+    stmt, why = vectorized("forall(i, forall(j, C[i,j] = X[i,j] * Y[i,j]))", i=10, j=40)
+    assert str(stmt) == "forall(i, vector_forall<8 x 0 + 5>(j, C[i,j] = X[i,j] * Y[i,j]))"
+    assert why == "j is contiguous: vector_forall<8 x 0 + 5>"
+
+
+@pytest.mark.parametrize(
+    ("text", "extents"), [("forall(i, forall(j, C[j,i] = X[j,i]))", {"i": 9, "j": 9}), ("forall(i, y[i] = x[i])", {"i": 1})]
+)
+def test_loops_that_are_strided_or_short_are_left_alone(text: str, extents: dict[str, int]) -> None:
+    stmt, why = vectorized(text, **extents)
+    assert stmt == parse_stmt(text)
+    assert "neither contiguous nor a sum" in why
+
+
+# -- parallelize
+
+
+@pytest.mark.parametrize(
+    "text", ["forall(j, forall(i, y[i] += A[i,j]))", "forall(j, forall(i, vector_forall<8 x 1>(k, C[i,k] += A[i,j] * B[j,k])))"]
+)
+def test_scatter_is_left_alone(text: str) -> None:
+    stmt = parse_stmt(text)
+    facts = Facts.of({loop.var: 10_000 for loop in loops_of(stmt)}, {}, 8, TARGET)
+    same, why = parallelize(stmt, facts)
+    assert same is stmt
+    assert "scatters" in why
+
+
+# -- facts and costs
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_tiles_cover_an_extent_exactly(lanes: int) -> None:
+    """Full tiles and a tail reach the last coordinate, and only a masked register beyond it."""
+    for extent in range(301):
+        for most in (1, 2, 3, 8):
+            tiles = tiling(extent, lanes, most)
+            width = tiles.registers * lanes
+            left = extent - (extent // width * width if width else 0)
+            assert 0 <= tiles.tail <= most
+            assert 0 <= tiles.registers <= most
+            if not tiles.tail:
+                assert left == 0
+                continue
+            assert (tiles.tail - 1) * lanes < left <= tiles.tail * lanes
+            assert tiles.masked == (left != tiles.tail * lanes)
+    assert tiling(0, lanes, 8) == Tiling(1, 0, False)
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 7, 8, 9, 100, 1023, 1025, 10**6 + 1])
+def test_rounding_keeps_three_bits(size: int) -> None:
+    assert size <= rounded(size) <= size * 1.25
+    assert rounded(rounded(size)) == rounded(size)

@@ -1,0 +1,143 @@
+"""Each pass over a corpus of statements: what they mean never changes, and every step is well formed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from corpus import TARGET, as_if_large, corpus, means
+
+from numscorch.ir.format import Format
+from numscorch.ir.index import Access, Assignment, Parallel, Where, assignments, loops_of, operands_of, result_of, variables_in
+from numscorch.ir.verify import verify
+from numscorch.schedule import cost, parallel, schedule
+from numscorch.schedule.loop_order import order_loops
+from numscorch.schedule.parallel import parallelize
+from numscorch.schedule.vector import vectorize
+from numscorch.schedule.workspace import insert_workspaces
+
+
+def test_corpus_is_wide() -> None:
+    assert len(corpus()) > 150
+    stmts = [problem.stmt for problem, _ in corpus()]
+    assert any(not a.tensor.has_values for s in stmts for a in operands_of(s))
+    for problem, arrays in corpus():
+        means(problem.stmt, problem, arrays)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_pass_changes_the_meaning(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """run(pass(stmt)) == run(stmt), for the problem's own facts and for those of larger ones."""
+    monkeypatch.setattr(parallel, "WORTHWHILE", 0)
+    rng = random.Random(seed)
+    for problem, arrays in corpus():
+        facts = as_if_large(problem.facts, rng) if seed else problem.facts
+        nest, _ = order_loops(problem.stmt, facts, TARGET)
+        means(nest, problem, arrays)
+        summed = insert_workspaces(nest)
+        means(summed, problem, arrays)
+        vector, _ = vectorize(summed, facts, TARGET)
+        means(vector, problem, arrays)
+        blocks, _ = parallelize(vector, facts)
+        means(blocks, problem, arrays)
+        for stmt in (nest, summed, vector, blocks):
+            assert verify(stmt) is stmt
+
+
+def reads_top_down(access: Access, order: list[str]) -> bool:
+    """Whether each level that must be iterated comes after all levels above it."""
+    places = [order.index(access.level_var(at).name) for at in range(len(access.indices))]
+    return all(level.full or not at or places[at] > max(places[:at]) for at, level in enumerate(access.tensor.format.levels))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_loops_is_concordant_and_transposes_only_where_needed(seed: int) -> None:
+    rng = random.Random(seed)
+    for problem, _ in corpus():
+        facts = as_if_large(problem.facts, rng)
+        nest, why = order_loops(problem.stmt, facts, TARGET)
+        order = [loop.var.name for loop in loops_of(nest)]
+        assert sorted(order) == sorted(v.name for v in variables_in(problem.stmt.rhs))
+        assert why.startswith("".join(order) + ":")
+        before = {a.tensor.name: a for a in operands_of(problem.stmt)}
+        for access in operands_of(nest):
+            assert access.indices == before[access.tensor.name].indices
+            assert access.tensor.is_dense or reads_top_down(access, order), f"{nest} reads {access} against {access.tensor.format}"
+            if access.tensor != before[access.tensor.name].tensor:
+                assert access.tensor.name != problem.result.shares
+                assert not reads_top_down(before[access.tensor.name], order)
+
+
+def test_order_loops_transposes_nothing_for_a_lone_sparse_operand_read_in_its_own_order() -> None:
+    for problem, _ in corpus():
+        sparse = [a for a in operands_of(problem.stmt) if not a.tensor.is_dense]
+        if len(sparse) == 1 and len(sparse[0].indices) < 3 and "B" not in {a.tensor.name for a in operands_of(problem.stmt)}:
+            nest, _ = order_loops(problem.stmt, problem.facts, TARGET)
+            assert [a.tensor for a in operands_of(nest)] == [sparse[0].tensor]
+
+
+def test_order_loops_adds_only_where_it_sums() -> None:
+    for problem, _ in corpus():
+        nest, _ = order_loops(problem.stmt, problem.facts, TARGET)
+        summed = set(variables_in(problem.stmt.rhs)) - set(problem.stmt.lhs.indices)
+        assert next(assignments(nest)).op == ("+=" if summed else "=")
+
+
+@pytest.mark.parametrize("order", list(permutations((0, 1, 2))))
+def test_every_order_of_dimensions_is_looped_in_the_order_of_its_levels(order: tuple[int, ...]) -> None:
+    problem = next(p for p, _ in corpus() if str(p.stmt.rhs) == "A[i,j,k]" and len(p.stmt.lhs.indices) == 1)
+    A = operands_of(problem.stmt)[0]
+    moved = Access(replace(A.tensor, format=Format("sss", order)), A.indices)
+    facts = replace(problem.facts, counts=(("A", moved.tensor.format, (3, 10, 20)),))
+    nest, _ = order_loops(Assignment(problem.stmt.lhs, moved), facts, TARGET)
+    assert "".join(loop.var.name for loop in loops_of(nest)) == "".join("ijk"[d] for d in order)
+
+
+def test_workspaces_are_written_before_they_are_read() -> None:
+    for problem, _ in corpus():
+        nest, _ = order_loops(problem.stmt, problem.facts, TARGET)
+        result = result_of(insert_workspaces(nest))
+        assert result.tensor.name == problem.result.name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_only_loops_that_do_not_scatter_run_in_parallel(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parallel loop is the outermost, and of the result, or a sum into one scalar."""
+    monkeypatch.setattr(parallel, "WORTHWHILE", 0)
+    rng = random.Random(seed)
+    schedule.cache_clear()
+    found = 0
+    for problem, _ in corpus():
+        stmt = schedule(problem.stmt, as_if_large(problem.facts, rng), TARGET)[-1].stmt
+        loops = [loop for loop in loops_of(stmt) if isinstance(loop.tag, Parallel)]
+        found += len(loops)
+        assert len(loops) <= 1
+        for loop in loops:
+            if loop is stmt:
+                assert loop.var in result_of(stmt).indices
+            else:
+                assert isinstance(stmt, Where)
+                assert loop is stmt.producer
+                assert not result_of(stmt).indices
+    schedule.cache_clear()
+    assert found > 50
+
+
+def test_little_work_starts_no_threads() -> None:
+    for problem, _ in corpus():
+        stmt, _ = order_loops(problem.stmt, problem.facts, TARGET)
+        same, why = parallelize(stmt, problem.facts)
+        assert same is stmt
+        assert "too few to start threads" in why
+
+
+def test_stored_in_another_order_means_the_same_dimensions() -> None:
+    for problem, _ in corpus():
+        for access in operands_of(problem.stmt):
+            if access.tensor.is_dense or not access.tensor.has_values:
+                continue
+            for order in permutations(access.indices):
+                if len(set(access.indices)) == len(order):
+                    assert cost.is_concordant(cost.reordered(access, order), order)
