@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .errors import ExpressionError, SizeError, UnsupportedError
 from .explanation import Explanation, explain_problem
@@ -18,7 +19,8 @@ from .runtime.dispatch import Plan, find_plan
 from .runtime.native import wrap
 from .sparse_tensor import SparseTensor
 
-Operand = SparseTensor | torch.Tensor
+Operand = SparseTensor | Tensor
+STRIDED = torch.strided
 
 
 def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: Any = None) -> Any:
@@ -56,7 +58,7 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
         expr, operands = _call_form(expr, operands)
     elif len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = tuple(operands[0])
-    ready = [o if type(o) is torch.Tensor and o.layout is torch.strided and not o.requires_grad else admit(o) for o in operands]
+    ready = [o if type(o) is Tensor and o.layout is STRIDED and not o.requires_grad else admit(o) for o in operands]
     if SparseTensor not in map(type, ready):
         return _dense(expr, ready, out)
     plan = find_plan(expr, ready, format)
@@ -113,14 +115,14 @@ def admit(operand: Any) -> Operand:
         if operand.values.requires_grad:
             _refuse_grad()
         return strided(operand).detach() if operand.pattern.is_dense else operand
-    if not isinstance(operand, torch.Tensor):
+    if not isinstance(operand, Tensor):
         raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
     if operand.requires_grad:
         _refuse_grad()
-    return operand.detach() if operand.layout is torch.strided else wrap(operand)
+    return operand.detach() if operand.layout is STRIDED else wrap(operand)
 
 
-def strided(tensor: SparseTensor) -> torch.Tensor:
+def strided(tensor: SparseTensor) -> Tensor:
     """The strided tensor that shares the values of a SparseTensor whose levels are all dense."""
     order = tensor.format.mode_order
     stored = tensor.values.view([tensor.shape[d] for d in order])

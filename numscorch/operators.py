@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,10 +26,19 @@ def matmul(left: Any, right: Any) -> Any:
     ranks = left.ndim, right.ndim
     if 0 in ranks:
         raise SizeError(f"matmul of {ranks[0]}- and {ranks[1]}-dimensional operands: both need at least one dimension")
-    rows, columns = ("i" if ranks[0] > 1 else ""), ("k" if ranks[1] > 1 else "")
-    before, after = ("..." if ranks[0] > 2 else ""), ("..." if ranks[1] > 2 else "")
-    batch = before or after
-    return einsum(f"{before}{rows}j,{after}j{columns}->{batch}{rows}{columns}", left, right)
+    return einsum(_product(*ranks), left, right)
+
+
+@cache
+def _product(left: int, right: int) -> str:
+    """The einsum of a matrix product of operands with these ranks.
+
+    >>> _product(2, 1), _product(2, 3)
+    ('ij,j->i', 'ij,...jk->...ik')
+    """
+    rows, columns = ("i" if left > 1 else ""), ("k" if right > 1 else "")
+    before, after = ("..." if left > 2 else ""), ("..." if right > 2 else "")
+    return f"{before}{rows}j,{after}j{columns}->{before or after}{rows}{columns}"
 
 
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
