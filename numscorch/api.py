@@ -46,7 +46,10 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
         UnsupportedError: an operand requires grad, or the construct isn't compiled yet.
 
     Complexity is that of a loop nest over the stored values: O(nnz * k) for a matrix times k
-    columns.
+    columns. Products with unstored entries are never formed, so a NaN or inf in a dense operand
+    reaches the result only through stored values (a stored 0 times NaN is NaN, as in torch).
+
+    Source: Scorch, section 4; the compiler is described in ``docs/ARCHITECTURE.md``.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_coo([[0, 1, 1], [2, 0, 2]], [1.0, 2.0, 3.0], (2, 3), format=ns.CSR)

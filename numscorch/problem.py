@@ -141,7 +141,7 @@ def _letter(size: int, stride: int) -> str:
 
 
 def _sparse_factor(tensor: TensorVar, names: tuple[str, ...], operand: Operand, extents: dict[IndexVar, int]) -> list[Expr]:
-    """A[i,i] becomes A[i,i1] times an identity; a dimension of size 1 is summed over instead of broadcast."""
+    """A[i,i] becomes A[i,i_1] times an identity; a dimension of size 1 is summed over instead of broadcast."""
     indices = list(map(IndexVar, names))
     identities: list[Expr] = []
     for level, dimension in enumerate(operand.format.mode_order):
@@ -158,9 +158,9 @@ def _sparse_factor(tensor: TensorVar, names: tuple[str, ...], operand: Operand, 
 
 def _fresh(var: IndexVar, extent: int, extents: dict[IndexVar, int]) -> IndexVar:
     number = 1
-    while IndexVar(f"{var}{number}") in extents:
+    while IndexVar(f"{var}_{number}") in extents:
         number += 1
-    fresh = IndexVar(f"{var}{number}")
+    fresh = IndexVar(f"{var}_{number}")
     extents[fresh] = extent
     return fresh
 

@@ -51,7 +51,7 @@ def random_case(seed: int) -> Case:
     """A case with one to four operands, at least one of them sparse."""
     rng = random.Random(seed)
     count = rng.choices((1, 2, 3, 4), (3, 6, 4, 1))[0]
-    names = "ijklmn"[: rng.randint(1, 5 if count < 4 else 4)]
+    names = rng.choice(("ijklm", "tuvwi", "ABCtj"))[: rng.randint(1, 5 if count < 4 else 4)]
     sizes = {name: rng.choices(SIZES, WEIGHTS)[0] for name in names}
     if count * len(names) > 8:
         sizes = {name: min(size, 5) for name, size in sizes.items()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..ir.index import Access, IndexVar
+from ..ir.index import Access, IndexVar, TensorVar
 from ..ir.levels import Level, Mode, Segment
-from ..ir.loop import Const, Expr, Var
+from ..ir.loop import Assign, Const, Expr, Var, call
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +154,16 @@ def stride_of(access: Access, dimension: int) -> Expr:
 def size_of(var: IndexVar) -> Var:
     """The run-time extent of a variable, as i_size."""
     return Var(f"{var}_size")
+
+
+def clear(target: TensorVar, env: Env) -> tuple[Assign, ...]:
+    """A workspace's registers = 0."""
+    zero: Expr = Const(0.0, target.dtype)
+    if target.name in env.varying and env.lanes is not None:
+        zero = call("splat", zero, env.lanes.lanes)
+    return tuple(Assign(register, zero) for register in env.registers[target.name])
+
+
+def partial_register(name: str) -> Var:
+    """The vector register that a loop adds into, for a workspace that is one scalar outside of it."""
+    return Var(f"{name}_lanes")

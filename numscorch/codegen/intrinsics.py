@@ -174,6 +174,38 @@ def hsum(typingctx: Any, value: Any) -> Any:
     return value.dtype(value), codegen
 
 
+def _halved(builder: Any, value: Any, lanes: int) -> Any:
+    """Add the upper half of a register to the lower until so many lanes are left."""
+    while value.type.count > lanes:
+        half = value.type.count // 2
+        low, high = (_shuffled(builder, value, value, range(at, at + half)) for at in (0, half))
+        value = builder.fadd(low, high)
+    return value
+
+
+def _shuffled(builder: Any, left: Any, right: Any, lanes: Any) -> Any:
+    picks = [ir.Constant(I32, lane) for lane in lanes]
+    return builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(I32, len(picks)), picks))
+
+
+def _paired(builder: Any, x: Any, y: Any) -> Any:
+    """Of two registers of four lanes, two partial sums each: x, y, x, y."""
+    return builder.fadd(_shuffled(builder, x, y, (0, 4, 1, 5)), _shuffled(builder, x, y, (2, 6, 3, 7)))
+
+
+@intrinsic
+def hsums(typingctx: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """The sums of four registers, as the lanes of one: a few shuffles for all of them."""
+    register = Register(a.dtype, 4)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        a, b, c, d = (_halved(builder, value, 4) for value in args)
+        left, right = _paired(builder, a, b), _paired(builder, c, d)
+        return builder.fadd(_shuffled(builder, left, right, (0, 1, 4, 5)), _shuffled(builder, left, right, (2, 3, 6, 7)))
+
+    return register(a, b, c, d), codegen
+
+
 @intrinsic(prefer_literal=True)
 def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, position: Any, lanes: Any) -> Any:
     """array[base + stride * crd[position : position + lanes]], lane by lane: faster here than the gather instruction."""
@@ -194,4 +226,4 @@ def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, positio
     return register(array, plain[0], plain[1], crd, plain[2], lanes), codegen
 
 
-NAMES = ("add", "fma", "gather", "hsum", "load", "load_first", "mul", "pointer", "splat", "store", "store_first")
+NAMES = ("add", "fma", "gather", "hsum", "hsums", "load", "load_first", "mul", "pointer", "splat", "store", "store_first")

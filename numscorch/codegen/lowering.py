@@ -7,13 +7,12 @@ from typing import assert_never
 
 from ..errors import ScheduleError
 from ..ir import index as ix
-from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, call
-from .coiteration import at_position, loop
-from .environment import Env, Iterator, Lanes, size_of
+from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, Stmt, Store, Var, call
+from .coiteration import loop
+from .environment import Env, Lanes, clear, partial_register, size_of
 from .lattice import make_lattice
-from .values import gathered_product, is_varying, load, lower_product, named_position
-
-MOST_IFS = 4
+from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
+from .values import is_varying, load, lower_product, named_position
 
 
 def lower(stmt: ix.Stmt, env: Env) -> Block:
@@ -37,9 +36,11 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
         case ix.Parallel():
             return lower_parallel(stmt, env)
         case ix.Unroll(times):
-            return lower_unrolled(stmt, times, env)
+            if can_jam(stmt, env):
+                return lower_jammed(stmt, times, env, lower)
+            return lower_unrolled(stmt, times, env, lower) if can_unroll(stmt, env) else lower_serial(stmt, env)
         case ix.Positions(lanes):
-            return lower_positions(stmt, lanes, env)
+            return lower_positions(stmt, lanes, env, lower) if can_gather(stmt, env) else lower_serial(stmt, env)
         case ix.Vector() as tag:
             return lower_vector(stmt, tag, env)
         case _:
@@ -94,14 +95,6 @@ def _varies(assignment: ix.Assignment, producer: ix.Stmt, env: Env) -> bool:
     return False
 
 
-def clear(target: ix.TensorVar, env: Env) -> tuple[Assign, ...]:
-    """registers = 0"""
-    zero: Expr = Const(0.0, target.dtype)
-    if target.name in env.varying and env.lanes is not None:
-        zero = call("splat", zero, env.lanes.lanes)
-    return tuple(Assign(register, zero) for register in env.registers[target.name])
-
-
 def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
     """Each block sums into its own place of ``partial``; the places are added in order."""
     block, partial, total = Var("block"), Var("partial_vals"), Var("total")
@@ -134,11 +127,6 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
         out += lower(stmt.body, replace(env, lanes=lanes).bind(stmt.var, rest))
     out += [Accumulate(env.registers[name][0], call("hsum", partial_register(name))) for name in sums]
     return tuple(out)
-
-
-def partial_register(name: str) -> Var:
-    """The vector register that a summed vector loop adds into."""
-    return Var(f"{name}_lanes")
 
 
 def _sums_here(stmt: ix.Forall, env: Env) -> list[str]:
@@ -198,89 +186,3 @@ def _store(env: Env, tensor: str, place: Expr, register: int, value: Expr) -> Ca
     if lanes.left is not None and register == lanes.count - 1:
         return call("store_first", Var(f"{tensor}_vals"), at, value, lanes.left)
     return call("store", Var(f"{tensor}_vals"), at, value)
-
-
-def lower_unrolled(stmt: ix.Forall, times: int, env: Env) -> Block:
-    """Several positions at once, each adding to registers of its own; the rest one by one."""
-    iterators = env.iterated(stmt.var)
-    if len(iterators) != 1 or not iterators[0].level.is_unique or not isinstance(stmt.body, ix.Assignment):
-        return lower_serial(stmt, env)
-    it, name = iterators[0], stmt.body.lhs.tensor.name
-    copies = [env.registers[name], *(_copy(env.registers[name], u) for u in range(1, times))]
-    start, split = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_split")
-    first, end = it.bounds
-    zero = clear(stmt.body.lhs.tensor, env)[0].value
-    step: list[Stmt] = []
-    for u, registers in enumerate(copies):
-        step += _step(stmt, it, it.position + u, replace(env, registers={**env.registers, name: registers}))
-    return (
-        Assign(start, first),
-        Assign(it.end, end),
-        Assign(split, start + (it.end - start) // times * times),
-        *(Assign(register, zero) for registers in copies[1:] for register in registers),
-        For(it.position, start, split, tuple(step), step=Const(times)),
-        *_remainder(stmt, it, split, copies, env),
-        *_joined(copies, name in env.varying),
-    )
-
-
-def lower_positions(stmt: ix.Forall, lanes: int, env: Env) -> Block:
-    """A register of consecutive positions at once; what their coordinates choose is gathered."""
-    iterators = env.iterated(stmt.var)
-    if not isinstance(stmt.body, ix.Assignment) or not _can_gather(stmt.body.rhs, stmt.var, iterators):
-        return lower_serial(stmt, env)
-    it, target = iterators[0], stmt.body.lhs.tensor
-    start, split = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_split")
-    first, end = it.bounds
-    total = partial_register(target.name)
-    terms = gathered_product(stmt.body.rhs, stmt.var, it, lanes, env)
-    return (
-        Assign(start, first),
-        Assign(it.end, end),
-        Assign(split, start + (it.end - start) // lanes * lanes),
-        Assign(total, call("splat", Const(0.0, target.dtype), lanes)),
-        For(it.position, start, split, (Assign(total, terms.added_to(total, 0)),), step=Const(lanes)),
-        Accumulate(env.registers[target.name][0], call("hsum", total)),
-        For(it.position, split, it.end, _step(stmt, it, it.position, env)),
-    )
-
-
-def _can_gather(rhs: ix.Expr, var: ix.IndexVar, iterators: list[Iterator]) -> bool:
-    """Whether one operand is iterated, down to its values, and the others that the variable moves are dense."""
-    if len(iterators) != 1 or not iterators[0].level.is_unique:
-        return False
-    access, at = iterators[0].access, iterators[0].at
-    moved = [a for a in ix.accesses_in(rhs) if var in a.indices]
-    return at == access.tensor.format.order - 1 and all(a.tensor.is_dense or a == access for a in moved)
-
-
-def _remainder(stmt: ix.Forall, it: Iterator, split: Var, copies: list[tuple[Var, ...]], env: Env) -> Block:
-    """What is left of the row: up to three positions without a loop, whose end would be mispredicted."""
-    if len(copies) > MOST_IFS:
-        return (For(it.position, split, it.end, _step(stmt, it, it.position, env)),)
-    name = next(ix.assignments(stmt.body)).lhs.tensor.name
-    out = []
-    for u, registers in enumerate(copies[:-1]):
-        inner = replace(env, registers={**env.registers, name: registers})
-        out.append(If(split + u < it.end, _step(stmt, it, split + u, inner)))
-    return tuple(out)
-
-
-def _copy(registers: tuple[Var, ...], number: int) -> tuple[Var, ...]:
-    return tuple(Var(f"{register.name}_{number}") for register in registers)
-
-
-def _step(stmt: ix.Forall, it: Iterator, position: Expr, env: Env) -> Block:
-    return at_position(stmt.var, it, position, env, lambda inner: lower(stmt.body, inner))
-
-
-def _joined(copies: list[tuple[Var, ...]], is_vector: bool) -> Block:
-    """Add the copies in pairs into the first one."""
-    out: list[Stmt] = []
-    gap = 1
-    while gap < len(copies):
-        for at in range(0, len(copies) - gap, 2 * gap):
-            for left, right in zip(copies[at], copies[at + gap], strict=True):
-                out.append(Assign(left, call("add", left, right) if is_vector else left + right))
-        gap *= 2
-    return tuple(out)

@@ -75,6 +75,7 @@ TWINS: dict[str, Any] = {
     "fma": lambda a, b, c: a * b + c,
     "gather": gather,
     "hsum": lambda register: register.sum(),
+    "hsums": lambda *registers: np.array([register.sum() for register in registers]),
     "load": load,
     "load_first": load_first,
     "mul": lambda a, b: a * b,

@@ -114,7 +114,9 @@ def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: E
     """A product at a register of consecutive positions: values of the iterated operand lie side by side."""
     factors: list[LoopExpr] = []
     for factor in factors_of(expr):
-        if isinstance(factor, Access) and var in factor.indices:
+        if isinstance(factor, Access) and factor.tensor.name in env.varying:
+            factors.append(env.registers[factor.tensor.name][0])
+        elif isinstance(factor, Access) and var in factor.indices:
             factors.append(_gathered(factor, var, it, lanes, env))
         elif not (isinstance(factor, Access) and not factor.tensor.has_values):
             factors.append(call("splat", _scalar(factor, env), lanes))

@@ -8,11 +8,12 @@ from ..ir.index import Access, Assignment, Forall, IndexVar, Positions, Stmt, Un
 from . import cost
 from .facts import Facts, Target
 from .loop_order import unit_stride
-from .workspace import NAMES, sum_in_register, summed_tail, unwrap, wrap
+from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
 LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
 WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
 GATHER_ROW = 20.0  # nonzeros in a row from which taking a register of them at once pays
+JAMMED = 4  # short sums of neighbouring results that are added up together
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
 
 
@@ -30,9 +31,18 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
             return _tile_result(loops, body, facts, target)
         case Where(Assignment() as consumer, producer):
             inner, why = _vectorize_sum(producer, facts, target)
-            return wrap(loops, Where(consumer, inner)), why
+            return wrap(_jammed(loops, consumer, inner), Where(consumer, inner)), why
         case _:
             return stmt, "the innermost loop is neither contiguous nor a sum"
+
+
+def _jammed(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:
+    """The loops; the innermost takes several results at once where each is a short vector sum kept in a pattern."""
+    match producer:
+        case Forall(_, Assignment(), Vector(lanes, registers=0)) if loops and lanes >= JAMMED and consumer.lhs.tensor.shares is not None:
+            return [*loops[:-1], replace(loops[-1], tag=Unroll(JAMMED))]
+        case _:
+            return loops
 
 
 def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
@@ -63,7 +73,7 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     last = summed[-1]
     times = _independent_sums(last.var, body, tag, facts)
     summed = [*summed[:-1], replace(last, tag=Unroll(times))] if times > 1 else summed
-    tile = sum_in_register(body.lhs, "+=" if adds else "=", summed, factors_of(body.rhs), NAMES)
+    tile = sum_in_register(body.lhs, "+=" if adds else "=", summed, factors_of(body.rhs), free_names(loops))
     why = f"{inner.var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(s.var) for s in summed)} runs"
     return wrap(outer, replace(inner, tag=tag, body=tile)), why
 

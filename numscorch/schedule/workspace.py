@@ -18,7 +18,7 @@ from ..ir.index import (
     variables_in,
 )
 
-NAMES = "tuvw"
+NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 
 
 def insert_workspaces(stmt: Stmt) -> Stmt:
@@ -41,8 +41,14 @@ def insert_workspaces(stmt: Stmt) -> Stmt:
     if not inner:
         return stmt
     adds = any(loop.var not in assignment.lhs.indices for loop in outer)
-    body = sum_in_register(assignment.lhs, "+=" if adds else "=", inner, factors_of(assignment.rhs), NAMES)
+    body = sum_in_register(assignment.lhs, "+=" if adds else "=", inner, factors_of(assignment.rhs), free_names(loops))
     return wrap(outer, body)
+
+
+def free_names(loops: list[Forall]) -> tuple[str, ...]:
+    """Names for registers that no index variable has."""
+    taken = {loop.var.name for loop in loops}
+    return tuple(name for name in NAMES if name not in taken)
 
 
 def unwrap(stmt: Stmt) -> tuple[list[Forall], Stmt]:
@@ -71,7 +77,7 @@ def summed_tail(loops: list[Forall], lhs: Access) -> list[Forall]:
     return tail
 
 
-def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Expr], names: str) -> Stmt:
+def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Expr], names: tuple[str, ...]) -> Stmt:
     """where(lhs = outer factors * t, forall(..., t += the others)), one register for each loop that needs it."""
     summed = {loop.var for loop in loops}
     fixed = [f for f in factors if not summed & set(variables_in(f))]
@@ -80,7 +86,7 @@ def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Exp
     return Where(Assignment(lhs, product([*fixed, register]), op), _produce(register, loops, moving, names[1:]))
 
 
-def _produce(register: Access, loops: list[Forall], factors: list[Expr], names: str) -> Stmt:
+def _produce(register: Access, loops: list[Forall], factors: list[Expr], names: tuple[str, ...]) -> Stmt:
     """forall(loops, register += factors), with a further register below a loop that fixes a factor."""
     split = _split(loops, factors) if names else None
     if split is None:

@@ -1,0 +1,166 @@
+"""Several positions of a sparse level at once: with registers of their own, or as the lanes of one.
+
+The three kinds share their shape: positions from ``start`` to ``split`` are taken so many at a time,
+the rest one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..ir import index as ix
+from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Var, call
+from .coiteration import at_position
+from .environment import Env, Iterator, clear, partial_register
+from .values import gathered_product
+
+Lower = Callable[[ix.Stmt, Env], Block]
+MOST_IFS = 4  # copies up to which the rest of a row is handled without a loop
+JAMMED = 4  # sums that one intrinsic adds up together
+
+
+def can_unroll(stmt: ix.Forall, env: Env) -> bool:
+    """Whether the loop iterates one level without repeated coordinates and only sums."""
+    return _sole_iterator(stmt, env) is not None and isinstance(stmt.body, ix.Assignment)
+
+
+def can_gather(stmt: ix.Forall, env: Env) -> bool:
+    """Whether, besides, the positions lead to values, and what else the variable moves is dense."""
+    return can_unroll(stmt, env) and isinstance(stmt.body, ix.Assignment) and _moves_dense(stmt, stmt.body, env)
+
+
+def can_jam(stmt: ix.Forall, env: Env) -> bool:
+    """Whether each position's result is a short vector sum, written where the position says."""
+    if env.lanes is not None or _sole_iterator(stmt, env) is None:
+        return False
+    match stmt.body:
+        case ix.Where(ix.Assignment(lhs, _, "=") as consumer, ix.Forall(_, ix.Assignment(), ix.Vector(registers=0))):
+            return lhs.tensor.shares == env.iterated(stmt.var)[0].name and _moves_dense(stmt, consumer, env)
+        case _:
+            return False
+
+
+def _sole_iterator(stmt: ix.Forall, env: Env) -> Iterator | None:
+    iterators = env.iterated(stmt.var)
+    return iterators[0] if len(iterators) == 1 and iterators[0].level.is_unique else None
+
+
+def _moves_dense(stmt: ix.Forall, assignment: ix.Assignment, env: Env) -> bool:
+    it = env.iterated(stmt.var)[0]
+    moved = [a for a in ix.accesses_in(assignment.rhs) if stmt.var in a.indices]
+    return it.at == it.access.tensor.format.order - 1 and all(a.tensor.is_dense or a == it.access for a in moved)
+
+
+def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block:
+    """Several positions at once, each adding to registers of its own; the rest one by one."""
+    it, target = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body)).lhs.tensor
+    copies = [env.registers[target.name], *(_copy(env.registers[target.name], u) for u in range(1, times))]
+    zero = clear(target, env)[0].value
+    step: list[Stmt] = []
+    for u, registers in enumerate(copies):
+        step += _step(stmt, it, it.position + u, _with_registers(env, target, registers), lower)
+    cleared = tuple(Assign(register, zero) for registers in copies[1:] for register in registers)
+    rest = _rest_of_row(stmt, it, copies, env, lower)
+    return (*_taken_at_once(it, times, tuple(step), cleared), *rest, *_joined(copies, target.name in env.varying))
+
+
+def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Block:
+    """A register of consecutive positions at once; what their coordinates choose is gathered."""
+    it, body = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body))
+    total = partial_register(body.lhs.tensor.name)
+    terms = gathered_product(body.rhs, stmt.var, it, lanes, env)
+    cleared = (Assign(total, call("splat", Const(0.0, body.lhs.tensor.dtype), lanes)),)
+    step = (Assign(total, terms.added_to(total, 0)),)
+    return (
+        *_taken_at_once(it, lanes, step, cleared),
+        Accumulate(env.registers[body.lhs.tensor.name][0], call("hsum", total)),
+        _one_by_one(stmt, it, env, lower),
+    )
+
+
+def lower_jammed(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block:
+    """Four vector sums side by side, added up together into four lanes, which are written at once."""
+    it = env.iterated(stmt.var)[0]
+    consumer, producer = _jam_parts(stmt)
+    target = next(ix.assignments(producer)).lhs.tensor
+    step: list[Stmt] = []
+    for u in range(JAMMED):
+        named = replace(target, name=f"{target.name}{u}")
+        step += _sum_at(stmt, producer, target, named, it, it.position + u, env, lower)
+    sums = Var(target.name)
+    step.append(Assign(sums, call("hsums", *(partial_register(f"{target.name}{u}") for u in range(JAMMED)))))
+    inner = _with_registers(replace(env, varying=env.varying | {target.name}), target, (sums,))
+    value = gathered_product(consumer.rhs, stmt.var, it, JAMMED, inner).value(0)
+    step.append(Do(call("store", Var(f"{consumer.lhs.tensor.name}_vals"), it.position, value)))
+    return (*_taken_at_once(it, JAMMED, tuple(step), ()), _one_by_one(stmt, it, env, lower))
+
+
+def _jam_parts(stmt: ix.Forall) -> tuple[ix.Assignment, ix.Stmt]:
+    if not isinstance(stmt.body, ix.Where) or not isinstance(stmt.body.consumer, ix.Assignment):
+        raise ValueError(f"{stmt} can't be jammed")
+    return stmt.body.consumer, stmt.body.producer
+
+
+def _sum_at(
+    stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, named: ix.TensorVar, it: Iterator, position: Expr, env: Env, lower: Lower
+) -> Block:
+    """One position's vector sum, left in the lanes of a register of its own."""
+    renamed = ix.map_expr(producer, lambda a: replace(a, tensor=named) if a.tensor == target else a)
+    lowered = at_position(stmt.var, it, position, env, lambda inner: lower(renamed, _with_registers(inner, named, (Var(named.name),))))
+    return tuple(s for s in lowered if not (isinstance(s, Accumulate) and s.var.name == named.name))
+
+
+def _with_registers(env: Env, target: ix.TensorVar, registers: tuple[Var, ...]) -> Env:
+    return replace(env, registers={**env.registers, target.name: registers})
+
+
+def _taken_at_once(it: Iterator, times: int, step: Block, cleared: Block) -> Block:
+    start, split = Var(f"{it.position.name}_start"), _split(it)
+    first, end = it.bounds
+    return (
+        Assign(start, first),
+        Assign(it.end, end),
+        Assign(split, start + (it.end - start) // times * times),
+        *cleared,
+        For(it.position, start, split, step, step=Const(times)),
+    )
+
+
+def _split(it: Iterator) -> Var:
+    return Var(f"{it.position.name}_split")
+
+
+def _one_by_one(stmt: ix.Forall, it: Iterator, env: Env, lower: Lower) -> For:
+    return For(it.position, _split(it), it.end, _step(stmt, it, it.position, env, lower))
+
+
+def _rest_of_row(stmt: ix.Forall, it: Iterator, copies: list[tuple[Var, ...]], env: Env, lower: Lower) -> Block:
+    """Up to three positions without a loop, whose end would be mispredicted; more of them in one."""
+    if len(copies) > MOST_IFS:
+        return (_one_by_one(stmt, it, env, lower),)
+    target = next(ix.assignments(stmt.body)).lhs.tensor
+    return tuple(
+        If(_split(it) + u < it.end, _step(stmt, it, _split(it) + u, _with_registers(env, target, registers), lower))
+        for u, registers in enumerate(copies[:-1])
+    )
+
+
+def _copy(registers: tuple[Var, ...], number: int) -> tuple[Var, ...]:
+    return tuple(Var(f"{register.name}_{number}") for register in registers)
+
+
+def _step(stmt: ix.Forall, it: Iterator, position: Expr, env: Env, lower: Lower) -> Block:
+    return at_position(stmt.var, it, position, env, lambda inner: lower(stmt.body, inner))
+
+
+def _joined(copies: list[tuple[Var, ...]], is_vector: bool) -> Block:
+    """Add the copies in pairs into the first one."""
+    out: list[Stmt] = []
+    gap = 1
+    while gap < len(copies):
+        for at in range(0, len(copies) - gap, 2 * gap):
+            for left, right in zip(copies[at], copies[at + gap], strict=True):
+                out.append(Assign(left, call("add", left, right) if is_vector else left + right))
+        gap *= 2
+    return tuple(out)
