@@ -45,4 +45,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not hasattr(_torch, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}, and neither has torch")
     return getattr(_torch, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *dir(_torch)})

@@ -61,7 +61,7 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
         expr, operands = _call_form(expr, operands)
     elif len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = tuple(operands[0])
-    ready = [o if type(o) is Tensor and o.layout is STRIDED and not o.requires_grad else admit(o) for o in operands]
+    ready = [o if type(o) is Tensor and o.layout is STRIDED and not (o.requires_grad or o.is_neg()) else admit(o) for o in operands]
     if SparseTensor not in map(type, ready):
         return _dense(expr, ready, out)
     plan = find_plan(expr, ready, format)
@@ -122,7 +122,7 @@ def admit(operand: Any) -> Operand:
         raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
     if operand.requires_grad:
         _refuse_grad()
-    return operand.detach() if operand.layout is STRIDED else wrap(operand)
+    return operand.detach().resolve_neg() if operand.layout is STRIDED else wrap(operand)
 
 
 def strided(tensor: SparseTensor) -> Tensor:
@@ -136,7 +136,7 @@ def _refuse_grad() -> None:
     if torch.is_grad_enabled():
         raise UnsupportedError(
             "an operand requires grad, and gradients are not compiled yet: a detached result would be wrong silently\n"
-            "  compute under torch.no_grad(), or pass operand.detach()"
+            "  compute under torch.no_grad(), or pass x.detach(), for a SparseTensor A.with_values(A.values.detach())"
         )
 
 

@@ -300,7 +300,7 @@ def report_difference(difference: float, expected: torch.Tensor | None = None) -
 
 def report_times(what: str, ours: float, theirs: float) -> None:
     """Print both times and their ratio."""
-    print(f"{what:<20}  numscorch {ours * 1e3:.3f} ms, torch.sparse {theirs * 1e3:.3f} ms: {theirs / ours:.2f}x")
+    print(f"{what:<20}  numscorch {ours * 1e3:.3f} ms, torch.sparse {theirs * 1e3:.3f} ms: {theirs / ours:.2f} times as fast")
 
 
 def report_kernel(matrix: SparseTensor, dense: torch.Tensor) -> None:

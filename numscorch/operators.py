@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -26,10 +25,9 @@ def matmul(left: Any, right: Any) -> Any:
     ranks = left.ndim, right.ndim
     if 0 in ranks:
         raise SizeError(f"matmul of {ranks[0]}- and {ranks[1]}-dimensional operands: both need at least one dimension")
-    return einsum(_product(*ranks), left, right)
+    return einsum(PRODUCTS.get(ranks) or _product(*ranks), left, right)
 
 
-@cache
 def _product(left: int, right: int) -> str:
     """The einsum of a matrix product of operands with these ranks.
 
@@ -41,6 +39,7 @@ def _product(left: int, right: int) -> str:
     return f"{before}{rows}j,{after}j{columns}->{before or after}{rows}{columns}"
 
 
+PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.matmul: matmul,
     torch.mm: matmul,

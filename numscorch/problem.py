@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .errors import FormatError, SizeError, UnsupportedError
-from .ir.format import Format, dense
+from .ir.format import Format, as_format, dense
 from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, product, variables_in
 from .ir.levels import Dense, Identity
 from .parser import Subscripts
@@ -101,6 +101,10 @@ def _extents(subscripts: Subscripts, operands: Sequence[Operand]) -> dict[IndexV
 
 def _clash(subs: Subscripts, operands: Sequence[Operand], name: str, first: tuple[int, int], second: tuple[int, int]) -> SizeError:
     listed = "     ".join(f"{NAMES[at]}: {operand}" for at, operand in enumerate(operands))
+    if first[0] == second[0]:
+        return SizeError(
+            f"index {name} takes the diagonal of {NAMES[first[0]]}, whose sizes differ there: {first[1]} and {second[1]}\n  {listed}"
+        )
     terms = [f"{NAMES[at]}[{','.join(names)}]" for at, names in enumerate(subs.operands)]
     hint = _reversed_hint(subs, operands, name, second)
     return SizeError(
@@ -174,16 +178,14 @@ def _choose_format(stmt: Assignment, format: Format | str | None) -> tuple[Assig
     if wanted.is_dense:
         return stmt, f"asked for; {why}, would be {inferred.lhs.tensor.format.name}", None if wanted.is_row_major else wanted
     if inferred.lhs.tensor.shares is None:
-        raise _new_pattern(inferred)
+        raise _new_pattern(inferred, wanted)
     return inferred, f"{why}, then converted to {wanted.name}", wanted
 
 
 def _wanted(format: Format | str | None, order: int) -> Format | None:
     if format is None or format == "infer":
         return None
-    wanted = dense(order) if format == "dense" else Format(format) if isinstance(format, str) else format
-    if not isinstance(wanted, Format):
-        raise FormatError(f"format={format!r} is no format: use a Format, as ns.CSR, or its text")
+    wanted = dense(order) if format == "dense" else as_format(format)
     if wanted.order != order:
         raise FormatError(f"format={wanted.name} has {wanted.order} dimensions, but the result has {order}")
     return wanted
@@ -192,12 +194,12 @@ def _wanted(format: Format | str | None, order: int) -> Format | None:
 def _supported(stmt: Assignment) -> Assignment:
     if stmt.lhs.tensor.format.is_dense or stmt.lhs.tensor.shares is not None:
         return stmt
-    raise _new_pattern(stmt)
+    raise _new_pattern(stmt, stmt.lhs.tensor.format)
 
 
-def _new_pattern(stmt: Assignment) -> UnsupportedError:
+def _new_pattern(stmt: Assignment, wanted: Format) -> UnsupportedError:
     return UnsupportedError(
-        f"{stmt.lhs} would be sparse with a pattern of its own ({stmt.lhs.tensor.format.name}), which is not compiled yet\n"
+        f"{stmt.lhs} would be sparse with a pattern of its own, {wanted}, which is not compiled yet\n"
         f"  {stmt}     ask for a dense result with format='dense'"
     )
 

@@ -10,7 +10,7 @@ import torch
 
 from . import convert
 from .errors import FormatError, SizeError, UnsupportedError
-from .ir.format import Format
+from .ir.format import Format, as_format
 from .pattern import Pattern
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class SparseTensor:
             return self
         if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
-        return convert.to_format(self, Format(target) if isinstance(target, str) else target)
+        return convert.to_format(self, as_format(target))
 
     def permute(self, *dims: int | Sequence[int]) -> SparseTensor:
         """The tensor with its dimensions in another order; it shares every array."""

@@ -2,7 +2,7 @@
 
 Three spellings, all accepted by :class:`Format`:
 
-* text, which is also how a format prints: ``(i, j) -> (i: dense, j: compressed)``
+* text, which is also how a format prints: ``(i, j) -> (i: dense, j: compressed)``, or its name, ``CSR``
 * one letter a level, as in Scorch (section D.1): ``d`` dense, ``s`` compressed, ``o`` coordinate
 * level objects: ``Format((Dense(), Compressed()))``
 """
@@ -108,12 +108,21 @@ class Format:
 
 
 def _parse(text: str, mode_order: Sequence[int] | None) -> tuple[tuple[Level, ...], tuple[int, ...]]:
+    named = _from_name(text)
+    if named is not None and mode_order is None:
+        return named.levels, named.mode_order
     if "->" not in text:
         levels = _from_letters(text)
         return levels, tuple(mode_order) if mode_order is not None else tuple(range(len(levels)))
     if mode_order is not None:
         raise FormatError(f"mode_order={list(mode_order)} was given beside the map {text!r}, which already says it: leave it out")
     return _from_map(text)
+
+
+def _from_name(text: str) -> Format | None:
+    """The format with a usual name, as CSR or COO(3)."""
+    found = re.fullmatch(r"([A-Z]+)(?:\((\d+)\))?", text.strip())
+    return named_formats(int(found[2] or 2)).get(text.strip()) if found else None
 
 
 def _from_letters(text: str) -> tuple[Level, ...]:
@@ -168,6 +177,21 @@ def _check(fmt: Format) -> None:
             raise FormatError(f"level {at + 1} ({level}) repeats coordinates, so a singleton level must follow it, not {below}")
         if at == 0 and level.branchless:
             raise FormatError(f"the first level can't be {level}: it needs a level above it")
+
+
+def as_format(value: object) -> Format:
+    """A format from a Format or its text.
+
+    Raises:
+        FormatError: it is neither; ``COO`` and ``CSF`` need their order.
+    """
+    if isinstance(value, Format):
+        return value
+    if isinstance(value, str):
+        return Format(value)
+    if value in (COO, CSF):
+        raise FormatError(f"{getattr(value, '__name__', value)} needs the number of dimensions, as {getattr(value, '__name__', value)}(2)")
+    raise FormatError(f"{value!r} is no format: use a Format, as CSR, or its text, as {str(CSR)!r}")
 
 
 def dense(order: int) -> Format:

@@ -125,7 +125,7 @@ class Vector:
     """Run in tiles of ``registers`` SIMD registers of ``lanes`` coordinates each.
 
     What is left of the extent takes one tile of ``tail`` registers, whose last one is masked
-    where ``masked``.
+    where ``masked``. An extent of one tile has no loop: 0 registers, and a tail.
     """
 
     lanes: int
@@ -134,8 +134,9 @@ class Vector:
     masked: bool = False
 
     def __str__(self) -> str:
-        tail = f" + {self.tail}{'m' if self.masked else ''}" if self.tail else ""
-        return f"vector_forall<{self.lanes} x {self.registers}{tail}>"
+        shape = f"{self.lanes} x {self.registers or self.tail}"
+        rest = (f", rest {self.tail}" if self.tail else "") if self.registers else ", once"
+        return f"vector_forall<{shape}{rest}{', masked' if self.masked else ''}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from .index import (
 )
 
 TOKEN = re.compile(r"\s*(\w+_forall<[^>]*>|[A-Za-z_]\w*|\d+(?:\.\d*)?|\+=|[-+*/=(),\[\]])")
-VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?: \+ (\d+)(m?))?>")
+VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?:, (once)|, rest (\d+))?(, masked)?>")
 
 
 def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stmt:
@@ -103,8 +103,9 @@ class _Reader:
         if token == "parallel_forall":
             return Parallel()
         if found := VECTOR.fullmatch(token):
-            lanes, registers, tail, masked = found.groups()
-            return Vector(int(lanes), int(registers), int(tail or 0), bool(masked))
+            lanes, registers, once, rest, masked = found.groups()
+            loop, tail = (0, int(registers)) if once else (int(registers), int(rest or 0))
+            return Vector(int(lanes), loop, tail, bool(masked))
         if found := re.fullmatch(r"unroll_forall<(\d+)>", token):
             return Unroll(int(found[1]))
         if found := re.fullmatch(r"position_forall<(\d+)>", token):

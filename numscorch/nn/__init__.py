@@ -12,4 +12,10 @@ __all__ = ["functional"]
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not hasattr(torch.nn, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}, and neither has torch.nn")
     return getattr(torch.nn, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *dir(torch.nn)})

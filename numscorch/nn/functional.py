@@ -10,4 +10,10 @@ __all__: list[str] = []
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not hasattr(torch.nn.functional, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}, and neither has torch.nn.functional")
     return getattr(torch.nn.functional, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *dir(torch.nn.functional)})

@@ -26,7 +26,7 @@ DTYPES = {"float32": np.float32, "float64": np.float64}
 
 
 def bind(problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand]) -> Callable[..., Any]:
-    """A function ``run(operand0, operand1, ..., out)`` that calls the kernel and returns the result."""
+    """A function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result."""
     binder = _Binder(problem, stmt, kernel, operands)
     return binder.function()
 
@@ -55,7 +55,7 @@ class _Binder:
         }
 
     def function(self) -> Callable[..., Any]:
-        lines = [f"def run({', '.join(f'o{at}' for at in range(len(self.operands)))}, out=None):"]
+        lines = [f"def run({', '.join(f'o{at}' for at in range(len(self.operands)))}):"]
         body = [*self.patterns(), *self.allocation(), *self.call(), f"return {self.returned()}"]
         source = "\n".join(lines + [f"    {line}" for line in body])
         exec(compile(source, f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
@@ -88,10 +88,10 @@ class _Binder:
         shape: object = self.problem.shape
         if self.result.shares is not None:
             make = f"np.{'zeros' if zeroed else 'empty'}(o{self.shared}.pattern.nnz, dtype)"
-            return [f"C = {make} if out is None else out.view"] + (["if out is not None: C.fill(0)"] if zeroed else [])
+            return [f"C = {make}"]
         check_memory(self.problem)
         make = f"np.{'zeros' if zeroed else 'empty'}({shape}, dtype)"
-        return [f"C = {make} if out is None else out.numpy()"] + (["if out is not None: C.fill(0)"] if zeroed else [])
+        return [f"C = {make}"]
 
     @property
     def shared(self) -> int:
@@ -160,10 +160,7 @@ class _Binder:
 
     def returned(self) -> str:
         """The result as its public type."""
-        if self.result.shares is not None:
-            return f"{self.kept()} if out is None else out"
-        shaped = "torch.from_numpy(C)"
-        return f"{shaped} if out is None else out"
+        return self.kept() if self.result.shares is not None else "torch.from_numpy(C)"
 
     def kept(self) -> str:
         """A sparse result: the operand's pattern, transposed where the result's dimensions are."""
