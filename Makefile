@@ -3,7 +3,7 @@
 #   make bench    measure against torch.sparse                make test-full  the same at full counts
 #
 # On Linux, PyPI's torch is the CUDA build (gigabytes). Take the CPU one with
-#   make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
+#   make test TORCH_INDEX=<an index of CPU builds of torch>
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -47,7 +47,8 @@ test-full: lint
 	NUMSCORCH_TEST_SCALE=1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -q numscorch tests
 
 bench: venv
-	$(BIN)/python -m pytest -q -s benchmarks
+	mkdir -p .benchmarks
+	$(BIN)/python -m pytest benchmarks -p no:xdist -q --benchmark-disable-gc --benchmark-quiet --benchmark-json=.benchmarks/results.json
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from . import __version__
 from .errors import FormatError, NumscorchError
 from .ir.format import COO, CSF, Format, dense, named_formats
 
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m numscorch", description="A sparse tensor compiler for PyTorch.")
+    parser.add_argument("--version", action="version", version=f"numscorch {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     demo = commands.add_parser("demo", help="train a GCN on a real graph, then compare its inference with torch.sparse")

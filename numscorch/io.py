@@ -115,6 +115,8 @@ def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32)
     """
     file = Path(path)
     check_values(torch.empty(0, dtype=dtype))
+    if suffix_of(file) != ".npz":
+        raise FormatError(f"{file.name} is no .npz archive, which a graph is read from: load(path) reads a matrix or a tensor")
     arrays = _archive(file)
     names = ("edge_index", "labels", "train_idx", "val_idx", "test_idx")
     missing = [name for name in names if name not in arrays]

@@ -11,7 +11,10 @@ from numscorch.ir.index import Access, Binary, Expr, IndexVar, Literal, TensorVa
 i, j = IndexVar("i"), IndexVar("j")
 
 
-def sparse(name: str, fmt: Format = Format("ss")) -> Access:
+DCSR = Format("ss")
+
+
+def sparse(name: str, fmt: Format = DCSR) -> Access:
     return Access(TensorVar(name, fmt), (i, j)[: fmt.order])
 
 

@@ -56,7 +56,7 @@ TEXTS = [
     "forall(i, forall(j, y[i] += A[i,j] * x[j]))",
     "forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))",
     "where(s = t, parallel_forall(i, where(t += u, unroll_forall<4>(j, u += A[i,j]))))",
-    "parallel_forall(i, vector_forall<8 x 4 + 2m>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k]))))",
+    "parallel_forall(i, vector_forall<8 x 4, rest 2, masked>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k]))))",
     "forall(e0, forall(i1, y[e0] += A[e0,i1] * 2))",
     "forall(i, y[i] = 0.5 * x[i])",
     "s = t",

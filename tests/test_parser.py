@@ -142,9 +142,9 @@ def test_one_ellipsis_in_a_term(expr: str, ranks: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("expr", "ranks", "text"),
     [
-        ("ij,jk->ik", (2,), "'ij,jk->ik' names 2 operands, but 1 were given"),
-        ("ij->i", (2, 1), "'ij->i' names 1 operands, but 2 were given"),
-        ("ij,,jk->ik", (2, 2), "names 3 operands, but 2 were given: one term for each, separated by commas"),
+        ("ij,jk->ik", (2,), "'ij,jk->ik' has 2 terms for 1 operands"),
+        ("ij->i", (2, 1), "'ij->i' has 1 terms for 2 operands"),
+        ("ij,,jk->ik", (2, 2), "has 3 terms for 2 operands: write one term for each, separated by commas"),
     ],
 )
 def test_wrong_number_of_operands(expr: str, ranks: tuple[int, ...], text: str) -> None:

@@ -62,13 +62,13 @@ DOT = "forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))"
 
 def test_a_contiguous_loop_of_the_result_moves_outside_the_sums() -> None:
     stmt, why = vectorized(SPMM, (100, 400), i=100, j=100, k=64)
-    assert str(stmt) == "forall(i, vector_forall<8 x 0 + 8>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k]))))"
+    assert str(stmt) == "forall(i, vector_forall<8 x 8, once>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k]))))"
     assert "kept in registers while j runs" in why
 
 
 def test_a_narrow_tile_sums_several_nonzeros_at_once_in_wide_rows() -> None:
     stmt, _ = vectorized(SPMM, (100, 3000), i=100, j=100, k=16)
-    assert str(stmt) == "forall(i, vector_forall<8 x 0 + 2>(k, where(C[i,k] = t, unroll_forall<4>(j, t += A[i,j] * B[j,k]))))"
+    assert str(stmt) == "forall(i, vector_forall<8 x 2, once>(k, where(C[i,k] = t, unroll_forall<4>(j, t += A[i,j] * B[j,k]))))"
 
 
 def test_a_contiguous_sum_has_partial_sums_in_registers() -> None:
@@ -85,8 +85,8 @@ def test_a_sparse_sum_by_the_length_of_its_rows(nonzeros: int, tag: object) -> N
 
 def test_an_elementwise_loop_has_no_sum_to_move_it_out_of() -> None:
     stmt, why = vectorized("forall(i, forall(j, C[i,j] = X[i,j] * Y[i,j]))", i=10, j=40)
-    assert str(stmt) == "forall(i, vector_forall<8 x 0 + 5>(j, C[i,j] = X[i,j] * Y[i,j]))"
-    assert why == "j is contiguous: vector_forall<8 x 0 + 5>"
+    assert str(stmt) == "forall(i, vector_forall<8 x 5, once>(j, C[i,j] = X[i,j] * Y[i,j]))"
+    assert why == "j is contiguous: vector_forall<8 x 5, once>"
 
 
 @pytest.mark.parametrize(

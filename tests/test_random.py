@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from cases import Case, random_case
 from scale import scaled
 
@@ -37,16 +36,6 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
         set_to(vector, name, 0.0 if seed // 2**at % 2 else 8.0)
 
 
-@pytest.fixture
-def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """No plan or schedule from another test."""
-    monkeypatch.setattr(dispatch, "_plans", {})
-    monkeypatch.setattr(dispatch, "_kernels", {})
-    dispatch.schedule.cache_clear()
-    yield monkeypatch
-    dispatch.schedule.cache_clear()
-
-
 @pytest.mark.parametrize("part", range(10))
 def test_random_cases_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
     """Every kernel as Python with bounds checks, serial and in blocks, for three register widths."""
@@ -66,19 +55,3 @@ def test_random_cases_compiled(part: int, fresh_plans: pytest.MonkeyPatch) -> No
     for seed in range(10**6 + part * count, 10**6 + (part + 1) * count):
         fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 4 == 0 else 1 << 15)
         check(random_case(seed))
-
-
-def test_threads_do_not_change_a_bit() -> None:
-    torch.manual_seed(0)
-    dense = torch.randn(700, 500) * (torch.rand(700, 500) < 0.1)
-    A = ns.from_torch(dense.to_sparse_csr())
-    B = torch.randn(500, 40)
-    before = torch.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            results.append([ns.einsum("ij,jk->ik", A, B), ns.einsum("ij,j->i", A, B[:, 0]), ns.einsum("ij->", A), ns.einsum("ij,ij->", A, dense)])
-        assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))
-    finally:
-        torch.set_num_threads(before)

@@ -1,0 +1,117 @@
+"""Rewrite the generated blocks of README.md and docs/ARCHITECTURE.md: ``python docs/refresh.py``.
+
+A block stands between ``<!-- begin NAME -->`` and ``<!-- end -->``. What it holds depends on the
+compiler, and on the lanes of the processor it runs on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import numscorch as ns
+from numscorch.ir.loop import Block, For, walk_block
+from numscorch.parser import parse_einsum
+from numscorch.runtime.binding import _Binder
+from numscorch.runtime.blocks import cuts_of
+from numscorch.runtime.dispatch import describe, find_plan
+from numscorch.runtime.target import host
+
+ROOT = Path(__file__).parent.parent
+FILES = ("README.md", "docs/ARCHITECTURE.md")
+EXPRESSION = "ij,jk->ik"
+
+rows = torch.arange(10_000).repeat_interleave(4)
+columns = (rows + torch.tensor([0, 1, 100, 101]).repeat(10_000)) % 10_000
+mesh = ns.from_coo(torch.stack([rows, columns]), torch.rand(40_000), (10_000, 10_000), format=ns.CSR, coalesce=True)
+X = torch.rand(10_000, 32)
+
+plan = find_plan(EXPRESSION, [mesh, X], None)
+explanation = ns.explain(EXPRESSION, mesh, X)
+
+
+def passes() -> str:
+    """Index notation and every pass, with the file."""
+    text = str(explanation).replace(str(explanation.path.parent), "~/.cache/numscorch")
+    return text[text.index("index notation") : text.index('"""')]
+
+
+def kernel() -> str:
+    """The kernel's loops, without their prologue."""
+    return "...\n" + explanation.source[explanation.source.index("        for block in") :]
+
+
+def subscripts() -> str:
+    """What the parser makes of the text."""
+    return repr(parse_einsum(EXPRESSION, (2, 2)))
+
+
+def operands() -> str:
+    """What the compiler knows of the operands, and of the machine."""
+    return "\n".join(map(str, [*(repr(describe(o)) for o in (mesh, X)), host()]))
+
+
+def facts() -> str:
+    """What the passes may know."""
+    known = plan.problem.facts
+    return "\n".join(f"{var}: about {size}, {known.tiling(var)}" for var, size in known.extents) + "".join(
+        f"\n{name}: {fmt.name}, about {counts} positions in its levels" for name, fmt, counts in known.counts
+    )
+
+
+def loop_ir() -> str:
+    """The statements of the loop over a row's nonzeros."""
+    inner = next(s for s in walk_block(body()) if isinstance(s, For) and s.var.name == "pA2")
+    return "\n".join(map(repr, inner.body[:4]))
+
+
+def body() -> Block:
+    """The kernel as loop IR."""
+    return plan.kernel.source.program.function.body
+
+
+def source() -> str:
+    """The kernel's file."""
+    return explanation.source
+
+
+def parameters() -> str:
+    """What the binder must find for each parameter."""
+    return "\n".join(f"{p.name:<10} {p.what:<8} of {p.of or '-'}" + (f", number {p.at}" if p.at else "") for p in plan.kernel.source.params)
+
+
+def binder() -> str:
+    """The function of the plan."""
+    made = _Binder(plan.problem, plan.steps[-1].stmt, plan.kernel, [describe(o) for o in (mesh, X)])
+    lines = [*made.patterns(), *made.allocation(), *made.call(), f"return {made.returned()}"]
+    return "\n".join([f"def run{inspect.signature(plan.run)}:", *(f"    {line}" for line in lines)])
+
+
+def cuts() -> str:
+    """The first of the cuts of A's rows."""
+    return f">>> cuts_of(A.pattern, 64)[:5]\n{cuts_of(mesh.pattern, 64)[:5]}"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    made.__name__: made for made in (passes, kernel, subscripts, operands, facts, loop_ir, source, parameters, binder, cuts)
+}
+
+
+def refreshed(text: str) -> str:
+    """The text with every block as it is now."""
+
+    def block(found: re.Match[str]) -> str:
+        content = "\n\n".join(BLOCKS[name]().strip("\n") for name in found[1].split())
+        return f"<!-- begin {found[1]} -->\n```{'python' if found[1] == 'source' else 'text'}\n{content}\n```\n<!-- end -->"
+
+    return re.sub(r"<!-- begin ([\w ]+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    for name in FILES:
+        file = ROOT / name
+        file.write_text(refreshed(file.read_text()))

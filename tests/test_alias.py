@@ -1,0 +1,190 @@
+"""``import numscorch as torch`` works: nothing of ours hides torch's, and what is ours keeps torch's promises."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch as real
+
+import numscorch as torch
+
+OURS = sorted(name for name in set(dir(real)) & set(vars(torch)) if not name.startswith("__"))
+
+
+def einsum() -> None:
+    """torch's documented examples."""
+    x, y = real.randn(5), real.randn(4)
+    assert real.equal(torch.einsum("i,j->ij", x, y), real.einsum("i,j->ij", x, y))
+    A, left, right = real.randn(3, 5, 4), real.randn(2, 5), real.randn(2, 4)
+    real.testing.assert_close(torch.einsum("bn,anm,bm->ba", left, A, right), real.einsum("bn,anm,bm->ba", left, A, right))
+    batch, other = real.randn(3, 2, 5), real.randn(3, 5, 4)
+    assert real.equal(torch.einsum("bij,bjk->bik", batch, other), real.einsum("bij,bjk->bik", batch, other))
+    assert real.equal(torch.einsum(batch, [..., 0, 1], other, [..., 1, 2], [..., 0, 2]), real.einsum("...ij,...jk->...ik", batch, other))
+    assert real.equal(torch.einsum("...ij->...ji", batch), batch.permute(0, 2, 1))
+    real.testing.assert_close(torch.einsum("ii", A[0, :4]), A[0, :4].trace())
+    assert real.equal(torch.einsum("i,j->ij", [x, y]), real.einsum("i,j->ij", x, y))
+    numbers = real.arange(4).reshape(2, 2)
+    assert real.equal(torch.einsum("ij,jk->ik", numbers, numbers), numbers @ numbers)
+    weight = real.randn(4, 3, requires_grad=True)
+    torch.einsum("ij->", weight).backward()
+    assert weight.grad is not None
+
+
+def load() -> None:
+    """A file, a buffer, and the keywords."""
+    import io
+
+    buffer = io.BytesIO()
+    torch.save({"weight": real.arange(3.0)}, buffer)
+    for keywords in ({}, {"weights_only": True}, {"map_location": "cpu"}, {"map_location": real.device("cpu"), "weights_only": False}):
+        buffer.seek(0)
+        assert real.equal(torch.load(buffer, **keywords)["weight"], real.arange(3.0))
+    buffer.seek(0)
+    assert list(torch.load(f=buffer)) == ["weight"]
+
+
+def nn() -> None:
+    """Modules, parameters, functions."""
+    layer = torch.nn.Linear(3, 2)
+    assert isinstance(layer, real.nn.Linear)
+    assert isinstance(torch.nn.Parameter(real.ones(2)), real.nn.Parameter)
+    assert torch.nn.functional.relu is real.nn.functional.relu
+    assert torch.nn.init is real.nn.init
+
+
+DOCUMENTED = {"einsum": einsum, "load": load, "nn": nn}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_is_ours_does_what_torch_documents(name: str) -> None:
+    assert name in DOCUMENTED, f"numscorch.{name} hides torch.{name}: say here what torch documents of it"
+    DOCUMENTED[name]()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Tensor", "tensor", "zeros", "float32", "autograd", "ops", "sparse", "optim", "utils", "no_grad", "library", "linalg", "compile"],
+)
+def test_every_other_name_is_torchs(name: str) -> None:
+    assert getattr(torch, name) is getattr(real, name)
+
+
+def test_modules_of_ours_hide_no_attribute_of_torch() -> None:
+    names = {module.name for module in pkgutil.iter_modules(torch.__path__)}
+    assert len(names) > 10
+    assert {name for name in names if hasattr(real, name)} == {"nn"}
+
+
+def test_nothing_appears_by_importing_our_modules() -> None:
+    """Python binds a module in its package when it is imported; that too must hide nothing."""
+    for module in pkgutil.walk_packages(torch.__path__, "numscorch."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    assert sorted(name for name in set(dir(real)) & set(vars(torch)) if not name.startswith("__")) == OURS
+
+
+def test_nn_and_functional_are_ours() -> None:
+    import numscorch.nn
+    from numscorch.nn import functional
+
+    assert torch.nn is numscorch.nn
+    assert torch.nn.functional is functional
+    assert functional.__name__ == "numscorch.nn.functional"
+    assert functional.softmax is real.nn.functional.softmax
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(torch, real), (torch.nn, real.nn), (torch.nn.functional, real.nn.functional)], ids=["torch", "nn", "functional"]
+)
+def test_dunder_names_are_refused(ours: ModuleType, theirs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools look for them to learn what a module is; torch's answer would be wrong."""
+    monkeypatch.setattr(theirs, "__probe__", 1, raising=False)
+    monkeypatch.setattr(theirs, "probe", 1, raising=False)
+    assert ours.probe == 1
+    assert not hasattr(ours, "__probe__")
+    with pytest.raises(AttributeError, match=f"module '{ours.__name__}' has no attribute '__probe__'"):
+        ours.__probe__  # noqa: B018
+    with pytest.raises(AttributeError, match="no_such_name"):
+        ours.no_such_name  # noqa: B018
+
+
+def test_our_names() -> None:
+    assert torch.__version__ != real.__version__
+    assert all(name in vars(torch) for name in torch.__all__)
+    assert set(torch.__all__) & set(dir(real)) <= set(DOCUMENTED)
+
+
+def test_saved_by_one_and_loaded_by_the_other(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    for load in (torch.load, real.load):
+        read = load(tmp_path / "model.pt", weights_only=True)
+        assert all(real.equal(read[key], value) for key, value in model.state_dict().items())
+    with (tmp_path / "model.pt").open("rb") as file:
+        assert list(torch.load(file)) == list(model.state_dict())
+
+
+def test_a_training_step_written_for_torch() -> None:
+    torch.manual_seed(0)
+    x, target = torch.randn(8, 3), torch.zeros(8, dtype=torch.long)
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.weight.detach().clone()
+    loss = torch.nn.functional.cross_entropy(torch.einsum("ij,kj->ik", x, model.weight), target)
+    loss.backward()
+    optimizer.step()
+    assert not torch.equal(before, model.weight)
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.process
+def test_import_is_light() -> None:
+    code = """
+import sys, torch
+before = set(sys.modules)
+import numscorch
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+"""
+    brought = set(run(code).split())
+    assert "numscorch" in brought
+    assert not brought & {"numba", "llvmlite", "scipy", "sklearn", "tbb"}
+
+
+@pytest.mark.process
+def test_torch_is_untouched_and_no_notice_reaches_the_user() -> None:
+    code = """
+import torch
+before = {name: id(value) for name, value in vars(torch).items()}, {name: id(value) for name, value in vars(torch.Tensor).items()}
+import numscorch as ns
+A = ns.from_coo([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), format=ns.CSR)
+native = A.to_torch()
+assert ns.einsum("ij,j->i", A, torch.ones(2)).tolist() == [1.0, 2.0]
+assert ns.einsum("ij,ij->ij", native, torch.ones(2, 2)).layout == torch.sparse_csr
+after = {name: id(value) for name, value in vars(torch).items()}, {name: id(value) for name, value in vars(torch.Tensor).items()}
+print([name for b, a in zip(before, after) for name in b if a.get(name) != b[name]])
+"""
+    assert run(code) == "[]"
+
+
+@pytest.mark.process
+def test_large_calls_warn_of_nothing() -> None:
+    code = """
+import torch, numscorch as ns
+A = ns.from_torch((torch.rand(600, 500) * (torch.rand(600, 500) < 0.3)).to_sparse_csr())
+B = torch.rand(500, 20)
+torch.testing.assert_close(A @ B, A.to_dense() @ B)
+torch.testing.assert_close(ns.einsum("ij->", A), A.to_dense().sum())
+torch.testing.assert_close(ns.einsum("ij,ij->", A, A.to_dense()), (A.to_dense() ** 2).sum())
+"""
+    assert "Sparse CSR tensor support" not in run("import warnings; warnings.filterwarnings('ignore', message='Sparse')\n" + code)

@@ -1,0 +1,258 @@
+"""Many at once: processes that build one kernel, threads that call it, children that were forked, files that are damaged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.codegen import kernel
+from numscorch.runtime import dispatch, kernel_cache
+from numscorch.schedule import parallel
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+PRELUDE = """
+import os, sys, threading, warnings
+import torch
+import numscorch as ns
+torch.manual_seed(0)
+torch.set_num_threads(2)
+dense = torch.randint(-4, 5, (300, 200)).float() * (torch.rand(300, 200) < 0.3)
+small = ns.from_torch(dense[:4, :5].contiguous())
+A = ns.from_torch(dense)
+B = torch.randint(-4, 5, (200, 24)).float()
+expected = dense @ B
+
+def check(turns=1):
+    for _ in range(turns):
+        assert torch.equal(ns.einsum("ij,jk->ik", A, B), expected)
+        assert torch.equal(ns.einsum("ij,j->i", small, torch.ones(5)), dense[:4, :5].sum(1))
+
+def in_child(work):
+    child = os.fork()
+    if not child:
+        try:
+            work()
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+"""
+
+
+def start(code: str, cache: Path) -> subprocess.Popen[str]:
+    """A process with an empty plan cache, whose kernels lie in a folder."""
+    environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-W", "error", "-c", PRELUDE + code]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """What it printed; it must not fail, warn or hang."""
+    try:
+        printed, errors = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its forked children hold the pipes, too
+        process.communicate()
+        pytest.fail("the process, or its forked child, hangs")
+    assert process.returncode == 0, errors
+    return printed
+
+
+@pytest.mark.process
+def test_two_processes_build_the_same_kernels_at_once(tmp_path: Path) -> None:
+    started = [start("check(3); print('right')", tmp_path) for _ in range(2)]
+    assert [finish(process) for process in started] == ["right\n"] * 2
+    names = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
+    assert names
+    assert all(name.startswith("kernel_") and name.endswith(".py") for name in names), names
+
+
+@pytest.mark.process
+@needs_fork
+def test_a_forked_child_calls_what_its_parent_compiled(tmp_path: Path) -> None:
+    finish(start("check(); assert in_child(check) == 0; check()", tmp_path))
+
+
+@pytest.mark.process
+@needs_fork
+def test_a_forked_child_compiles_what_its_parent_did_not(tmp_path: Path) -> None:
+    code = """
+def other():
+    assert torch.equal(ns.einsum("ij,jk->ki", A, B), expected.T)
+check()
+assert in_child(other) == 0
+check()
+"""
+    finish(start(code, tmp_path))
+
+
+@pytest.mark.process
+@needs_fork
+def test_a_forked_child_calls_first(tmp_path: Path) -> None:
+    """Its parent ran torch's operators in parallel, but nothing of ours."""
+    finish(start("assert in_child(check) == 0; check()", tmp_path))
+
+
+@pytest.mark.process
+@needs_fork
+def test_a_child_forked_while_a_thread_compiles(tmp_path: Path) -> None:
+    """The thread holds locks, and is not there in the child to release them."""
+    code = """
+from numscorch.runtime import dispatch
+check()
+began, release = threading.Event(), threading.Event()
+build = dispatch.build
+def slow(source):
+    began.set()
+    release.wait(5)
+    return build(source)
+def other():
+    dispatch.build = build
+    assert torch.equal(ns.einsum("ij,kj->ik", small, torch.ones(3, 5)), dense[:4, :5].sum(1, keepdim=True).expand(4, 3))
+dispatch.build = slow
+thread = threading.Thread(target=lambda: ns.einsum("ij,jk->ki", A, B))
+thread.start()
+assert began.wait(60)
+assert in_child(other) == 0
+release.set()
+thread.join()
+"""
+    finish(start(code, tmp_path))
+
+
+@pytest.mark.process
+def test_two_threads_call_at_once_in_a_new_process(tmp_path: Path) -> None:
+    """Their first calls race to compile."""
+    code = """
+failures = []
+def work():
+    try:
+        check(20)
+    except BaseException as error:
+        failures.append(error)
+started = [threading.Thread(target=work) for _ in range(2)]
+for thread in started: thread.start()
+for thread in started: thread.join()
+assert not failures, failures
+from numscorch.runtime import dispatch
+assert len(dispatch._kernels) == 2, dispatch._kernels
+"""
+    finish(start(code, tmp_path))
+
+
+def at_once(work: Callable[[int], None], count: int = 4) -> None:
+    """Run in threads that start together; the first failure is raised here."""
+    failures: list[BaseException] = []
+    gate = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        try:
+            gate.wait(60)
+            work(number)
+        except BaseException as error:
+            failures.append(error)
+
+    started = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join(60)
+        assert not thread.is_alive(), "a thread hangs"
+    if failures:
+        raise failures[0]
+
+
+def test_threads_that_need_one_kernel_build_it_once(plain: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    A, x = ns.from_torch(torch.eye(5)), torch.ones(5)
+
+    def build(source: object) -> kernel.Kernel:
+        built.append(source.name)  # type: ignore[attr-defined]
+        return kernel.build_plain(source)  # type: ignore[arg-type]
+
+    plain.setattr(dispatch, "build", build)
+    at_once(lambda number: torch.testing.assert_close(ns.einsum("ij,j->i", A, x), x))
+    assert len(built) == 1
+
+
+def test_threads_with_problems_of_their_own(plain: pytest.MonkeyPatch) -> None:
+    def work(number: int) -> None:
+        for size in range(1, 9):
+            A = ns.from_torch(torch.eye(size) * (number + 1))
+            x = torch.ones(size, number + 1)
+            assert torch.equal(ns.einsum("ij,jk->ik", A, x), x * (number + 1))
+
+    at_once(work)
+
+
+def test_threads_that_convert_one_pattern(plain: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(torch.arange(20.0).reshape(4, 5))
+    at_once(lambda number: torch.testing.assert_close(ns.einsum("ij,ki->kj", A, torch.ones(3, 4)), torch.ones(3, 4) @ A.to_dense()))
+
+
+def test_plans_are_bounded(plain: pytest.MonkeyPatch) -> None:
+    plain.setattr(dispatch, "MOST_PLANS", 3)
+    for size in range(1, 9):
+        ns.einsum("ij,j->i", ns.from_torch(torch.eye(size)), torch.ones(size))
+        assert len(dispatch._plans) <= 3
+
+
+@pytest.mark.parametrize("suffix", [".py", ".nbi", ".nbc"])
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100, b"garbage", None])
+def test_a_damaged_file_is_rebuilt(suffix: str, damage: bytes | None, tmp_path: Path, fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path))
+    A, x = ns.from_torch(torch.eye(5)), torch.arange(5.0)
+
+    def call() -> None:
+        fresh_plans.setattr(dispatch, "_plans", {})
+        fresh_plans.setattr(dispatch, "_kernels", {})
+        assert torch.equal(ns.einsum("ij,j->i", A, x), x)
+
+    call()
+    damaged = list(tmp_path.rglob(f"*{suffix}"))
+    assert damaged
+    whole = {path: path.read_bytes() for path in damaged}
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] if damage is None else damage)
+    call()
+    for path in damaged:
+        assert path.exists()
+        assert suffix != ".py" or path.read_bytes() == whole[path]
+    call()
+    assert kernel_cache.folder() == tmp_path
+
+
+EXPRESSIONS = ["ij,jk->ik", "ij,jk->ki", "ij,ik->jk", "ij,j->i", "ij->", "ij,ij->", "ij,ij->ij"]
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2)], ids=lambda f: f.name)
+def test_threads_do_not_change_a_bit(fmt: ns.Format, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Blocks and their cuts come from the problem, and sums are joined in order."""
+    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    torch.manual_seed(0)
+    dense = torch.randn(700, 500) * (torch.rand(700, 500) < 0.1)
+    A = ns.from_torch(dense).to(fmt)
+    others = {"jk": torch.randn(500, 40), "ik": torch.randn(700, 40), "j": torch.randn(500), "ij": torch.randn(700, 500)}
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            operands = [[others[term] for term in expr.split("->")[0].split(",")[1:]] for expr in EXPRESSIONS]
+            made = [ns.einsum(expr, A, *given) for expr, given in zip(EXPRESSIONS, operands, strict=True)]
+            results.append([r.values if isinstance(r, ns.SparseTensor) else r for r in made])
+    finally:
+        torch.set_num_threads(before)
+    for one, two, three in zip(*results, strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal(one, three)

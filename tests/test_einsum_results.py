@@ -1,0 +1,167 @@
+"""What einsum promises beside the sum: call forms, out=, gradients, and values that are not numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+
+pytestmark = pytest.mark.usefixtures("plain")
+
+
+@pytest.fixture
+def A() -> ns.SparseTensor:
+    return ns.from_torch(torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]]))
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.arange(6.0).reshape(3, 2)
+
+
+EXPECTED = torch.tensor([[4.0, 6.0], [4.0, 8.0]])
+
+
+def test_call_forms(A: ns.SparseTensor, x: torch.Tensor) -> None:
+    assert torch.equal(ns.einsum("ij,jk->ik", A, x), EXPECTED)
+    assert torch.equal(ns.einsum("ij,jk->ik", [A, x]), EXPECTED)
+    assert torch.equal(ns.einsum("ij,jk->ik", (A, x)), EXPECTED)
+    assert torch.equal(ns.einsum(A, [0, 1], x, [1, 2], [0, 2]), EXPECTED)
+    assert torch.equal(ns.einsum(A, [0, 1], x, [1, 2]), EXPECTED)
+    assert torch.equal(ns.einsum(A, [..., 0], x, [0, 1], [..., 1]), EXPECTED)
+    assert torch.equal(torch.einsum("ij,jk->ik", A, x), EXPECTED)
+    assert torch.equal(A @ x, EXPECTED)
+
+
+def test_a_text_may_be_any_string(A: ns.SparseTensor, x: torch.Tensor) -> None:
+    class Text(str):
+        __slots__ = ()
+
+    assert torch.equal(ns.einsum(Text("ij,jk->ik"), A, x), EXPECTED)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: torch.full((2, 2), 9.0), lambda: torch.full((2, 2), 9.0).T, lambda: torch.full((2, 4), 9.0)[:, ::2]]
+)
+def test_out_receives_a_dense_result(A: ns.SparseTensor, x: torch.Tensor, make: object) -> None:
+    out = make()  # type: ignore[operator]
+    assert ns.einsum("ij,jk->ik", A, x, out=out) is out
+    assert torch.equal(out, EXPECTED)
+
+
+def test_out_may_be_an_operand(A: ns.SparseTensor) -> None:
+    square = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 1.0]]))
+    x = torch.arange(4.0).reshape(2, 2)
+    expected = square.to_dense() @ x
+    ns.einsum("ij,jk->ik", square, x, out=x)
+    assert torch.equal(x, expected)
+
+
+def test_out_receives_a_kept_pattern(A: ns.SparseTensor) -> None:
+    out = A.with_values(torch.zeros(3))
+    assert ns.einsum("ij,ij->ij", A, torch.full((2, 3), 5.0), out=out) is out
+    assert torch.equal(out.values, 5 * A.values)
+    ns.einsum("ij,ij->ij", A, torch.full((2, 3), 2.0), out=A)
+    assert A.values.tolist() == [4.0, 6.0, 2.0]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (4, 2, 2), (2,), (1, 2, 2)])
+@pytest.mark.parametrize("dense", [False, True])
+def test_out_of_another_shape_is_refused(A: ns.SparseTensor, x: torch.Tensor, shape: tuple[int, ...], dense: bool) -> None:
+    """It is not broadcast into, and stays as it was."""
+    out = torch.full(shape, 9.0)
+    with pytest.raises(ns.SizeError, match="out has shape"):
+        ns.einsum("ij,jk->ik", A.to_dense() if dense else A, x, out=out)
+    assert bool((out == 9.0).all())
+
+
+def test_out_of_another_kind_is_refused(A: ns.SparseTensor, x: torch.Tensor) -> None:
+    with pytest.raises(ns.UnsupportedError, match="out must be a dense tensor for this expression, not SparseTensor"):
+        ns.einsum("ij,jk->ik", A, x, out=A)
+    with pytest.raises(ns.UnsupportedError, match="out must be a SparseTensor for this expression, not Tensor"):
+        ns.einsum("ij,ij->ij", A, torch.ones(2, 3), out=torch.zeros(2, 3))
+    with pytest.raises(ns.SizeError, match="out must share the pattern"):
+        ns.einsum("ij,ij->ij", A, torch.ones(2, 3), out=ns.from_torch(torch.ones(2, 3)))
+    with pytest.raises(ns.NumscorchError, match="out"):
+        ns.einsum("ij,jk->ik", A, x, out=torch.zeros(2, 2).to_sparse_csr())
+
+
+# -- gradients
+
+
+def test_grad_is_refused_not_dropped(A: ns.SparseTensor, x: torch.Tensor) -> None:
+    weights = A.with_values(A.values.clone().requires_grad_())
+    for operands in ((A, x.clone().requires_grad_()), (weights, x), (A, torch.nn.Parameter(x)), (A.to_torch().requires_grad_(), x)):
+        with pytest.raises(ns.UnsupportedError, match=r"an operand requires grad.*\n.*torch.no_grad\(\), or pass x.detach\(\)"):
+            ns.einsum("ij,jk->ik", *operands)
+        with torch.no_grad():
+            result = ns.einsum("ij,jk->ik", *operands)
+        assert torch.equal(result, EXPECTED)
+        assert not result.requires_grad
+
+
+def test_parameters_under_no_grad_and_inference(A: ns.SparseTensor, x: torch.Tensor) -> None:
+    weight = ns.nn.Parameter(x)
+    with torch.no_grad():
+        assert torch.equal(A @ weight, EXPECTED)
+        kept = ns.einsum("ij,ij->ij", A.with_values(torch.nn.Parameter(A.values)), torch.ones(2, 3))
+        assert not kept.values.requires_grad
+    with torch.inference_mode():
+        assert torch.equal(A @ weight, EXPECTED)
+    assert weight.grad is None
+
+
+def test_all_dense_expressions_keep_their_gradient(x: torch.Tensor) -> None:
+    x = x.requires_grad_()
+    ns.einsum("ij,ij->", x, x).backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, 2 * x.detach())
+
+
+# -- values that are not numbers
+
+
+def test_stored_values_meet_nan_and_inf(A: ns.SparseTensor) -> None:
+    x = torch.tensor([1.0, float("inf"), float("nan")])
+    result = ns.einsum("ij,j->i", A, x)
+    assert result[0] == float("inf")
+    assert result[1].isnan()
+
+
+def test_what_is_not_stored_meets_nothing() -> None:
+    """0 * nan is not computed where the 0 is not stored, but is where it is."""
+    x = torch.tensor([float("nan"), 1.0])
+    absent = ns.from_coo([[0], [1]], [2.0], (1, 2), format=ns.CSR)
+    stored = ns.from_coo([[0, 0], [0, 1]], [0.0, 2.0], (1, 2), format=ns.CSR)
+    assert ns.einsum("ij,j->i", absent, x).tolist() == [2.0]
+    assert ns.einsum("ij,j->i", stored, x).isnan().all()
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8, 40])
+def test_nan_stays_in_its_column(A: ns.SparseTensor, columns: int) -> None:
+    x = torch.ones(3, columns)
+    x[1, 0] = float("nan")
+    result = ns.einsum("ij,jk->ik", A, x)
+    assert result[0, 0].isnan()
+    assert not result[0, 1:].isnan().any()
+    assert not result[1].isnan().any()
+
+
+def test_results_are_new_memory(A: ns.SparseTensor) -> None:
+    one, other = ns.einsum("ij,j->i", A, torch.ones(3)), ns.einsum("ij,j->i", A, torch.ones(3))
+    assert one.data_ptr() != other.data_ptr()
+    same = ns.einsum("ij->ij", A)
+    same.values.zero_()
+    assert A.values.tolist() == [2.0, 3.0, 1.0]
+
+
+def test_values_changed_in_place_are_seen(A: ns.SparseTensor, x: torch.Tensor) -> None:
+    ns.einsum("ij,jk->ik", A, x)
+    A.values.mul_(2)
+    assert torch.equal(ns.einsum("ij,jk->ik", A, x), 2 * EXPECTED)
+    A.values = A.values * 2
+    assert torch.equal(ns.einsum("ij,jk->ik", A, x), 4 * EXPECTED)
+    A.values.resize_(0)
+    A.values.resize_(3).fill_(1.0)
+    assert torch.equal(ns.einsum("ij,j->i", A, torch.ones(3)), torch.tensor([1.0, 2.0]))

@@ -1,0 +1,159 @@
+"""explain shows every stage: the expression, formats, each pass with its reason, and the source in its file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.explanation import assumed
+from numscorch.ir.notation import parse_stmt
+from numscorch.runtime import dispatch, kernel_cache
+
+pytestmark = pytest.mark.usefixtures("plain")
+PASSES = ("order_loops", "insert_workspaces", "vectorize", "parallelize")
+
+
+@pytest.fixture
+def A() -> ns.SparseTensor:
+    return ns.from_torch(torch.eye(40, 30).to_sparse_csr())
+
+
+def line(text: str, start: str) -> str:
+    """The one line that starts with a word."""
+    (found,) = [row for row in text.splitlines() if row.startswith(start)]
+    return found
+
+
+def test_expression_with_shapes_and_formats(A: ns.SparseTensor) -> None:
+    text = str(ns.explain("ij,jk->ik", A, torch.ones(30, 20)))
+    assert text.splitlines()[0] == "einsum ij,jk->ik"
+    assert "  A: 40x30 (CSR), float32" in text
+    assert "  B: 30x20 (dense), float32" in text
+    assert line(text, "index notation").endswith("C[i,k] = A[i,j] * B[j,k]")
+
+
+@pytest.mark.parametrize(
+    ("expr", "others", "format", "said"),
+    [
+        ("ij,jk->ik", [(30, 5)], None, "C: dense   (rule 2: a factor is dense)"),
+        ("ij,ij->ij", [(40, 30)], None, "C: CSR   (rule 1: same index set as A[i,j], whose pattern it keeps)"),
+        ("ij->i", [], None, "B: dense   (Algorithm 4: each level is sparse where a factor's is)"),
+        ("ij,ij->ij", [(40, 30)], "dense", "C: dense   (asked for; rule 1"),
+        ("ij,ij->ij", [(40, 30)], "ss", "then converted to DCSR)"),
+    ],
+)
+def test_inferred_format_and_its_rule(A: ns.SparseTensor, expr: str, others: list[tuple[int, ...]], format: str | None, said: str) -> None:
+    text = str(ns.explain(expr, A, *(torch.ones(shape) for shape in others), format=format))
+    assert said in line(text, "infer_format")
+
+
+def test_each_pass_with_its_statement_and_reason(A: ns.SparseTensor) -> None:
+    explained = ns.explain("ij,jk->ik", A, torch.ones(30, 20))
+    assert tuple(step.name for step in explained.steps) == PASSES
+    text = str(explained)
+    rows = text.splitlines()
+    for step in explained.steps:
+        at = rows.index(line(text, step.name))
+        assert rows[at].split(maxsplit=1)[1] == str(step.stmt)
+        assert rows[at + 1].strip() == step.why
+        assert step.why
+        assert str(parse_stmt(str(step.stmt))) == str(step.stmt)
+
+
+def test_costs_that_were_compared() -> None:
+    reason = next(step.why for step in ns.explain("ij,jk->ik", ns.CSR, ns.Format("dd")).steps if step.name == "order_loops")
+    compared = re.findall(r"([ijk]{3}): ([\d.e+]+)", reason)
+    assert len(compared) >= 2
+    costs = [float(cost) for _, cost in compared]
+    assert costs == sorted(costs)
+    assert len({order for order, _ in compared}) == len(compared)
+
+
+def test_an_operand_that_is_stored_otherwise_is_named() -> None:
+    text = str(ns.explain("ij,jk->ik", ns.Format("dd"), ns.CSR))
+    assert "B stored as CSC" in text
+
+
+def test_source_is_the_file_that_runs(A: ns.SparseTensor) -> None:
+    explained = ns.explain("ij,j->i", A, torch.ones(30))
+    assert isinstance(explained.path, Path)
+    assert explained.path.read_text(encoding="utf-8") == explained.source
+    assert explained.path.parent == kernel_cache.folder()
+    assert explained.source in str(explained)
+    assert line(str(explained), "source").endswith(str(explained.path))
+    assert "def kernel(" in explained.source
+    ns.einsum("ij,j->i", A, torch.ones(30))
+    assert explained.generated.name in dispatch._kernels
+
+
+def test_nothing_is_compiled_or_run(A: ns.SparseTensor, plain: pytest.MonkeyPatch) -> None:
+    def build(source: object) -> None:
+        raise AssertionError("explain must not build a kernel")
+
+    plain.setattr(dispatch, "build", build)
+    assert ns.explain("ij,jk,kl->il", A, torch.ones(30, 4), torch.ones(4, 5)).source
+
+
+@pytest.mark.parametrize(
+    ("expr", "formats"),
+    [
+        ("ij,j->i", (ns.CSR, ns.Format("d"))),
+        ("ij,j->i", (ns.COO(2), "d")),
+        ("ij,jk->ik", ("ss", "dd")),
+        ("ijk,kl->ijl", (ns.CSF(3), ns.Format("dd"))),
+        ("ijk,jl,kl->il", (ns.COO(3), ns.Format("dd"), ns.Format("dd", (1, 0)))),
+        ("i,i->", (ns.Format("s"), ns.Format("s"))),
+        ("ij,->ij", (ns.CSC, ns.Format(""))),
+        ("ij,jk->ik", (ns.Format("sd"), ns.Format("dd"))),
+    ],
+)
+def test_formats_stand_for_operands(expr: str, formats: tuple[ns.Format | str, ...]) -> None:
+    text = str(ns.explain(expr, *formats))
+    for name, fmt in zip("ABC", formats, strict=False):
+        given = ns.Format(fmt) if isinstance(fmt, str) else fmt
+        assert f"({given.name}), float32" in line(text, f"  {name}:")
+
+
+def test_formats_and_tensors_mix(A: ns.SparseTensor) -> None:
+    text = str(ns.explain("ij,jk->ik", ns.CSR, torch.ones(1024, 8)))
+    assert "A: 1024x1024 (CSR)" in text
+    with pytest.raises(ns.SizeError, match="index j has size 1024 in A but 30 in B"):
+        ns.explain("ij,jk->ik", ns.CSR, torch.ones(30, 8))
+
+
+def test_assumed_counts() -> None:
+    assert assumed(ns.CSR).counts == (1024, 16 * 1024)
+    assert assumed(ns.COO(2)).counts == (1024, 1024)
+    assert assumed(ns.Format("d")).strides == (1,)
+    assert assumed(ns.Format("dd", (1, 0))).strides == (1, 1024)
+
+
+def test_native_tensors_are_explained(A: ns.SparseTensor) -> None:
+    assert "A: 40x30 (CSR), float32" in str(ns.explain("ij,j->i", A.to_torch(), torch.ones(30)))
+
+
+def test_the_repr_is_the_text(A: ns.SparseTensor) -> None:
+    explained = ns.explain("ij,j->i", A, torch.ones(30))
+    assert repr(explained) == str(explained)
+
+
+def test_the_call_forms_of_einsum_are_explained(A: ns.SparseTensor) -> None:
+    """explain takes what einsum takes."""
+    wanted = str(ns.explain("ij,j->i", A, torch.ones(30)))
+    assert str(ns.explain("ij,j->i", [A, torch.ones(30)])) == wanted  # type: ignore[arg-type]
+    assert "index notation" in str(ns.explain(A, [0, 1], torch.ones(30), [1], [0]))  # type: ignore[arg-type]
+
+
+def test_what_torch_computes_is_said_to_be_torchs() -> None:
+    with pytest.raises(ns.UnsupportedError, match=r"every operand of 'ij,jk->ik' is dense: einsum hands it to torch.einsum"):
+        ns.explain("ij,jk->ik", torch.ones(3, 4), torch.ones(4, 5))
+
+
+@pytest.mark.parametrize(("expr", "operands"), [("ij,jk->iz", (ns.CSR, "dd")), ("ij->i", (ns.CSR, "dd")), ("ij,j->i", (ns.CSR, "dz"))])
+def test_errors_are_those_of_einsum(expr: str, operands: tuple[object, ...]) -> None:
+    with pytest.raises((ns.ExpressionError, ns.FormatError)):
+        ns.explain(expr, *operands)

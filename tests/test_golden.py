@@ -1,0 +1,105 @@
+"""The source of ten named kernels, to the letter: what the compiler prints is meant to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from numscorch.codegen.source import Source, generate
+from numscorch.ir.format import COO, CSC, CSF, CSR, Format, dense
+from numscorch.parser import parse_einsum
+from numscorch.problem import Operand, make_problem, row_major
+from numscorch.schedule import schedule
+from numscorch.schedule.facts import Target
+
+TARGET = Target(32, 16)
+
+
+def stored(fmt: Format, shape: tuple[int, ...], *counts: int) -> Operand:
+    """A sparse float32 operand with int32 indices."""
+    return Operand(fmt, shape, "float32", "int32", counts=counts)
+
+
+def plain(*shape: int) -> Operand:
+    """A contiguous float32 operand."""
+    return Operand(dense(len(shape)), shape, "float32", strides=row_major(shape))
+
+
+MATRIX = (2000, 3000)
+CSR_A = stored(CSR, MATRIX, 2000, 60_000)
+SHORT = stored(CSR, MATRIX, 2000, 12_000)
+COO_A = stored(COO(2), MATRIX, 60_000, 60_000)
+CSC_A = stored(CSC, MATRIX, 3000, 60_000)
+CSF_A = stored(CSF(3), (500, 400, 300), 480, 9000, 50_000)
+
+KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
+    "spmv_csr": ("ij,j->i", (CSR_A, plain(3000))),
+    "spmv_csr_short_rows": ("ij,j->i", (SHORT, plain(3000))),
+    "spmm_csr": ("ij,jk->ik", (CSR_A, plain(3000, 100))),
+    "spmm_csr_narrow": ("ij,jk->ik", (CSR_A, plain(3000, 16))),
+    "spmm_coo": ("ij,jk->ik", (COO_A, plain(3000, 64))),
+    "spmm_csc": ("ij,jk->ik", (CSC_A, plain(3000, 64))),
+    "sddmm_csr": ("ij,ik,jk->ij", (CSR_A, plain(2000, 64), plain(3000, 64))),
+    "mttkrp_csf": ("ijk,jl,kl->il", (CSF_A, plain(400, 32), plain(300, 32))),
+    "ttm_csf": ("ijk,kl->ijl", (CSF_A, plain(300, 20))),
+    "dense_times_csr": ("ij,jk->ik", (plain(64, 2000), CSR_A)),
+    "elementwise_csr_dense": ("ij,ij->ij", (CSR_A, plain(*MATRIX))),
+    "intersect_dcsr": ("ij,ij->", (stored(Format("ss"), MATRIX, 1500, 60_000), stored(Format("ss"), MATRIX, 1200, 30_000))),
+    "sum_csr": ("ij->", (CSR_A,)),
+    "trace_csr": ("ii->", (stored(CSR, (2000, 2000), 2000, 60_000),)),
+}
+
+
+def source(name: str, target: Target = TARGET) -> Source:
+    expr, operands = KERNELS[name]
+    problem = make_problem(parse_einsum(expr, tuple(len(o.shape) for o in operands)), operands, target)
+    return generate(schedule(problem.stmt, problem.facts, target)[-1].stmt, target)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_source_is(name: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"{name}.py", source(name).text)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_source_is_python_that_says_what_it_computes(name: str) -> None:
+    made = source(name)
+    scope: dict[str, object] = {}
+    exec(compile(made.text, name, "exec"), scope)
+    assert callable(scope["kernel"])
+    head = str(scope["__doc__"])
+    assert len(head.splitlines()[0]) < 100
+    for number in range(len(KERNELS[name][1])):
+        assert f"\n{'ABC'[number]}: " in head
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_source_uses_all_that_it_names(name: str) -> None:
+    made = source(name)
+    body = made.text.partition("def kernel(")[2]
+    for param in made.params:
+        spelled = f"{param.name}_array" if param.is_array else param.name
+        assert body.count(spelled) >= 2, spelled
+    imports = made.text.partition("import")[2].partition("def kernel(")[0].replace("import", ",").replace("from", ",")
+    for imported in (word.strip() for word in imports.split(",")):
+        if imported.isidentifier() and imported not in ("numba", "numpy"):
+            assert f"{imported}(" in body, imported
+
+
+def test_name_depends_on_all_that_the_machine_code_depends_on() -> None:
+    names = {source(name, target).name for name in KERNELS for target in (TARGET, Target(64, 32))}
+    assert len(names) == 2 * len(KERNELS)
+    assert source("spmv_csr").name == source("spmv_csr").name
+    assert all(name.isidentifier() for name in names)
+
+
+def test_problems_of_about_the_same_size_share_a_kernel() -> None:
+    expr, (A, x) = KERNELS["spmv_csr"]
+    others = []
+    for rows, nonzeros in ((2000, 60_000), (2040, 61_000)):
+        operands = (stored(CSR, (rows, 3000), rows, nonzeros), x)
+        problem = make_problem(parse_einsum(expr, (2, 1)), operands, TARGET)
+        others.append(generate(schedule(problem.stmt, problem.facts, TARGET)[-1].stmt, TARGET).name)
+    assert A.shape == MATRIX
+    assert set(others) == {source("spmv_csr").name}

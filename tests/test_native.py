@@ -1,0 +1,217 @@
+"""torch's own sparse tensors as operands: wrapped once, never marked, and looked at again when written to."""
+
+from __future__ import annotations
+
+import gc
+import io
+import weakref
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch import construct
+from numscorch.runtime import native
+
+pytestmark = pytest.mark.usefixtures("plain")
+LAYOUTS = [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo]
+DENSE = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]])
+x = torch.arange(3.0) + 1
+
+
+@pytest.fixture(params=LAYOUTS, ids=str)
+def A(request: pytest.FixtureRequest) -> torch.Tensor:
+    made: torch.Tensor = DENSE.to_sparse(layout=request.param)
+    return made
+
+
+@pytest.fixture
+def validations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """What is wrapped anew, each a pass over the index arrays."""
+    seen: list[object] = []
+
+    def from_torch(tensor: torch.Tensor) -> ns.SparseTensor:
+        seen.append(tensor)
+        return construct.from_torch(tensor)
+
+    monkeypatch.setattr(native, "from_torch", from_torch)
+    yield seen
+    seen.clear()
+
+
+def values_of(A: torch.Tensor) -> torch.Tensor:
+    return A._values() if A.layout == torch.sparse_coo else A.values()
+
+
+def test_wrapped_once(A: torch.Tensor, validations: list[object]) -> None:
+    for _ in range(3):
+        assert torch.equal(ns.einsum("ij,j->i", A, x), DENSE @ x)
+    assert len(validations) == 1
+    assert native.wrap(A) is native.wrap(A)
+
+
+def test_no_copy(A: torch.Tensor) -> None:
+    assert native.wrap(A).values.data_ptr() == values_of(A).data_ptr()
+
+
+def test_values_written_in_place_are_seen(A: torch.Tensor) -> None:
+    ns.einsum("ij,j->i", A, x)
+    values_of(A).mul_(10)
+    assert torch.equal(ns.einsum("ij,j->i", A, x), 10 * DENSE @ x)
+
+
+def test_values_written_by_a_method_of_the_tensor_are_seen(A: torch.Tensor) -> None:
+    ns.einsum("ij,j->i", A, x)
+    A.mul_(10)
+    assert torch.equal(ns.einsum("ij,j->i", A, x), 10 * DENSE @ x)
+    A.zero_()
+    assert torch.equal(ns.einsum("ij,j->i", A, x), torch.zeros(2))
+
+
+def test_a_tensor_replaced_in_place_is_seen(A: torch.Tensor) -> None:
+    """copy_, resize_ and resize_as_sparse_ give one tensor other arrays."""
+    ns.einsum("ij,j->i", A, x)
+    other = (DENSE.flip(0) * 2).to_sparse(layout=A.layout)
+    A.copy_(other)
+    assert torch.equal(ns.einsum("ij,j->i", A, x), other.to_dense() @ x)
+
+
+def test_indices_written_in_place_are_seen() -> None:
+    A = DENSE.to_sparse_csr()
+    ns.einsum("ij,j->i", A, x)
+    A.col_indices()[0] = 2
+    assert ns.einsum("ij,j->i", A, x).tolist() == [6.0, 6.0]
+
+
+@pytest.mark.parametrize("wrong", [3, -1, 10**6])
+def test_indices_corrupted_in_place_are_refused(wrong: int) -> None:
+    """An unchecked load would read another's memory."""
+    A = DENSE.to_sparse_csr()
+    ns.einsum("ij,j->i", A, x)
+    A.col_indices()[0] = wrong
+    with pytest.raises(ns.FormatError, match="is outside dimension 1 of size 3"):
+        ns.einsum("ij,j->i", A, x)
+    A.col_indices()[0] = 1
+    A.crow_indices()[1] = 9
+    with pytest.raises(ns.FormatError, match=r"may not decrease|ends at"):
+        ns.einsum("ij,j->i", A, x)
+    A.crow_indices()[1] = 1
+    assert torch.equal(ns.einsum("ij,j->i", A, x), DENSE @ x)
+
+
+@pytest.mark.parametrize("wrong", [3, -1])
+def test_coordinates_corrupted_in_place_are_refused(wrong: int) -> None:
+    A = DENSE.to_sparse()
+    ns.einsum("ij,j->i", A, x)
+    A._indices()[1, 0] = wrong
+    with pytest.raises(ns.FormatError, match="has coordinate"):
+        ns.einsum("ij,j->i", A, x)
+
+
+def test_a_dead_tensor_is_forgotten(A: torch.Tensor) -> None:
+    made = A.clone()
+    ns.einsum("ij,j->i", made, x)
+    key, alive = id(made), weakref.ref(made)
+    assert key in native._wrappers
+    del made
+    assert alive() is None, "something keeps the user's tensor alive"
+    assert key not in native._wrappers
+
+
+def test_nothing_is_kept_for_many_tensors(A: torch.Tensor) -> None:
+    gc.collect()
+    before = len(native._wrappers)
+    for _ in range(50):
+        ns.einsum("ij,j->i", A.clone(), x)
+    assert len(native._wrappers) <= before + 1
+
+
+def test_results_keep_no_operand_alive() -> None:
+    A = DENSE.to_sparse_csr()
+    alive = weakref.ref(A)
+    result = ns.einsum("ij,ij->ij", A, torch.ones(2, 3))
+    del A
+    assert alive() is None
+    assert torch.equal(result.to_dense(), DENSE)
+
+
+def test_an_id_taken_by_another_tensor_is_not_mistaken(A: torch.Tensor) -> None:
+    """Even if the entry of a dead tensor were still there."""
+    other = (DENSE * 5).to_sparse(layout=A.layout)
+    native.wrap(A)
+    native._wrappers[id(other)] = native._wrappers[id(A)]
+    try:
+        assert torch.equal(ns.einsum("ij,j->i", other, x), 5 * DENSE @ x)
+        native._forget(id(other), native._wrappers[id(A)][0])
+        assert id(other) in native._wrappers
+    finally:
+        native._wrappers.pop(id(other), None)
+
+
+def test_nothing_is_set_on_the_users_tensor(A: torch.Tensor) -> None:
+    before = dict(A.__dict__), dir(A), A._version
+    ns.einsum("ij,j->i", A, x)
+    ns.einsum("ij,ij->ij", A, torch.ones(2, 3))
+    assert (dict(A.__dict__), dir(A), A._version) == before
+    assert not A._backward_hooks
+
+
+def test_pickles_hold_plain_tensors(A: torch.Tensor) -> None:
+    ns.einsum("ij,j->i", A, x)
+    buffer = io.BytesIO()
+    torch.save(A, buffer)
+    buffer.seek(0)
+    assert torch.equal(torch.load(buffer, weights_only=True).to_dense(), DENSE)
+
+
+def test_a_result_is_a_plain_tensor(A: torch.Tensor) -> None:
+    result = ns.einsum("ij,ij->ij", A, torch.full((2, 3), 2.0))
+    buffer = io.BytesIO()
+    torch.save(result, buffer)
+    buffer.seek(0)
+    read = torch.load(buffer, weights_only=True)
+    assert type(result) is torch.Tensor
+    assert read.layout == A.layout
+    assert torch.equal(read.to_dense(), 2 * DENSE)
+
+
+def test_inference_tensors_are_read_anew(validations: list[object]) -> None:
+    """They have no version, so a write could not be seen."""
+    with torch.inference_mode():
+        A = DENSE.to_sparse_csr()
+        assert torch.equal(ns.einsum("ij,j->i", A, x), DENSE @ x)
+        A.values().mul_(3)
+        assert torch.equal(ns.einsum("ij,j->i", A, x), 3 * DENSE @ x)
+        A.col_indices()[0] = 7
+        with pytest.raises(ns.FormatError, match="is outside dimension 1"):
+            ns.einsum("ij,j->i", A, x)
+    assert id(A) not in native._wrappers
+    assert len(validations) == 3
+
+
+def test_a_tensor_used_in_inference_mode_is_seen_to_be_written_after(A: torch.Tensor) -> None:
+    with torch.inference_mode():
+        assert torch.equal(ns.einsum("ij,j->i", A, x), DENSE @ x)
+    values_of(A).mul_(2)
+    assert torch.equal(ns.einsum("ij,j->i", A, x), 2 * DENSE @ x)
+
+
+def test_uncoalesced_coo(validations: list[object]) -> None:
+    A = torch.sparse_coo_tensor([[0, 0, 1], [1, 1, 0]], [1.0, 2.0, 3.0], (2, 3), check_invariants=True)
+    expected = A.to_dense() @ x
+    for _ in range(2):
+        assert torch.equal(ns.einsum("ij,j->i", A, x), expected)
+    assert not A.is_coalesced()
+    assert len(validations) == 1
+    A._values().mul_(2)
+    assert torch.equal(ns.einsum("ij,j->i", A, x), 2 * expected)
+
+
+def test_parameters_are_wrapped_without_their_gradient(A: torch.Tensor) -> None:
+    A.requires_grad_()
+    with torch.no_grad():
+        result = ns.einsum("ij,j->i", A, x)
+    assert not result.requires_grad
+    assert A.requires_grad
+    assert not native.wrap(A).requires_grad
