@@ -9,18 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .errors import ExpressionError, SizeError, UnsupportedError
+from .construct import from_torch
+from .convert import has_torch_layout
+from .errors import SizeError, UnsupportedError
 from .explanation import Explanation, explain_problem
 from .io import load as read
 from .io import suffix_of
 from .ir.format import Format
-from .parser import from_sublists
+from .operands import STRIDED, Deferred, admit, call_form, is_all_native, undeferred
+from .problem import wanted_format
 from .runtime.dispatch import Plan, find_plan
-from .runtime.native import wrap
 from .sparse_tensor import SparseTensor
-
-Operand = SparseTensor | Tensor
-STRIDED = torch.strided
 
 
 def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: Any = None) -> Any:
@@ -46,8 +45,8 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
         UnsupportedError: an operand requires grad, or the construct isn't compiled yet.
 
     Complexity is that of a loop nest over the stored values: O(nnz * k) for a matrix times k
-    columns. Products with unstored entries are never formed, so a NaN or inf in a dense operand
-    reaches the result only through stored values (a stored 0 times NaN is NaN, as in torch).
+    columns. Entries that aren't stored take no part: a NaN or inf that meets only those in a sum
+    doesn't reach it. A factor without a summed index multiplies the sum, also an empty one (0).
 
     Source: Scorch, section 4; the compiler is described in ``docs/ARCHITECTURE.md``.
 
@@ -57,39 +56,40 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
     tensor([[1., 1.],
             [5., 5.]])
     """
-    if type(expr) is not str:
-        expr, operands = _call_form(expr, operands)
-    elif len(operands) == 1 and isinstance(operands[0], list | tuple):
-        operands = tuple(operands[0])
-    ready = [o if type(o) is Tensor and o.layout is STRIDED and not (o.requires_grad or o.is_neg()) else admit(o) for o in operands]
-    if SparseTensor not in map(type, ready):
-        return _dense(expr, ready, out)
+    if type(expr) is not str or (operands and type(operands[0]) is list):
+        expr, operands = call_form(expr, operands)
+    ready = [o if type(o) is Tensor and o.layout is STRIDED and not o.requires_grad and not o.is_neg() else admit(o) for o in operands]
+    kinds = list(map(type, ready))
+    if SparseTensor not in kinds:
+        return _dense(expr, ready, format, out)
+    if Deferred in kinds:
+        ready = list(map(undeferred, ready))
     plan = find_plan(expr, ready, format)
     if out is not None:
         return _run_into(plan, ready, out)
     result = plan.run(*ready)
     if type(result) is SparseTensor or plan.problem.requested is not None:
-        return _stored(result, plan.problem.requested, operands)
+        return _stored(result, plan.problem.requested, is_all_native(operands))
     return result
 
 
-def _stored(result: Any, requested: Format | None, operands: Sequence[Any]) -> Any:
-    """The result in the format asked for; torch's where every operand is torch's."""
+def _stored(result: Any, requested: Format | None, native: bool) -> Any:
+    """The result in the format asked for; torch's, where every operand is torch's and it has the layout."""
     if isinstance(result, SparseTensor):
         result = result if requested is None else result.to(requested)
-        return result if any(isinstance(o, SparseTensor) for o in operands) else result.to_torch()
+        return result.to_torch() if native and has_torch_layout(result.format) else result
     order = requested.mode_order if requested is not None else range(result.ndim)
     return result.permute(*order).contiguous().permute(*(list(order).index(d) for d in range(result.ndim)))
 
 
 def _run_into(plan: Plan, ready: Sequence[Any], out: Any) -> Any:
     """Write the result into ``out``, which is checked first."""
-    shape, shares = plan.problem.shape, plan.problem.result.shares
-    if isinstance(out, SparseTensor) == (shares is None) or plan.problem.requested is not None:
-        wanted = "a SparseTensor" if shares is not None else "a dense tensor"
-        raise UnsupportedError(f"out must be {wanted} for this expression, not {type(out).__name__}")
-    if tuple(out.shape) != shape:
-        raise SizeError(f"out has shape {tuple(out.shape)}, but the result has {shape}")
+    shares = plan.problem.result.shares
+    if plan.problem.requested is not None:
+        raise UnsupportedError(
+            f"out and format={plan.problem.requested.name} together: the result is converted after the kernel, so leave one out"
+        )
+    _check_out(out, plan.problem.shape, SparseTensor if shares is not None else Tensor)
     result = plan.run(*ready)
     if isinstance(out, SparseTensor):
         if out.pattern is not result.pattern:
@@ -100,53 +100,28 @@ def _run_into(plan: Plan, ready: Sequence[Any], out: Any) -> Any:
     return out
 
 
-def _call_form(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-    """numpy's sublist form."""
-    if len(rest) < 1:
-        raise ExpressionError("einsum needs an expression and operands, as einsum('ij,jk->ik', A, B)")
-    text, operands = from_sublists((first, *rest))
-    return text, tuple(operands)
+def _check_out(out: Any, shape: Sequence[int], kind: type) -> None:
+    wanted = "a SparseTensor" if kind is SparseTensor else "a dense tensor"
+    if not isinstance(out, kind) or (isinstance(out, Tensor) and out.layout is not STRIDED):
+        raise UnsupportedError(f"out must be {wanted} for this expression, not {type(out).__name__}")
+    found: Any = out
+    if tuple(found.shape) != tuple(shape):
+        raise SizeError(f"out has shape {tuple(found.shape)}, but the result has {tuple(shape)}")
 
 
-def admit(operand: Any) -> Operand:
-    """An operand as a plan takes it: a SparseTensor with a sparse level, or a strided tensor, neither requiring grad.
-
-    Raises:
-        UnsupportedError: it is no tensor, it requires grad, or it isn't on the CPU.
-    """
-    if type(operand) is SparseTensor:
-        if operand.values.requires_grad:
-            _refuse_grad()
-        return strided(operand).detach() if operand.pattern.is_dense else operand
-    if not isinstance(operand, Tensor):
-        raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
-    if operand.requires_grad:
-        _refuse_grad()
-    return operand.detach().resolve_neg() if operand.layout is STRIDED else wrap(operand)
+def _dense(expr: str, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
+    """All-dense expressions are torch's, gradient included."""
+    result: Any = torch.einsum(expr, *(o.tensor if isinstance(o, Deferred) else o for o in operands))
+    wanted = wanted_format(format, result.ndim)
+    if wanted is not None:
+        result = _stored(result, wanted, native=True) if wanted.is_dense else from_torch(result, wanted)
+    if out is None:
+        return result
+    _check_out(out, result.shape, Tensor)
+    return out.copy_(result)
 
 
-def strided(tensor: SparseTensor) -> Tensor:
-    """The strided tensor that shares the values of a SparseTensor whose levels are all dense."""
-    order = tensor.format.mode_order
-    stored = tensor.values.view([tensor.shape[d] for d in order])
-    return stored.permute([order.index(d) for d in range(tensor.ndim)])
-
-
-def _refuse_grad() -> None:
-    if torch.is_grad_enabled():
-        raise UnsupportedError(
-            "an operand requires grad, and gradients are not compiled yet: a detached result would be wrong silently\n"
-            "  compute under torch.no_grad(), or pass x.detach(), for a SparseTensor A.with_values(A.values.detach())"
-        )
-
-
-def _dense(expr: str, operands: Sequence[Any], out: Any) -> Any:
-    """All-dense expressions are torch's."""
-    result = torch.einsum(expr, *operands)
-    return result if out is None else out.copy_(result)
-
-
-def explain(expr: str, *operands: Any, format: Format | str | None = None) -> Explanation:
+def explain(expr: Any, *operands: Any, format: Format | str | None = None) -> Explanation:
     """Every stage of compiling an expression: formats, passes, costs, source, and its file.
 
     Args:
@@ -163,13 +138,10 @@ def explain(expr: str, *operands: Any, format: Format | str | None = None) -> Ex
     >>> "forall(i, where(C[i] = t" in text
     True
     """
-    return explain_problem(expr, [o if isinstance(o, Format) else _explained(o) for o in operands], format)
-
-
-def _explained(operand: Any) -> Any:
-    if isinstance(operand, str):
-        return Format(operand)
-    return admit(operand)
+    expr, operands = call_form(expr, operands)
+    return explain_problem(
+        expr, [Format(o) if isinstance(o, str) else o if isinstance(o, Format) else undeferred(admit(o)) for o in operands], format
+    )
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:

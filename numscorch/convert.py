@@ -110,6 +110,11 @@ def to_torch(A: SparseTensor) -> torch.Tensor:
     raise _no_layout(A, "torch")
 
 
+def has_torch_layout(format: Format) -> bool:
+    """Whether torch has a layout that stores what this format does."""
+    return format in (CSR, CSC) or (format.order > 1 and format == COO(format.order))
+
+
 def to_scipy(A: SparseTensor) -> sparray:
     """A SciPy csr_array, csc_array or coo_array that shares the arrays; gradients are cut.
 

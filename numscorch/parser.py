@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral
 
 from .errors import ExpressionError
 
@@ -42,7 +43,7 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
     left, arrow, right = expr.partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ExpressionError(f"{expr!r} has {len(terms)} terms for {len(ranks)} operands: write one term for each, separated by commas")
+        raise ExpressionError(f"{expr!r} needs {len(terms)} operands, one for each term, but was given {len(ranks)}")
     places = _places(terms)
     hidden = [_hidden(expr, term, rank, place) for term, rank, place in zip(terms, ranks, places, strict=True)]
     most = max(hidden)
@@ -77,8 +78,9 @@ def _hidden(expr: str, term: str, rank: int, place: int) -> int:
 def _names(expr: str, term: str, hidden: int, most: int, place: int) -> tuple[str, ...]:
     names: list[str] = []
     at = 0
+    first = term.find(ELLIPSIS)
     while at < len(term):
-        if term.startswith(ELLIPSIS, at) and "e0" not in names:
+        if term.startswith(ELLIPSIS, at) and at == first:
             names += [f"e{d}" for d in range(most - hidden, most)]
             at += len(ELLIPSIS)
         elif term[at].isascii() and term[at].isalpha():
@@ -124,6 +126,7 @@ def from_sublists(args: Sequence[object]) -> tuple[str, list[object]]:
 
 def _letters(sublist: object) -> str:
     names = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-    if not isinstance(sublist, list | tuple) or not all(s is Ellipsis or (isinstance(s, int) and 0 <= s < 52) for s in sublist):
-        raise ExpressionError(f"{sublist!r} is no sublist: give integers from 0 to 51, or ..., as in einsum(A, [0, 1], B, [1, 2], [0, 2])")
-    return "".join(ELLIPSIS if s is Ellipsis else names[s] for s in sublist)
+    if not isinstance(sublist, list | tuple) or not all(s is Ellipsis or (isinstance(s, Integral) and 0 <= int(s) < 52) for s in sublist):
+        shown = repr(sublist) if isinstance(sublist, list | tuple | str | int | None) else f"a {type(sublist).__name__}"
+        raise ExpressionError(f"{shown} is no sublist: give integers from 0 to 51, or ..., as in einsum(A, [0, 1], B, [1, 2], [0, 2])")
+    return "".join(ELLIPSIS if s is Ellipsis else names[int(s)] for s in sublist)

@@ -7,6 +7,7 @@ computed once and remembered with it; results that keep an operand's pattern sha
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from itertools import count
 from math import prod
 from typing import Any, TypeVar
 
@@ -47,6 +48,10 @@ class Pattern:
         self.derived: dict[Hashable, Any] = {}
         self.signature = signature_of(self)
 
+    def __reduce__(self) -> tuple[type[Pattern], tuple[Any, ...]]:
+        """What is derived, and the signature, belong to this process."""
+        return Pattern, (self.format, self.shape, self.arrays)
+
     def _count(self) -> tuple[int, ...]:
         counts, parents = [], 1
         for level, dimension, arrays in zip(self.format.levels, self.format.mode_order, self.arrays, strict=True):
@@ -70,7 +75,7 @@ class Pattern:
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What ``compute`` returns, computed at the first call with this key."""
         if key not in self.derived:
-            self.derived[key] = compute()
+            return self.derived.setdefault(key, compute())  # type: ignore[no-any-return]
         return self.derived[key]  # type: ignore[no-any-return]
 
     def permuted(self, permutation: tuple[int, ...]) -> Pattern:
@@ -88,12 +93,16 @@ class Pattern:
 
 
 _signatures: dict[Hashable, int] = {}
+_numbers = count()  # next() is atomic, so that no two keys get one number
+MOST_SIGNATURES = 1 << 16
 
 
 def signature_of(pattern: Pattern) -> int:
-    """A small integer, equal for patterns that the compiler treats alike.
+    """A number of this process, equal for patterns that the compiler treats alike.
 
     Counts enter rounded, so that patterns of about the same size share a plan.
     """
     key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)))
-    return _signatures.setdefault(key, len(_signatures))
+    while len(_signatures) >= MOST_SIGNATURES:
+        _signatures.pop(next(iter(_signatures)), None)
+    return _signatures.setdefault(key, next(_numbers))

@@ -141,7 +141,9 @@ def _factor(at: int, names: tuple[str, ...], operand: Operand, extents: dict[Ind
 
 
 def _letter(size: int, stride: int) -> str:
-    return "0" if size == 1 or stride == 0 else "1" if stride == 1 else "n"
+    if size == 1 or (stride == 0 and size > 1):
+        return "0"
+    return "1" if stride == 1 else "n"
 
 
 def _sparse_factor(tensor: TensorVar, names: tuple[str, ...], operand: Operand, extents: dict[IndexVar, int]) -> list[Expr]:
@@ -172,7 +174,7 @@ def _fresh(var: IndexVar, extent: int, extents: dict[IndexVar, int]) -> IndexVar
 def _choose_format(stmt: Assignment, format: Format | str | None) -> tuple[Assignment, str, Format | None]:
     """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
     inferred, why = infer_format(stmt, literal=format == "infer")
-    wanted = _wanted(format, len(stmt.lhs.indices))
+    wanted = wanted_format(format, len(stmt.lhs.indices))
     if wanted is None or wanted == inferred.lhs.tensor.format:
         return _supported(inferred), why, None
     if wanted.is_dense:
@@ -182,7 +184,12 @@ def _choose_format(stmt: Assignment, format: Format | str | None) -> tuple[Assig
     return inferred, f"{why}, then converted to {wanted.name}", wanted
 
 
-def _wanted(format: Format | str | None, order: int) -> Format | None:
+def wanted_format(format: Format | str | None, order: int) -> Format | None:
+    """The format that the result must have; None where it is inferred.
+
+    Raises:
+        FormatError: it is no format, or has another number of dimensions.
+    """
     if format is None or format == "infer":
         return None
     wanted = dense(order) if format == "dense" else as_format(format)

@@ -35,25 +35,41 @@ class SparseTensor:
     tensor([2., 3.])
     """
 
-    __slots__ = ("__weakref__", "_address", "_view", "pattern", "values")
+    __slots__ = ("__weakref__", "_address", "_values", "_view", "pattern")
 
     def __init__(self, pattern: Pattern, values: torch.Tensor):
-        if values.shape != (pattern.nnz,):
-            raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern stores {pattern.nnz}: pass shape ({pattern.nnz},)")
         self.pattern = pattern
-        self.values = values if values.is_contiguous() else values.contiguous()
+        self.values = values
+
+    @property
+    def values(self) -> torch.Tensor:
+        """The stored values in storage order, shape (nnz,); may be replaced by others of that shape."""
+        return self._values
+
+    @values.setter
+    def values(self, values: torch.Tensor) -> None:
+        if values.shape != (self.pattern.nnz,):
+            raise SizeError(
+                f"values has shape {tuple(values.shape)}, but the pattern stores {self.pattern.nnz}: pass shape ({self.pattern.nnz},)"
+            )
+        values = convert.check_values(values)
+        self._values = values if values.is_contiguous() else values.contiguous()
         self._view: np.ndarray | None = None
         self._address = -1
 
     @property
     def view(self) -> np.ndarray:
         """The values as a numpy view of the same memory."""
-        address = self.values.data_ptr()
-        if self._view is None or address != self._address:
-            if self.values.shape != (self.pattern.nnz,) or not self.values.is_contiguous():
-                raise SizeError(f"values has shape {tuple(self.values.shape)} by now, but the pattern stores {self.pattern.nnz} values")
-            self._view, self._address = self.values.detach().numpy(), address
+        values = self._values
+        address = values.data_ptr()
+        if address != self._address or self._view is None:
+            if values.shape != (self.pattern.nnz,) or not values.is_contiguous():
+                raise SizeError(f"values was changed to shape {tuple(values.shape)}, but the pattern stores {self.pattern.nnz} values")
+            self._view, self._address = values.detach().numpy(), address
         return self._view
+
+    def __reduce__(self) -> tuple[type[SparseTensor], tuple[Pattern, torch.Tensor]]:
+        return SparseTensor, (self.pattern, self._values)
 
     @property
     def shape(self) -> torch.Size:
@@ -104,8 +120,8 @@ class SparseTensor:
         return self.shape if dim is None else self.shape[dim]
 
     def indices(self) -> torch.Tensor:
-        """Coordinates of the stored values: (ndim, nnz) int64, in storage order. O(nnz)."""
-        return convert.coordinates(self.pattern)
+        """A copy of the stored values' coordinates: (ndim, nnz) int64, in storage order. O(nnz)."""
+        return convert.coordinates(self.pattern).clone()
 
     def with_values(self, values: torch.Tensor) -> SparseTensor:
         """The same pattern, shared, with other values of shape (nnz,)."""
@@ -145,7 +161,7 @@ class SparseTensor:
     def permute(self, *dims: int | Sequence[int]) -> SparseTensor:
         """The tensor with its dimensions in another order; it shares every array."""
         order = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
-        places = tuple(int(d) % max(self.ndim, 1) for d in order)  # type: ignore[arg-type]
+        places = tuple(int(d) + self.ndim * (int(d) < 0) for d in order)  # type: ignore[arg-type]
         if sorted(places) != list(range(self.ndim)):
             raise SizeError(f"permute{tuple(order)} of a {self.ndim}-dimensional tensor: name each dimension once")
         return SparseTensor(self.pattern.permuted(places), self.values)
@@ -155,6 +171,12 @@ class SparseTensor:
         if self.ndim > 2:
             raise SizeError(f"t() takes at most 2 dimensions, not {self.ndim}: use permute")
         return self.T
+
+    def _not_compiled(self, other: Any) -> Any:
+        """Sums, differences, quotients and element-wise products under an operator's sign."""
+        raise UnsupportedError("+, -, *, / of a SparseTensor are not compiled yet: use einsum for products, or .to_dense()")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _not_compiled
 
     def __matmul__(self, other: Any) -> Any:
         from .operators import matmul

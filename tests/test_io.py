@@ -239,7 +239,15 @@ def test_broken_files(write: Write, name: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(BANNER.encode() * 50)[:-20], b"\x1f\x8b\x08\x00" + b"\xff" * 20, b""])
+BROKEN_GZIPS = {
+    "no gzip": b"no gzip",
+    "cut": gzip.compress(BANNER.encode() * 50)[:-20],
+    "garbage": b"\x1f\x8b\x08\x00" + b"\xff" * 20,
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("content", BROKEN_GZIPS.values(), ids=BROKEN_GZIPS.keys())
 def test_broken_gzip(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.mtx.gz").write_bytes(content)
     with pytest.raises(FormatError, match=r"a\.mtx\.gz"):

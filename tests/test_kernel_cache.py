@@ -15,9 +15,7 @@ from numscorch.errors import NumscorchError
 from numscorch.runtime import kernel_cache
 
 SOURCE = '"""y[i] = A[i,j] * x[j]\n\nSerial.\n"""\n\n\ndef kernel(x):\n    return x + 1\n'
-COMPILED = (
-    '"""x + 1"""\nimport numba\n\n\ndef kernel(x):\n    return x + 1\n\n\ncompiled = numba.njit(cache=True)(kernel)\n'
-)
+COMPILED = '"""x + 1"""\nimport numba\n\n\ndef kernel(x):\n    return x + 1\n\n\ncompiled = numba.njit(cache=True)(kernel)\n'
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the platform's files have no owner and mode")
 
 

@@ -142,7 +142,7 @@ class Iterator:
 
     def segment(self, position: Expr) -> Segment:
         """The positions that share the coordinate at ``position``."""
-        return Segment(position, None if self.level.is_unique else self.stop)
+        return Segment(position, None if self.level.is_unique or self.is_single else self.stop)
 
 
 def stride_of(access: Access, dimension: int) -> Expr:

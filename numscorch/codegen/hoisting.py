@@ -84,9 +84,12 @@ def _assigned(block: Block) -> set[str]:
 
 
 def _set_once(block: Block) -> dict[str, Expr]:
-    """Variables that the loop's own statements set, and nothing else in it does, with their values."""
-    setters = [s.var.name for s in walk_block(block) if isinstance(s, Assign | Accumulate | For)]
-    return {s.var.name: s.value for s in block if isinstance(s, Assign) and setters.count(s.var.name) == 1}
+    """Variables that the loop's own statements set to one value, and nothing else in it does, with that value."""
+    values: dict[str, set[Expr | None]] = {}
+    for stmt in walk_block(block):
+        if isinstance(stmt, Assign | Accumulate | For):
+            values.setdefault(stmt.var.name, set()).add(stmt.value if isinstance(stmt, Assign) and stmt in block else None)
+    return {name: value for name, (value, *others) in values.items() if value is not None and not others}
 
 
 def _written(block: Block) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 from ..runtime import kernel_cache, threads
 from .assembly import Param
-from .source import Source
+from .source import OPTIONS, Source
 from .twins import run_as_python
 
+BUILDING = threading.RLock()  # held while a plan is made or a kernel compiled, and over a fork
 DAMAGED = (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, AttributeError, ImportError, IndexError, OSError)
 
 
@@ -24,25 +26,24 @@ class Kernel:
     ones where there is one thread, and gives the same bits.
     """
 
-    __slots__ = ("_lock", "_parallel", "_serial", "path", "plain", "source")
+    __slots__ = ("_parallel", "_serial", "path", "plain", "source")
 
     def __init__(self, source: Source, path: Path, plain: Callable[..., None]):
         self.source, self.path, self.plain = source, path, plain
         self._serial: Callable[..., None] | None = None
         self._parallel: Callable[..., None] | None = None
-        self._lock = threading.Lock()
 
     def serial(self) -> Callable[..., None]:
         """The kernel without threads; takes its parameters in order."""
         if self._serial is None:
-            with self._lock:
+            with BUILDING:
                 self._serial = self._serial or self.compiled(parallel=False)
         return self._serial
 
     def parallel(self) -> Callable[..., None]:
         """The kernel whose prange loop runs in threads."""
         if self._parallel is None:
-            with self._lock:
+            with BUILDING:
                 self._parallel = self._parallel or self.compiled(parallel=True)
         return self._parallel
 
@@ -93,9 +94,7 @@ def jit_is_disabled() -> bool:
 def _jit(source: Source, plain: Callable[..., None], parallel: bool) -> Callable[..., None]:
     import numba
 
-    dispatcher: Any = numba.njit(cache=True, nogil=True, error_model="numpy", boundscheck=False, fastmath={"contract"}, parallel=parallel)(
-        plain
-    )
+    dispatcher: Any = numba.njit(cache=True, parallel=parallel, **OPTIONS)(plain)
     dispatcher.compile(tuple(_type(p) for p in source.params))
     dispatcher.disable_compile()
     return dispatcher  # type: ignore[no-any-return]
@@ -106,3 +105,25 @@ def _type(param: Param) -> Any:
 
     scalar = getattr(types, param.dtype)
     return types.Array(scalar, 1, "C") if param.is_array else scalar
+
+
+def _compilers_lock() -> Any:
+    """Numba's own lock, which a thread of the parent may hold at a fork; None before Numba is imported."""
+    module = sys.modules.get("numba.core.compiler_lock")
+    return getattr(module, "global_compiler_lock", None)
+
+
+def _before_fork() -> None:
+    BUILDING.acquire()
+    if (lock := _compilers_lock()) is not None:
+        lock.acquire()
+
+
+def _after_fork() -> None:
+    if (lock := _compilers_lock()) is not None:
+        lock.release()
+    BUILDING.release()
+
+
+if hasattr(os, "register_at_fork"):  # so that no child finds a lock taken by a thread that it doesn't have
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -37,7 +37,7 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_parallel(stmt, env)
         case ix.Unroll(times):
             if can_jam(stmt, env):
-                return lower_jammed(stmt, times, env, lower)
+                return lower_jammed(stmt, env, lower)
             return lower_unrolled(stmt, times, env, lower) if can_unroll(stmt, env) else lower_serial(stmt, env)
         case ix.Positions(lanes):
             return lower_positions(stmt, lanes, env, lower) if can_gather(stmt, env) else lower_serial(stmt, env)

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
+from typing import Any
 
 from ..ir import index as ix
 from ..ir.loop import Call, Function, expressions, walk, walk_block
@@ -14,6 +15,7 @@ from .assembly import Param, Program, assemble
 from .python import emit_function
 
 RANGES = ("min",)
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def _header(stmt: ix.Stmt) -> str:
 
 
 def describe(access: ix.Access) -> str:
-    """A tensor's format and data types, as ``A: CSR, float32, int32``."""
+    """A tensor's format and data types, as ``A: CSR float32, int32 indices``."""
     tensor = access.tensor
     if tensor.is_dense:
         strides = f", strides ({', '.join(tensor.strides)})" if tensor.strides else ""
@@ -79,7 +81,7 @@ def _uses_constant(function: Function, dtype: str) -> bool:
 
 
 def _hash(text: str, target: Target) -> str:
-    """Of everything that the machine code depends on: the text, the target, the compilers, the intrinsics."""
+    """Of everything that the machine code depends on: the text, the target, the options, the compilers, the intrinsics."""
     intrinsics = files("numscorch.codegen").joinpath("intrinsics.py").read_text()
-    parts = (text, repr(target), version("numba"), version("llvmlite"), intrinsics)
+    parts = (text, repr(target), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -79,7 +79,7 @@ def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Bloc
     )
 
 
-def lower_jammed(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block:
+def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     """Four vector sums side by side, added up together into four lanes, which are written at once."""
     it = env.iterated(stmt.var)[0]
     consumer, producer = _jam_parts(stmt)

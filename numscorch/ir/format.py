@@ -78,6 +78,8 @@ class Format:
         if self.is_dense:
             return "dense" if self.is_row_major else f"dense{list(self.mode_order)}"
         letters = "".join(level.letter if level.is_unique else "o" for level in self.levels)
+        if set(letters) - set("dso") or Format(letters).levels != self.levels:
+            return str(self)
         return letters if self.is_row_major else f"{letters}{list(self.mode_order)}"
 
     @property

@@ -86,7 +86,7 @@ class Literal:
     dtype: str
 
     def __str__(self) -> str:
-        return f"{self.value:g}"
+        return repr(self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from .index import (
     Where,
 )
 
-TOKEN = re.compile(r"\s*(\w+_forall<[^>]*>|[A-Za-z_]\w*|\d+(?:\.\d*)?|\+=|[-+*/=(),\[\]])")
+TOKEN = re.compile(r"\s*(\w+_forall<[^>]*>|[A-Za-z_]\w*|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\+=|[-+*/=(),\[\]]|\S)")
 VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?:, (once)|, rest (\d+))?(, masked)?>")
 
 
@@ -63,6 +63,11 @@ class _Reader:
         self.at += 1
         return token
 
+    def name(self) -> str:
+        if not self.peek().isidentifier():
+            raise self.error(f"expected a name, found {self.peek() or 'the end'}")
+        return self.take()
+
     def error(self, why: str) -> ExpressionError:
         place = self.tokens[self.at][0] if self.at < len(self.tokens) else len(self.text)
         return ExpressionError(f"{why}\n  {self.text}\n  {' ' * place}^")
@@ -91,7 +96,7 @@ class _Reader:
     def forall(self) -> Forall:
         tag = self.tag(self.take())
         self.take("(")
-        var = IndexVar(self.take())
+        var = IndexVar(self.name())
         self.take(",")
         body = self.statement()
         self.take(")")
@@ -133,13 +138,13 @@ class _Reader:
         return self.access()
 
     def access(self) -> Access:
-        name, indices = self.take(), []
+        name, indices = self.name(), []
         if self.peek() == "[":
             self.take("[")
-            indices.append(IndexVar(self.take()))
+            indices.append(IndexVar(self.name()))
             while self.peek() == ",":
                 self.take(",")
-                indices.append(IndexVar(self.take()))
+                indices.append(IndexVar(self.name()))
             self.take("]")
         return Access(self.tensor(name, len(indices)), tuple(indices))
 

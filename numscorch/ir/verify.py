@@ -35,7 +35,8 @@ def _check(stmt: Stmt, bound: tuple[IndexVar, ...]) -> None:
 
 
 def _check_access(access: Access, bound: tuple[IndexVar, ...]) -> None:
-    free = [str(var) for var in access.indices if var not in bound]
+    strides = access.tensor.strides or "n" * len(access.indices)  # a broadcast dimension needs no coordinate
+    free = [str(var) for var, stride in zip(access.indices, strides, strict=True) if var not in bound and stride != "0"]
     if free:
         raise ScheduleError(f"{access} uses {', '.join(free)}, which no loop binds")
     if access.tensor.is_dense or access.tensor.shares is not None:

@@ -18,8 +18,8 @@ from ..ir import index as ix
 from ..packing import converted
 from ..problem import NAMES, Operand, Problem, row_major
 from ..sparse_tensor import SparseTensor
-from . import threads
-from .blocks import block_count, cuts_of, equal_cuts
+from . import blocks, threads
+from .blocks import cuts_of, equal_cuts
 from .memory import check_memory, flat
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
@@ -67,7 +67,7 @@ class _Binder:
         arguments = ", ".join(map(self.argument, self.kernel.source.params))
         if not self.kernel.source.program.parallel:
             return [f"serial()({arguments})"]
-        return ["n = workers()", "if n == 1:", f"    serial()({arguments})", "else:", f"    with call_lock(): parallel()({arguments})"]
+        return ["n = workers()", "f = serial() if n == 1 else parallel()", f"with call_lock(): f({arguments})"]
 
     def patterns(self) -> list[str]:
         """P0, P1, ...: the sparse operands' patterns, in the format that the kernel reads."""
@@ -108,9 +108,9 @@ class _Binder:
             case "cuts":
                 return self.cuts()
             case "partial":
-                return f"np.empty({self.blocks()}, dtype)"
+                return f"np.empty({blocks.BLOCKS}, dtype)"
             case "blocks":
-                return str(self.blocks())
+                return str(blocks.BLOCKS)
             case "workers":
                 return "n"
             case "size":
@@ -146,16 +146,12 @@ class _Binder:
         sparse.sort(key=lambda a: a.tensor.format.levels[0].full)
         return NAMES.index(sparse[0].tensor.name) if sparse else None
 
-    def blocks(self) -> int:
-        """How many blocks the outermost loop is cut into."""
-        return block_count(self.problem)
-
     def cuts(self) -> str:
         driver = self.driver()
         if driver is not None:
-            return f"cuts_of(P{driver}, {self.blocks()})"
+            return f"cuts_of(P{driver}, {blocks.BLOCKS})"
         var = next(loop.var for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
-        self.scope["cuts"] = equal_cuts(self.problem.extents[var], self.blocks())
+        self.scope["cuts"] = equal_cuts(self.problem.extents[var], blocks.BLOCKS)
         return "cuts"
 
     def returned(self) -> str:

@@ -8,15 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..pattern import Pattern
-from ..problem import Problem
 
-BLOCKS = 64
+BLOCKS = 64  # enough that threads finish together, few enough that cutting costs nothing
 ROW_COST = 2  # what a row costs besides its nonzeros, in nonzeros
-
-
-def block_count(problem: Problem) -> int:
-    """Enough blocks that threads finish together, few enough that cutting costs nothing."""
-    return BLOCKS
 
 
 def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:

@@ -6,17 +6,16 @@ rounded sizes, and builds the kernel, which is cached on disk.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..codegen.kernel import Kernel, build
+from ..codegen.kernel import BUILDING, Kernel, build
 from ..codegen.source import Source, generate
 from ..errors import UnsupportedError
-from ..ir.format import Format, dense
+from ..ir.format import Format, as_format, dense
 from ..parser import parse_einsum
 from ..problem import Operand, Problem, make_problem
 from ..schedule import Step, schedule
@@ -29,7 +28,6 @@ DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 _plans: dict[Hashable, Plan] = {}
 _kernels: dict[str, Kernel] = {}
-_lock = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Plan:
 def signature(operand: Any) -> Hashable:
     """What a plan depends on, of one operand."""
     if type(operand) is SparseTensor:
-        return operand.pattern.signature, operand.values.dtype
+        return operand.pattern.signature, operand._values.dtype
     if operand.is_contiguous() and operand.is_cpu:
         return operand.dtype, operand.shape
     return operand.dtype, operand.shape, operand.stride(), operand.device
@@ -53,10 +51,12 @@ def signature(operand: Any) -> Hashable:
 
 def find_plan(expr: str, operands: Sequence[Any], format: Format | str | None) -> Plan:
     """The plan for these operands, SparseTensors and strided tensors; made at the first call."""
+    if format is not None and not isinstance(format, str):
+        format = as_format(format)
     key = (expr, format, *map(signature, operands))
     plan = _plans.get(key)
     if plan is None:
-        with _lock:
+        with BUILDING:
             plan = _plans.get(key) or _remember(key, make_plan(expr, operands, format))
     return plan
 
@@ -87,7 +87,7 @@ def compile_source(expr: str, operands: Sequence[Operand], format: Format | str 
 
 def kernel_for(source: Source) -> Kernel:
     """The kernel of a source, built once in a process."""
-    with _lock:
+    with BUILDING:
         if source.name not in _kernels:
             _kernels[source.name] = build(source)
         return _kernels[source.name]

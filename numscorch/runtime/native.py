@@ -27,7 +27,8 @@ def wrap(tensor: torch.Tensor) -> SparseTensor:
 
 def _wrap_anew(tensor: torch.Tensor) -> SparseTensor:
     wrapper = from_torch(tensor.detach())
-    if tensor.is_inference():  # has no version, so writing to it could not be seen
+    # an inference tensor has no version, and values summed into a copy would miss what is written elsewhere
+    if tensor.is_inference() or (tensor.layout is torch.sparse_coo and not tensor.is_coalesced()):
         return wrapper
     key = id(tensor)
     _wrappers[key] = (weakref.ref(tensor, lambda dead: _forget(key, dead)), tensor._version, wrapper)

@@ -191,7 +191,9 @@ def _in_child() -> None:
     if running == "workqueue":
         _state.call_lock = threading.Lock()
     # Numba's TBB layer shuts its threads down before a fork, but can do so from the main thread only.
-    if running == "omp" or (running == "tbb" and not _state.forked_by_main):
+    # torch has started OpenMP's threads in most parents, and a child can't use them even if Numba hadn't yet.
+    unstarted = running is None and shares_openmp()
+    if running == "omp" or unstarted or (running == "tbb" and not _state.forked_by_main):
         _state.serial, _state.most = True, 1
 
 

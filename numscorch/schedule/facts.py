@@ -14,13 +14,11 @@ from ..ir.index import IndexVar
 class Target:
     """The machine that a kernel is made for; part of the kernel's hash.
 
-    ``vector_bytes`` is the width of a SIMD register, ``registers`` how many there are, ``l2`` the
-    size of a core's second-level cache in bytes.
+    ``vector_bytes`` is the width of a SIMD register, ``registers`` how many there are.
     """
 
     vector_bytes: int = 32
     registers: int = 16
-    l2: int = 1 << 20
 
     def lanes(self, dtype: str) -> int:
         """Values of a dtype in a SIMD register."""

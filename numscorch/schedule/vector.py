@@ -13,7 +13,7 @@ from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
 WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
 GATHER_ROW = 20.0  # nonzeros in a row from which taking a register of them at once pays
-JAMMED = 4  # short sums of neighbouring results that are added up together
+JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
 
 

@@ -10,12 +10,13 @@ from ..ir.index import (
     Assignment,
     Expr,
     Forall,
+    IndexVar,
     Stmt,
     TensorVar,
     Where,
+    accesses_in,
     factors_of,
     product,
-    variables_in,
 )
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
@@ -80,10 +81,20 @@ def summed_tail(loops: list[Forall], lhs: Access) -> list[Forall]:
 def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Expr], names: tuple[str, ...]) -> Stmt:
     """where(lhs = outer factors * t, forall(..., t += the others)), one register for each loop that needs it."""
     summed = {loop.var for loop in loops}
-    fixed = [f for f in factors if not summed & set(variables_in(f))]
-    moving = [f for f in factors if summed & set(variables_in(f))]
+    moving = [f for f in factors if moved_by(f) & summed] or factors
+    fixed = [f for f in factors if f not in moving]
     register = Access(TensorVar(names[0], SCALAR, lhs.tensor.dtype), ())
     return Where(Assignment(lhs, product([*fixed, register]), op), _produce(register, loops, moving, names[1:]))
+
+
+def moved_by(factor: Expr) -> set[IndexVar]:
+    """The variables that a factor's value depends on: not those along which a dense tensor is broadcast."""
+    return {
+        var
+        for access in accesses_in(factor)
+        for at, var in enumerate(access.indices)
+        if not access.tensor.is_dense or access.tensor.strides[at] != "0"
+    }
 
 
 def _produce(register: Access, loops: list[Forall], factors: list[Expr], names: tuple[str, ...]) -> Stmt:
@@ -98,6 +109,6 @@ def _split(loops: list[Forall], factors: list[Expr]) -> int | None:
     """How many loops stand above the next register: the fewest below which some factor is fixed, and not all."""
     for depth in range(1, len(loops)):
         below = {loop.var for loop in loops[depth:]}
-        if 0 < sum(bool(below & set(variables_in(f))) for f in factors) < len(factors):
+        if 0 < sum(bool(below & moved_by(f)) for f in factors) < len(factors):
             return depth
     return None

@@ -1,0 +1,95 @@
+"""What einsum is called with: its call forms, and operands as a plan takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .errors import ExpressionError, UnsupportedError
+from .parser import from_sublists
+from .runtime.native import wrap
+from .sparse_tensor import SparseTensor
+
+STRIDED = torch.strided
+
+
+def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The text and the operands, whichever of numpy's and torch's call forms was used.
+
+    Raises:
+        ExpressionError: there are no operands, or a sublist is no list of integers.
+    """
+    if isinstance(expr, str):
+        if len(operands) == 1 and isinstance(operands[0], list | tuple):
+            operands = tuple(operands[0])
+        return str(expr), operands
+    if not operands:
+        raise ExpressionError("einsum needs an expression and operands, as einsum('ij,jk->ik', A, B)")
+    text, found = from_sublists((expr, *operands))
+    return text, tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A strided tensor that requires grad or is lazily negated: torch takes it as it is, a kernel doesn't."""
+
+    tensor: Tensor
+
+
+def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
+    """A SparseTensor for what has a sparse level, a strided tensor, perhaps deferred, for what has none.
+
+    Raises:
+        UnsupportedError: it is no tensor, or it is sparse and requires grad.
+    """
+    if type(operand) is SparseTensor and not operand.pattern.is_dense:
+        if operand._values.requires_grad:
+            refuse_grad()
+        return operand
+    if isinstance(operand, SparseTensor):
+        operand = strided(operand)
+    if not isinstance(operand, Tensor):
+        raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
+    if operand.layout is STRIDED:
+        return Deferred(operand)
+    if operand.requires_grad:
+        refuse_grad()
+    return wrap(operand)
+
+
+def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tensor:
+    """An operand that a kernel can take.
+
+    Raises:
+        UnsupportedError: it requires grad while gradients are on.
+    """
+    if not isinstance(operand, Deferred):
+        return operand
+    if operand.tensor.requires_grad:
+        refuse_grad()
+    return operand.tensor.detach().resolve_neg()
+
+
+def refuse_grad() -> None:
+    """Refuse an operand that requires grad, while gradients are on."""
+    if torch.is_grad_enabled():
+        raise UnsupportedError(
+            "an operand requires grad, and gradients are not compiled yet: a detached result would be wrong silently\n"
+            "  compute under torch.no_grad(), or pass x.detach(), for a SparseTensor A.with_values(A.values.detach())"
+        )
+
+
+def strided(tensor: SparseTensor) -> Tensor:
+    """The strided tensor that shares the values of a SparseTensor whose levels are all dense."""
+    order = tensor.format.mode_order
+    stored = tensor.values.view([tensor.shape[d] for d in order])
+    return stored.permute([order.index(d) for d in range(tensor.ndim)])
+
+
+def is_all_native(operands: Sequence[Any]) -> bool:
+    """Whether every operand is a torch tensor."""
+    return not any(isinstance(operand, SparseTensor) for operand in operands)
