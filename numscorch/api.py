@@ -56,7 +56,7 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
     tensor([[1., 1.],
             [5., 5.]])
     """
-    if type(expr) is not str or (operands and type(operands[0]) is list):
+    if type(expr) is not str or (operands and type(operands[0]) in (list, tuple)):
         expr, operands = call_form(expr, operands)
     ready = [o if type(o) is Tensor and o.layout is STRIDED and not o.requires_grad and not o.is_neg() else admit(o) for o in operands]
     kinds = list(map(type, ready))

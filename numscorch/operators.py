@@ -9,6 +9,7 @@ import torch
 
 from .api import einsum
 from .errors import SizeError, UnsupportedError
+from .sparse_tensor import SparseTensor
 
 
 def matmul(left: Any, right: Any) -> Any:
@@ -22,6 +23,9 @@ def matmul(left: Any, right: Any) -> Any:
     >>> ns.operators.matmul(torch.arange(3.0), A)
     tensor([0., 1., 2.])
     """
+    for operand in (left, right):
+        if not isinstance(operand, SparseTensor | torch.Tensor):
+            raise UnsupportedError(f"matmul takes tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
     ranks = left.ndim, right.ndim
     if 0 in ranks:
         raise SizeError(f"matmul of {ranks[0]}- and {ranks[1]}-dimensional operands: both need at least one dimension")
@@ -39,15 +43,28 @@ def _product(left: int, right: int) -> str:
     return f"{before}{rows}j,{after}j{columns}->{before or after}{rows}{columns}"
 
 
+def _ranked(name: str, *wanted: int) -> Callable[[Any, Any], Any]:
+    """matmul for operands of just these ranks."""
+
+    def product(left: Any, right: Any) -> Any:
+        if (left.ndim, right.ndim) != wanted:
+            raise SizeError(
+                f"{name} of {left.ndim}- and {right.ndim}-dimensional operands: it takes {wanted[0]} and {wanted[1]}, matmul any"
+            )
+        return matmul(left, right)
+
+    return product
+
+
 PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.matmul: matmul,
-    torch.mm: matmul,
-    torch.mv: matmul,
-    torch.bmm: matmul,
+    torch.mm: _ranked("mm", 2, 2),
+    torch.mv: _ranked("mv", 2, 1),
+    torch.bmm: _ranked("bmm", 3, 3),
     torch.Tensor.matmul: matmul,
-    torch.Tensor.mm: matmul,
-    torch.Tensor.mv: matmul,
+    torch.Tensor.mm: _ranked("mm", 2, 2),
+    torch.Tensor.mv: _ranked("mv", 2, 1),
     torch.Tensor.__matmul__: matmul,
     torch.Tensor.__rmatmul__: lambda left, right: matmul(right, left),
     torch.einsum: einsum,

@@ -43,7 +43,7 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
     left, arrow, right = expr.partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ExpressionError(f"{expr!r} needs {len(terms)} operands, one for each term, but was given {len(ranks)}")
+        raise ExpressionError(f"{expr!r} has {len(terms)} terms for {len(ranks)} operands: write one term for each, separated by commas")
     places = _places(terms)
     hidden = [_hidden(expr, term, rank, place) for term, rank, place in zip(terms, ranks, places, strict=True)]
     most = max(hidden)

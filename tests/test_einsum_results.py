@@ -34,6 +34,14 @@ def test_call_forms(A: ns.SparseTensor, x: torch.Tensor) -> None:
     assert torch.equal(A @ x, EXPECTED)
 
 
+def test_a_format_that_torch_has_no_layout_for_stays_ours() -> None:
+    dense = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+    result = ns.einsum("ij,ij->ij", dense.to_sparse_csr(), dense, format=ns.DCSR)
+    assert isinstance(result, ns.SparseTensor)
+    assert result.format == ns.DCSR
+    assert ns.einsum("ij,ij->ji", dense.to_sparse(), dense).to_dense().equal((dense * dense).T)
+
+
 def test_a_text_may_be_any_string(A: ns.SparseTensor, x: torch.Tensor) -> None:
     class Text(str):
         __slots__ = ()

@@ -140,11 +140,6 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
         ns.FormatError,
         "format=CSF(3) has 3 dimensions, but the result has 2",
     ),
-    "no layout of torch's": (
-        lambda: ns.einsum("ij,ij->ij", A.to_torch(), x.T, format=ns.DCSR),
-        ns.UnsupportedError,
-        "torch has no layout for the format DCSR",
-    ),
     # what is not compiled
     "a sum": (lambda: torch.add(A, A), ns.UnsupportedError, "torch's add does not take a SparseTensor yet"),  # type: ignore[call-overload]
     "another function of torch": (

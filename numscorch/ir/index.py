@@ -86,7 +86,7 @@ class Literal:
     dtype: str
 
     def __str__(self) -> str:
-        return repr(self.value)
+        return f"{self.value:g}" if float(f"{self.value:g}") == self.value else repr(self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,8 @@ class _Reader:
         return token
 
     def name(self) -> str:
-        if not self.peek().isidentifier():
-            raise self.error(f"expected a name, found {self.peek() or 'the end'}")
+        if self.peek() and not self.peek().isidentifier():
+            raise self.error(f"expected a name, found {self.peek()}")
         return self.take()
 
     def error(self, why: str) -> ExpressionError:

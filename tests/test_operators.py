@@ -1,0 +1,97 @@
+"""Operators under torch's names."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import numscorch as ns
+
+D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
+
+
+@pytest.fixture
+def A(plain: None) -> ns.SparseTensor:
+    return ns.from_torch(D)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (5, 3, 4), (2, 5, 3, 4)])
+def test_products_from_the_left(A: ns.SparseTensor, shape: tuple[int, ...]) -> None:
+    x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+    assert torch.equal(A @ x, D @ x)
+    assert torch.equal(torch.matmul(A, x), D @ x)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(2,), (4, 2), (5, 4, 2)])
+def test_products_from_the_right(A: ns.SparseTensor, shape: tuple[int, ...]) -> None:
+    x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+    assert torch.equal(x @ A, x @ D)
+
+
+def test_operands_are_not_swapped(A: ns.SparseTensor) -> None:
+    square = ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+    x = torch.tensor([[1.0, 5.0], [7.0, 2.0]])
+    assert torch.equal(square @ x, square.to_dense() @ x)
+    assert torch.equal(x @ square, x @ square.to_dense())
+
+
+@pytest.mark.parametrize("other", [3.0, [1.0, 2.0, 3.0]])
+def test_a_product_needs_a_tensor(A: ns.SparseTensor, other: object) -> None:
+    with pytest.raises(ns.UnsupportedError, match="matmul takes tensors"):
+        A @ other
+
+
+def test_a_product_has_dimensions(A: ns.SparseTensor) -> None:
+    with pytest.raises(ns.SizeError, match="both need at least one dimension"):
+        A @ torch.tensor(2.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"), [(torch.mm, (3,)), (torch.mv, (3, 2)), (torch.bmm, (3, 2))], ids=lambda value: getattr(value, "__name__", None)
+)
+def test_torch_functions_keep_their_ranks(A: ns.SparseTensor, function: object, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ns.SizeError, match="-dimensional operands"):
+        function(A, torch.ones(shape))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("operator", ["__add__", "__radd__", "__sub__", "__mul__", "__rmul__", "__truediv__"])
+def test_other_operators_say_what_is_missing(A: ns.SparseTensor, operator: str) -> None:
+    with pytest.raises(ns.UnsupportedError, match="are not compiled yet: use einsum"):
+        getattr(A, operator)(2.0)
+
+
+def test_a_copy_from_another_process_has_a_plan_of_its_own(A: ns.SparseTensor) -> None:
+    """What a pattern derives, and the number that plans know it by, stay in their process."""
+    make = "import pickle, sys, torch, numscorch as ns; sys.stdout.buffer.write(pickle.dumps(ns.from_torch(torch.eye(7))))"
+    data = subprocess.run([sys.executable, "-W", "ignore", "-c", make], capture_output=True, check=True).stdout
+    before = A @ torch.ones(3)
+    copy = pickle.loads(data)
+    assert torch.equal(copy @ torch.ones(7), torch.ones(7))
+    assert torch.equal(A @ torch.ones(3), before)
+    assert copy.pattern.signature != A.pattern.signature
+
+
+def test_values_may_be_replaced_by_others_of_their_shape(A: ns.SparseTensor) -> None:
+    A @ torch.ones(3)
+    A.values = A.values[:1].expand(3)
+    assert torch.equal(A @ torch.ones(3), torch.tensor([2.0, 4.0]))
+    with pytest.raises(ns.SizeError, match="values has shape"):
+        A.values = A.values[:2]
+    with pytest.raises(ns.UnsupportedError, match="int64"):
+        A.values = torch.ones(3, dtype=torch.int64)
+
+
+def test_infinite_factors_along_broadcast_dimensions(A: ns.SparseTensor) -> None:
+    """Lanes past the extent take no part, whatever the factors are."""
+    result = ns.einsum("ij,ik,jk->ij", A, torch.full((2, 1), torch.inf), torch.ones(3, 3))
+    assert bool(result.values.isinf().all())
+
+
+def test_singletons_with_repeated_coordinates_below_single_parents(plain: None) -> None:
+    fmt = "(i, j, k) -> (i: dense, j: singleton(unique=False), k: singleton)"
+    T = ns.from_coo([[0, 1], [1, 0], [1, 1]], [1.0, 2.0], (2, 2, 2), format=fmt)
+    assert torch.equal(ns.einsum("ijk,k->i", T, torch.ones(2)), torch.tensor([1.0, 2.0]))
