@@ -40,7 +40,7 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
 def test_random_cases_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
     """Every kernel as Python with bounds checks, serial and in blocks, for three register widths."""
     fresh_plans.setattr(dispatch, "build", kernel.build_plain)
-    count = scaled(600)
+    count = scaled(2000)
     for seed in range(part * count, (part + 1) * count):
         fresh_plans.setattr(dispatch, "host", lambda seed=seed: TARGETS[seed % 3])
         fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
@@ -51,7 +51,7 @@ def test_random_cases_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("part", range(4))
 def test_random_cases_compiled(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    count = scaled(40)
+    count = scaled(100)
     for seed in range(10**6 + part * count, 10**6 + (part + 1) * count):
         fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 4 == 0 else 1 << 15)
         check(random_case(seed))
