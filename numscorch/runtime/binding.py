@@ -43,7 +43,7 @@ class _Binder:
         self.scope: dict[str, Any] = {
             "np": np,
             "torch": torch,
-            "SparseTensor": SparseTensor,
+            "trusted": SparseTensor.trusted,
             "converted": converted,
             "cuts_of": cuts_of,
             "flat": flat,
@@ -165,4 +165,4 @@ class _Binder:
         pattern = f"o{self.shared}.pattern"
         if permutation != tuple(range(len(permutation))):
             pattern += f".permuted({permutation})"
-        return f"SparseTensor({pattern}, torch.from_numpy(C))"
+        return f"trusted({pattern}, torch.from_numpy(C))"

@@ -14,6 +14,7 @@ LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
 WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
 GATHER_ROW = 20.0  # nonzeros in a row from which taking a register of them at once pays
 JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
+SHORT = 4  # registers of such a sum, past which adding up its lanes is little of the work
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
 
 
@@ -39,7 +40,9 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
 def _jammed(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:
     """The loops; the innermost takes several results at once where each is a short vector sum kept in a pattern."""
     match producer:
-        case Forall(_, Assignment(), Vector(lanes, registers=0)) if loops and lanes >= JAMMED and consumer.lhs.tensor.shares is not None:
+        case Forall(_, Assignment(), Vector(lanes, 0, tail)) if (
+            loops and lanes >= JAMMED and tail <= SHORT and consumer.lhs.tensor.shares is not None
+        ):
             return [*loops[:-1], replace(loops[-1], tag=Unroll(JAMMED))]
         case _:
             return loops
