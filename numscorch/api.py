@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .construct import from_torch
 from .convert import has_torch_layout
@@ -16,7 +17,7 @@ from .explanation import Explanation, explain_problem
 from .io import load as read
 from .io import suffix_of
 from .ir.format import Format
-from .operands import STRIDED, Deferred, admit, call_form, is_all_native, undeferred
+from .operands import STRIDED, Deferred, admit, call_form, is_all_native, refuse_tangents, undeferred
 from .problem import wanted_format
 from .runtime.dispatch import Plan, find_plan
 from .sparse_tensor import SparseTensor
@@ -56,10 +57,12 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
     tensor([[1., 1.],
             [5., 5.]])
     """
+    if forward_ad._current_level >= 0:
+        refuse_tangents(operands)
     if type(expr) is not str or (operands and type(operands[0]) in (list, tuple)):
         expr, operands = call_form(expr, operands)
     ready = [o if type(o) is Tensor and o.layout is STRIDED and not o.requires_grad and not o.is_neg() else admit(o) for o in operands]
-    kinds = list(map(type, ready))
+    kinds = set(map(type, ready))
     if SparseTensor not in kinds:
         return _dense(expr, ready, format, out)
     if Deferred in kinds:
@@ -78,8 +81,8 @@ def _stored(result: Any, requested: Format | None, native: bool) -> Any:
     if isinstance(result, SparseTensor):
         result = result if requested is None else result.to(requested)
         return result.to_torch() if native and has_torch_layout(result.format) else result
-    order = requested.mode_order if requested is not None else range(result.ndim)
-    return result.permute(*order).contiguous().permute(*(list(order).index(d) for d in range(result.ndim)))
+    order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
+    return result.permute(order).contiguous().permute([order.index(d) for d in range(result.ndim)])
 
 
 def _run_into(plan: Plan, ready: Sequence[Any], out: Any) -> Any:
@@ -107,6 +110,8 @@ def _check_out(out: Any, shape: Sequence[int], kind: type) -> None:
     found: Any = out
     if tuple(found.shape) != tuple(shape):
         raise SizeError(f"out has shape {tuple(found.shape)}, but the result has {tuple(shape)}")
+    if not found.dtype.is_floating_point:
+        raise UnsupportedError(f"out has dtype {found.dtype}, but the result is floating-point: it would be cut off")
 
 
 def _dense(expr: str, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .errors import ExpressionError, UnsupportedError
 from .parser import from_sublists
@@ -46,6 +47,10 @@ def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
     Raises:
         UnsupportedError: it is no tensor, or it is sparse and requires grad.
     """
+    if type(operand) is Tensor and operand.layout is not STRIDED:
+        if operand.requires_grad:
+            refuse_grad()
+        return wrap(operand)
     if type(operand) is SparseTensor and not operand.pattern.is_dense:
         if operand._values.requires_grad:
             refuse_grad()
@@ -53,7 +58,8 @@ def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
     if isinstance(operand, SparseTensor):
         operand = strided(operand)
     if not isinstance(operand, Tensor):
-        raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
+        way = "ns.from_scipy" if hasattr(operand, "tocsr") else "torch.as_tensor"
+        raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with {way}")
     if operand.layout is STRIDED:
         return Deferred(operand)
     if operand.requires_grad:
@@ -81,6 +87,13 @@ def refuse_grad() -> None:
             "an operand requires grad, and gradients are not compiled yet: a detached result would be wrong silently\n"
             "  compute under torch.no_grad(), or pass x.detach(), for a SparseTensor A.with_values(A.values.detach())"
         )
+
+
+def refuse_tangents(operands: Sequence[Any]) -> None:
+    """Refuse operands with a forward-mode tangent beside a sparse one: it would be dropped."""
+    tangents = [o for o in operands if isinstance(o, Tensor) and forward_ad.unpack_dual(o).tangent is not None]
+    if tangents and any(isinstance(o, SparseTensor) or o.layout is not STRIDED for o in operands):
+        raise UnsupportedError("an operand has a forward-mode tangent, which is not compiled yet: it would be dropped silently")
 
 
 def strided(tensor: SparseTensor) -> Tensor:

@@ -12,7 +12,7 @@ from .errors import SizeError, UnsupportedError
 from .sparse_tensor import SparseTensor
 
 
-def matmul(left: Any, right: Any) -> Any:
+def matmul(left: Any, right: Any, *, out: Any = None) -> Any:
     """Matrix product with torch.matmul's rules: vectors, matrices, and batches that broadcast.
 
     Raises:
@@ -29,7 +29,7 @@ def matmul(left: Any, right: Any) -> Any:
     ranks = left.ndim, right.ndim
     if 0 in ranks:
         raise SizeError(f"matmul of {ranks[0]}- and {ranks[1]}-dimensional operands: both need at least one dimension")
-    return einsum(PRODUCTS.get(ranks) or _product(*ranks), left, right)
+    return einsum(PRODUCTS.get(ranks) or _product(*ranks), left, right, out=out)
 
 
 def _product(left: int, right: int) -> str:
@@ -43,15 +43,15 @@ def _product(left: int, right: int) -> str:
     return f"{before}{rows}j,{after}j{columns}->{before or after}{rows}{columns}"
 
 
-def _ranked(name: str, *wanted: int) -> Callable[[Any, Any], Any]:
+def _ranked(name: str, *wanted: int) -> Callable[..., Any]:
     """matmul for operands of just these ranks."""
 
-    def product(left: Any, right: Any) -> Any:
+    def product(left: Any, right: Any, *, out: Any = None) -> Any:
         if (left.ndim, right.ndim) != wanted:
             raise SizeError(
                 f"{name} of {left.ndim}- and {right.ndim}-dimensional operands: it takes {wanted[0]} and {wanted[1]}, matmul any"
             )
-        return matmul(left, right)
+        return matmul(left, right, out=out)
 
     return product
 

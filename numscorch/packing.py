@@ -20,6 +20,7 @@ from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import COO, Format
 from .ir.levels import Level
 from .pattern import Pattern
+from .runtime.threads import must_run_serial
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -105,6 +106,8 @@ def sorting(indices: np.ndarray, shape: Sequence[int], mode_order: Sequence[int]
             key = key * shape[d] + indices[d]
         if n < 2 or bool((key[1:] >= key[:-1]).all()):
             return np.arange(n), True
+        if must_run_serial():  # torch's threads hang in a forked child
+            return np.argsort(key, kind="stable"), False
         # torch sorts integers by radix, in parallel: twice as fast as numpy's stable sort
         return torch.sort(torch.from_numpy(key), stable=True).indices.numpy(), False
     columns = [indices[d] for d in mode_order]

@@ -34,19 +34,45 @@ class Pattern:
     Nothing is checked here: see ``validate``.
     """
 
-    __slots__ = ("__weakref__", "arrays", "counts", "derived", "format", "index_dtype", "is_dense", "shape", "signature", "views")
+    __slots__ = (
+        "__weakref__",
+        "_views",
+        "_watched",
+        "arrays",
+        "counts",
+        "derived",
+        "format",
+        "index_dtype",
+        "is_dense",
+        "shape",
+        "signature",
+    )
 
     def __init__(self, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]):
         self.format = format
         self.is_dense = format.is_dense
         self.shape = tuple(int(s) for s in shape)
         self.arrays = arrays
-        self.views = tuple(array.numpy() for level in arrays for array in level)
+        self._take_views()
         dtypes = [array.dtype for level in arrays for array in level]
         self.index_dtype = INDEX_DTYPES[dtypes[0]] if dtypes else "int64"
         self.counts = self._count()
         self.derived: dict[Hashable, Any] = {}
         self.signature = signature_of(self)
+
+    @property
+    def views(self) -> tuple[np.ndarray, ...]:
+        """The index arrays as numpy views; taken anew where torch moved the memory (into shared memory, say)."""
+        for array, address in self._watched:
+            if array.data_ptr() != address:
+                self._take_views()
+                break
+        return self._views
+
+    def _take_views(self) -> None:
+        flat = [array for level in self.arrays for array in level]
+        self._views = tuple(array.numpy() for array in flat)
+        self._watched = tuple((array, array.data_ptr()) for array in flat)
 
     def __reduce__(self) -> tuple[type[Pattern], tuple[Any, ...]]:
         """What is derived, and the signature, belong to this process."""

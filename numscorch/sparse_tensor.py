@@ -10,7 +10,7 @@ import torch
 
 from . import convert
 from .errors import FormatError, SizeError, UnsupportedError
-from .ir.format import Format, as_format
+from .ir.format import Format, as_format, dense
 from .pattern import Pattern
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class SparseTensor:
             return self
         if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
-        return convert.to_format(self, as_format(target))
+        return convert.to_format(self, dense(self.ndim) if target == "dense" else as_format(target))
 
     def permute(self, *dims: int | Sequence[int]) -> SparseTensor:
         """The tensor with its dimensions in another order; it shares every array."""
@@ -182,6 +182,14 @@ class SparseTensor:
     def _not_compiled(self, other: Any) -> Any:
         """Sums, differences, quotients and element-wise products under an operator's sign."""
         raise UnsupportedError("+, -, *, / of a SparseTensor are not compiled yet: use einsum for products, or .to_dense()")
+
+    def __neg__(self) -> SparseTensor:
+        return self.with_values(-self.values)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        raise UnsupportedError("a SparseTensor is no numpy array: use .to_dense().numpy(), or .to_scipy()")
+
+    __array_ufunc__ = None  # so that numpy leaves its operators to ours
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _not_compiled
 

@@ -16,7 +16,18 @@ from .source import OPTIONS, Source
 from .twins import run_as_python
 
 BUILDING = threading.RLock()  # held while a plan is made or a kernel compiled, and over a fork
-DAMAGED = (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, AttributeError, ImportError, IndexError, OSError)
+DAMAGED = (
+    pickle.UnpicklingError,
+    EOFError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    ImportError,
+    IndexError,
+    OSError,
+    RuntimeError,
+)
 
 
 class Kernel:

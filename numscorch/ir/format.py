@@ -123,8 +123,11 @@ def _parse(text: str, mode_order: Sequence[int] | None) -> tuple[tuple[Level, ..
 
 def _from_name(text: str) -> Format | None:
     """The format with a usual name, as CSR or COO(3)."""
-    found = re.fullmatch(r"([A-Z]+)(?:\((\d+)\))?", text.strip())
-    return named_formats(int(found[2] or 2)).get(text.strip()) if found else None
+    found = re.fullmatch(r"([A-Z]+)(?:\((\d+)\))?", text.strip().upper())
+    if found is None or set(text) <= set("dso"):
+        return None
+    order = int(found[2] or 2)
+    return named_formats(order).get(found[0], named_formats(order).get(f"{found[1]}({order})"))
 
 
 def _from_letters(text: str) -> tuple[Level, ...]:

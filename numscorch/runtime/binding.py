@@ -70,7 +70,7 @@ class _Binder:
         return ["n = workers()", "f = serial() if n == 1 else parallel()", f"with call_lock(): f({arguments})"]
 
     def patterns(self) -> list[str]:
-        """P0, P1, ...: the sparse operands' patterns, in the format that the kernel reads."""
+        """P0, P1, ...: the sparse operands' patterns, in the format that the kernel reads; V0, V1, ...: their arrays."""
         lines = []
         for at, operand in enumerate(self.operands):
             if operand.format.is_dense:
@@ -80,6 +80,7 @@ class _Binder:
             if stored != operand.format:
                 self.scope[f"F{at}"] = stored
                 lines += [f"M{at} = converted(P{at}, F{at})", f"P{at} = M{at}.pattern"]
+            lines.append(f"V{at} = P{at}.views")
         return lines
 
     def allocation(self) -> list[str]:
@@ -102,7 +103,7 @@ class _Binder:
         """The expression for one parameter."""
         match param.what:
             case "pos" | "crd":
-                return f"P{NAMES.index(param.of)}.views[{self.view_number(param)}]"
+                return f"V{NAMES.index(param.of)}[{self.view_number(param)}]"
             case "vals":
                 return self.values(param.of)
             case "cuts":
