@@ -8,7 +8,7 @@ from ..ir.index import Access, Assignment, Forall, Parallel, Positions, Serial, 
 from . import cost
 from .facts import Facts
 
-WORTHWHILE = 1 << 14  # steps of the innermost loop from which starting threads pays
+WORTHWHILE = 1 << 13  # steps of the innermost loop from which starting threads pays
 
 GATHERED = 2  # gathered values that take as long as one plain step
 
