@@ -95,3 +95,24 @@ def test_singletons_with_repeated_coordinates_below_single_parents(plain: None) 
     fmt = "(i, j, k) -> (i: dense, j: singleton(unique=False), k: singleton)"
     T = ns.from_coo([[0, 1], [1, 0], [1, 1]], [1.0, 2.0], (2, 2, 2), format=fmt)
     assert torch.equal(ns.einsum("ijk,k->i", T, torch.ones(2)), torch.tensor([1.0, 2.0]))
+
+
+def test_index_memory_may_move(A: ns.SparseTensor) -> None:
+    """torch moves a tensor's memory when it is shared between processes."""
+    x = torch.ones(3)
+    before = A @ x
+    for level in A.pattern.arrays:
+        for array in level:
+            array.share_memory_()
+    A.values.share_memory_()
+    assert torch.equal(A @ x, before)
+
+
+def test_forward_mode_tangents_are_refused_not_dropped(A: ns.SparseTensor) -> None:
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.ones(3), torch.ones(3))
+        with pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
+            A @ dual
+        assert torch.equal(A @ torch.ones(3), D @ torch.ones(3))
