@@ -108,6 +108,7 @@ def test_index_memory_may_move(A: ns.SparseTensor) -> None:
     assert torch.equal(A @ x, before)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")  # torch's own, when it makes its first dual tensor
 def test_forward_mode_tangents_are_refused_not_dropped(A: ns.SparseTensor) -> None:
     from torch.autograd import forward_ad
 
