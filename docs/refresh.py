@@ -15,6 +15,7 @@ import torch
 
 import numscorch as ns
 from numscorch.ir.loop import Block, For, walk_block
+from numscorch.operands import identify
 from numscorch.parser import parse_einsum
 from numscorch.runtime.binding import _Binder
 from numscorch.runtime.blocks import cuts_of
@@ -30,7 +31,7 @@ columns = (rows + torch.tensor([0, 1, 100, 101]).repeat(10_000)) % 10_000
 mesh = ns.from_coo(torch.stack([rows, columns]), torch.rand(40_000), (10_000, 10_000), format=ns.CSR, coalesce=True)
 X = torch.rand(10_000, 32)
 
-plan = find_plan(EXPRESSION, [mesh, X], None)
+plan = find_plan(EXPRESSION, None, *identify((mesh, X)))
 explanation = ns.explain(EXPRESSION, mesh, X)
 
 

@@ -16,10 +16,10 @@ from .errors import SizeError, UnsupportedError
 from .explanation import Explanation, explain_problem
 from .io import load as read
 from .io import suffix_of
-from .ir.format import Format
-from .operands import STRIDED, Deferred, admit, call_form, is_all_native, refuse_tangents, undeferred
+from .ir.format import Format, as_format
+from .operands import STRIDED, Deferred, admit, call_form, identify, is_all_native, refuse_tangents, undeferred
 from .problem import wanted_format
-from .runtime.dispatch import Plan, find_plan
+from .runtime.dispatch import Plan, find_plan, known_plan
 from .sparse_tensor import SparseTensor
 
 
@@ -59,15 +59,19 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
     """
     if forward_ad._current_level >= 0:
         refuse_tangents(operands)
-    if type(expr) is not str or (operands and type(operands[0]) in (list, tuple)):
+    if type(expr) is not str or len(operands) == 1:
         expr, operands = call_form(expr, operands)
-    ready = [o if type(o) is Tensor and o.layout is STRIDED and not o.requires_grad and not o.is_neg() else admit(o) for o in operands]
-    kinds = set(map(type, ready))
-    if SparseTensor not in kinds:
-        return _dense(expr, ready, format, out)
-    if Deferred in kinds:
-        ready = list(map(undeferred, ready))
-    plan = find_plan(expr, ready, format)
+    if format is not None and not isinstance(format, str):
+        format = as_format(format)
+    ready, signatures = identify(operands)
+    plan = known_plan(expr, format, signatures)
+    if plan is None:
+        kinds = set(map(type, ready))
+        if SparseTensor not in kinds:
+            return _dense(expr, ready, format, out)
+        if Deferred in kinds:
+            ready, signatures = identify(list(map(undeferred, ready)))
+        plan = find_plan(expr, format, ready, signatures)
     if out is not None:
         return _run_into(plan, ready, out)
     result = plan.run(*ready)

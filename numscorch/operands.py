@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,35 @@ def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tens
     if operand.tensor.requires_grad:
         refuse_grad()
     return operand.tensor.detach().resolve_neg()
+
+
+def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
+    """The operands as :func:`admit` gives them, and what of each a plan is found by, one after the other.
+
+    A deferred operand is ``None`` among the latter, so that no plan is found with it.
+
+    >>> identify([torch.ones(2, 3)])[1]
+    [torch.float32, torch.Size([2, 3])]
+    """
+    ready: list[Any] = []
+    signatures: list[Hashable] = []
+    for operand in operands:
+        if type(operand) is not Tensor or operand.requires_grad:
+            operand = admit(operand)
+        elif operand.layout is not STRIDED:
+            operand = wrap(operand)
+        elif operand.is_neg():
+            operand = Deferred(operand)
+        ready.append(operand)
+        if type(operand) is SparseTensor:
+            signatures += (operand.pattern.signature, operand._values.dtype)
+        elif type(operand) is Deferred:
+            signatures.append(None)
+        elif operand.is_contiguous() and operand.is_cpu:
+            signatures += (operand.dtype, operand.shape)
+        else:
+            signatures += (operand.dtype, operand.shape, operand.stride(), operand.device)
+    return ready, signatures
 
 
 def refuse_grad() -> None:

@@ -36,8 +36,6 @@ class Pattern:
 
     __slots__ = (
         "__weakref__",
-        "_views",
-        "_watched",
         "arrays",
         "counts",
         "derived",
@@ -46,6 +44,8 @@ class Pattern:
         "is_dense",
         "shape",
         "signature",
+        "taken",
+        "watched",
     )
 
     def __init__(self, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]):
@@ -53,7 +53,7 @@ class Pattern:
         self.is_dense = format.is_dense
         self.shape = tuple(int(s) for s in shape)
         self.arrays = arrays
-        self._take_views()
+        self.take_views()
         dtypes = [array.dtype for level in arrays for array in level]
         self.index_dtype = INDEX_DTYPES[dtypes[0]] if dtypes else "int64"
         self.counts = self._count()
@@ -63,16 +63,17 @@ class Pattern:
     @property
     def views(self) -> tuple[np.ndarray, ...]:
         """The index arrays as numpy views; taken anew where torch moved the memory (into shared memory, say)."""
-        for array, address in self._watched:
+        for array, address in self.watched:
             if array.data_ptr() != address:
-                self._take_views()
-                break
-        return self._views
+                return self.take_views()
+        return self.taken
 
-    def _take_views(self) -> None:
+    def take_views(self) -> tuple[np.ndarray, ...]:
+        """``taken``, the views as they are now, and ``watched``, each array with its address."""
         flat = [array for level in self.arrays for array in level]
-        self._views = tuple(array.numpy() for array in flat)
-        self._watched = tuple((array, array.data_ptr()) for array in flat)
+        self.taken = tuple(array.numpy() for array in flat)
+        self.watched = tuple((array, array.data_ptr()) for array in flat)
+        return self.taken
 
     def __reduce__(self) -> tuple[type[Pattern], tuple[Any, ...]]:
         """What is derived, and the signature, belong to this process."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from numscorch.errors import NumscorchError
-from numscorch.runtime import kernel_cache
+from numscorch.runtime import kernel_cache, machine_code
 
 SOURCE = '"""y[i] = A[i,j] * x[j]\n\nSerial.\n"""\n\n\ndef kernel(x):\n    return x + 1\n'
 COMPILED = '"""x + 1"""\nimport numba\n\n\ndef kernel(x):\n    return x + 1\n\n\ncompiled = numba.njit(cache=True)(kernel)\n'
@@ -109,12 +109,12 @@ def test_folder_of_another_user_is_refused(place: Path, monkeypatch: pytest.Monk
 
 
 def test_full_disk_falls_back(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(path: Path, data: bytes, write: Callable[[Path, bytes], None] = kernel_cache._write) -> None:
+    def write(path: Path, data: bytes, write: Callable[[Path, bytes], None] = machine_code.write_whole) -> None:
         if path.parent == place:
             raise OSError(28, "No space left on device")
         write(path, data)
 
-    monkeypatch.setattr(kernel_cache, "_write", write)
+    monkeypatch.setattr(machine_code, "write_whole", write)
     monkeypatch.setattr(kernel_cache, "_unusable", {})
     assert kernel_cache.store("k", SOURCE).parent != place
     assert "No space left" in str(kernel_cache.status().problem)
@@ -125,7 +125,7 @@ def test_private_folder_goes_with_its_process_and_not_with_a_child(tmp_path: Pat
     (tmp_path / "file").write_text("")
     code = """
 import os, sys
-from numscorch.runtime import kernel_cache
+from numscorch.runtime import kernel_cache, machine_code
 path = kernel_cache.store("k", "x = 1")
 child = os.fork()
 if not child:
@@ -212,7 +212,7 @@ def test_machine_code_is_found_by_the_next_process_and_discarded(
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
         monkeypatch.delitem(sys.modules, "numba", raising=False)  # as in a process that has not imported it
     code = f"""
-from numscorch.runtime import kernel_cache
+from numscorch.runtime import kernel_cache, machine_code
 module = kernel_cache.load_module("k", kernel_cache.store("k", {COMPILED!r}))
 assert module.compiled(1) == 2
 print(sum(module.compiled.stats.cache_hits.values()))
@@ -220,14 +220,14 @@ print(sum(module.compiled.stats.cache_hits.values()))
     assert run(code).split() == ["0"]
     assert run(code).split() == ["1"]
     assert any(place.glob("**/*.nbi")) is not elsewhere
-    assert kernel_cache.discard_compiled(place / "k.py") == 2
+    assert machine_code.discard(place / "k.py") == 2
     assert not list(tmp_path.glob("**/k.*.nb[ic]"))
 
 
 @pytest.mark.process
 def test_two_processes_store_one_kernel_at_once(place: Path) -> None:
     code = f"""
-from numscorch.runtime import kernel_cache
+from numscorch.runtime import kernel_cache, machine_code
 for turn in range(150):
     path = kernel_cache.store("k", {SOURCE!r} + "#" * (turn % 3) + chr(10))
     text = path.read_text()

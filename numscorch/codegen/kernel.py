@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..runtime import kernel_cache, threads
+from ..runtime import kernel_cache, machine_code, threads
 from .assembly import Param
 from .source import OPTIONS, Source
 from .twins import run_as_python
@@ -68,11 +68,12 @@ class Kernel:
         plain = kernel_cache.load_module(name, path).kernel
         if parallel:
             threads.prepare()
+        machine_code.discard_damaged(path)
         try:
-            return _jit(self.source, plain, parallel)
+            return _jit(self.source, plain, parallel, path)
         except DAMAGED:
-            kernel_cache.discard_compiled(path)
-            return _jit(self.source, plain, parallel)
+            machine_code.discard(path)
+            return _jit(self.source, plain, parallel, path)
 
 
 class PlainKernel(Kernel):
@@ -102,13 +103,16 @@ def jit_is_disabled() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
-def _jit(source: Source, plain: Callable[..., None], parallel: bool) -> Callable[..., None]:
+def _jit(source: Source, plain: Callable[..., None], parallel: bool, path: Path) -> Callable[..., None]:
     import numba
 
     dispatcher: Any = numba.njit(cache=True, parallel=parallel, **OPTIONS)(plain)
-    dispatcher.compile(tuple(_type(p) for p in source.params))
-    dispatcher.disable_compile()
-    return dispatcher  # type: ignore[no-any-return]
+    signature = tuple(_type(p) for p in source.params)
+    dispatcher.compile(signature)
+    if dispatcher.stats.cache_misses:
+        machine_code.seal(path)
+    # what the dispatcher would call once it had found the types out, which costs more than most small kernels
+    return dispatcher.overloads[signature].entry_point  # type: ignore[no-any-return]
 
 
 def _type(param: Param) -> Any:

@@ -15,7 +15,7 @@ import torch
 from ..codegen.kernel import BUILDING, Kernel, build
 from ..codegen.source import Source, generate
 from ..errors import UnsupportedError
-from ..ir.format import Format, as_format, dense
+from ..ir.format import Format, dense
 from ..parser import parse_einsum
 from ..problem import Operand, Problem, make_problem
 from ..schedule import Step, schedule
@@ -40,25 +40,16 @@ class Plan:
     run: Callable[..., Any]
 
 
-def signature(operand: Any) -> Hashable:
-    """What a plan depends on, of one operand."""
-    if type(operand) is SparseTensor:
-        return operand.pattern.signature, operand._values.dtype
-    if operand.is_contiguous() and operand.is_cpu:
-        return operand.dtype, operand.shape
-    return operand.dtype, operand.shape, operand.stride(), operand.device
+def known_plan(expr: str, format: Format | str | None, signatures: Sequence[Hashable]) -> Plan | None:
+    """The plan for operands of these signatures, if it was made before."""
+    return _plans.get((expr, format, *signatures))
 
 
-def find_plan(expr: str, operands: Sequence[Any], format: Format | str | None) -> Plan:
+def find_plan(expr: str, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
     """The plan for these operands, SparseTensors and strided tensors; made at the first call."""
-    if format is not None and not isinstance(format, str):
-        format = as_format(format)
-    key = (expr, format, *map(signature, operands))
-    plan = _plans.get(key)
-    if plan is None:
-        with BUILDING:
-            plan = _plans.get(key) or _remember(key, make_plan(expr, operands, format))
-    return plan
+    with BUILDING:
+        key = (expr, format, *signatures)
+        return _plans.get(key) or _remember(key, make_plan(expr, operands, format))
 
 
 def _remember(key: Hashable, plan: Plan) -> Plan:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import atexit
-import hashlib
 import os
 import re
 import shutil
@@ -17,7 +16,6 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
@@ -26,6 +24,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from ..errors import NumscorchError
+from . import machine_code
 
 PACKAGE = "numscorch_kernels"
 DEFAULT_LIMIT = "512M"
@@ -157,8 +156,8 @@ def _store_in(directory: Path, name: str, source: str, limit: int) -> Path:
     path, data = directory / f"{name}.py", source.encode()
     if _read(path) == data and _touch(path, time.time()):
         return path
-    discard_compiled(path)
-    _write(path, data)
+    machine_code.discard(path)
+    machine_code.write_whole(path, data)
     _evict(directory, path, limit)
     return path
 
@@ -178,17 +177,6 @@ def _touch(path: Path, used: float) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 class _Loader(SourceFileLoader):
@@ -237,25 +225,7 @@ def _package() -> ModuleType:
     return sys.modules.setdefault(PACKAGE, package)
 
 
-# -- machine code, listing, clearing ------------------------------------------------------------------
-
-
-def discard_compiled(path: Path) -> int:
-    """Delete the machine code that Numba stored for a kernel's file; returns how many files went."""
-    files = [file for directory in _compiled_folders(path.parent) for file in directory.glob(f"{path.stem}.*.nb[ic]")]
-    for file in files:
-        file.unlink(missing_ok=True)
-    return len(files)
-
-
-def _compiled_folders(directory: Path) -> Iterator[Path]:
-    """Where Numba puts machine code: beside the source, or below its own cache folder if the user set one."""
-    yield directory / "__pycache__"
-    config = getattr(sys.modules.get("numba"), "config", None)
-    base = getattr(config, "CACHE_DIR", "") or os.environ.get("NUMBA_CACHE_DIR")
-    if base:
-        absolute = os.path.abspath(directory)
-        yield Path(base) / f"{directory.name}_{hashlib.sha1(absolute.encode(), usedforsecurity=False).hexdigest()}"
+# -- listing, clearing --------------------------------------------------------------------------------
 
 
 def entries() -> list[Entry]:
@@ -279,8 +249,8 @@ def clear() -> int:
 def _stored(directory: Path) -> list[tuple[Path, int, float]]:
     """Path, size and last use of each kernel; the machine code is listed once, not once per kernel."""
     compiled: dict[str, int] = {}
-    for place in _compiled_folders(directory):
-        for file in place.glob("*.nb[ic]"):
+    for place in machine_code.folders(directory):
+        for file in place.glob(machine_code.FILES):
             with suppress(FileNotFoundError):  # other processes come and go
                 kernel = file.name.partition(".")[0]
                 compiled[kernel] = compiled.get(kernel, 0) + file.lstat().st_size
@@ -303,15 +273,17 @@ def _expression(path: Path) -> str:
 
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
-    discard_compiled(path)
+    machine_code.discard(path)
 
 
 def _sweep(directory: Path, older_than: float) -> None:
     """Delete temporary files that their process left behind, and machine code whose kernel is gone."""
     kernels = {path.stem for path in directory.glob("*.py")}
-    compiled = [file for place in _compiled_folders(directory) for file in place.glob("*.nb[ic]")]
+    places = list(machine_code.folders(directory))
+    compiled = [file for place in places for file in place.glob(machine_code.FILES)]
     orphans = [file for file in compiled if file.name.partition(".")[0] not in kernels]
-    for file in [*directory.glob(".*.tmp"), *orphans]:
+    temporary = [file for place in (directory, *places) for file in place.glob(".*.tmp")]
+    for file in temporary + orphans:
         with suppress(FileNotFoundError):
             if time.time() - file.lstat().st_mtime >= older_than:
                 file.unlink()
