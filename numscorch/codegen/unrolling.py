@@ -17,7 +17,6 @@ from .values import gathered_product
 
 Lower = Callable[[ix.Stmt, Env], Block]
 MOST_IFS = 4  # copies up to which the rest of a row is handled without a loop
-JAMMED = 4  # sums that one intrinsic adds up together
 
 
 def can_unroll(stmt: ix.Forall, env: Env) -> bool:
@@ -82,24 +81,25 @@ def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Bloc
 def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     """Four vector sums side by side, added up together into four lanes, which are written at once."""
     it = env.iterated(stmt.var)[0]
-    consumer, producer = _jam_parts(stmt)
+    consumer, producer, jammed = _jam_parts(stmt)
     target = next(ix.assignments(producer)).lhs.tensor
     step: list[Stmt] = []
-    for u in range(JAMMED):
+    for u in range(jammed):
         named = replace(target, name=f"{target.name}{u}")
         step += _sum_at(stmt, producer, target, named, it, it.position + u, env, lower)
     sums = Var(target.name)
-    step.append(Assign(sums, call("hsums", *(partial_register(f"{target.name}{u}") for u in range(JAMMED)))))
+    step.append(Assign(sums, call("hsums", *(partial_register(f"{target.name}{u}") for u in range(jammed)))))
     inner = _with_registers(replace(env, varying=env.varying | {target.name}), target, (sums,))
-    value = gathered_product(consumer.rhs, stmt.var, it, JAMMED, inner).value(0)
+    value = gathered_product(consumer.rhs, stmt.var, it, jammed, inner).value(0)
     step.append(Do(call("store", Var(f"{consumer.lhs.tensor.name}_vals"), it.position, value)))
-    return (*_taken_at_once(it, JAMMED, tuple(step), ()), _one_by_one(stmt, it, env, lower))
+    return (*_taken_at_once(it, jammed, tuple(step), ()), _one_by_one(stmt, it, env, lower))
 
 
-def _jam_parts(stmt: ix.Forall) -> tuple[ix.Assignment, ix.Stmt]:
-    if not isinstance(stmt.body, ix.Where) or not isinstance(stmt.body.consumer, ix.Assignment):
-        raise ValueError(f"{stmt} can't be jammed")
-    return stmt.body.consumer, stmt.body.producer
+def _jam_parts(stmt: ix.Forall) -> tuple[ix.Assignment, ix.Stmt, int]:
+    match stmt:
+        case ix.Forall(tag=ix.Unroll(times), body=ix.Where(consumer=ix.Assignment() as consumer, producer=producer)):
+            return consumer, producer, times
+    raise ValueError(f"{stmt} can't be jammed")
 
 
 def _sum_at(
