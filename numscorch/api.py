@@ -75,9 +75,10 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
     if out is not None:
         return _run_into(plan, ready, out)
     result = plan.run(*ready)
-    if type(result) is SparseTensor or plan.problem.requested is not None:
-        return _stored(result, plan.problem.requested, is_all_native(operands))
-    return result
+    requested = plan.problem.requested
+    if requested is None and (type(result) is Tensor or not is_all_native(operands)):
+        return result
+    return _stored(result, requested, is_all_native(operands))
 
 
 def _stored(result: Any, requested: Format | None, native: bool) -> Any:

@@ -134,4 +134,4 @@ def strided(tensor: SparseTensor) -> Tensor:
 
 def is_all_native(operands: Sequence[Any]) -> bool:
     """Whether every operand is a torch tensor."""
-    return not any(isinstance(operand, SparseTensor) for operand in operands)
+    return SparseTensor not in map(type, operands)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..ir import index as ix
 from ..ir.loop import Assign, Block, For, Function, Var, call, names_used
+from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
 from .lowering import lower
@@ -52,11 +53,11 @@ class Program:
     parallel: bool
 
 
-def assemble(stmt: ix.Stmt) -> Program:
+def assemble(stmt: ix.Stmt, target: Target) -> Program:
     """Lower a scheduled statement into a function of the parameters that it uses."""
     operands = ix.operands_of(stmt)
     sparse = tuple(a for a in operands if not a.tensor.is_dense)
-    body = simplify(hoist_loads(lower(stmt, Env(sparse))))
+    body = simplify(hoist_loads(lower(stmt, Env(sparse)), target.registers // 2))
     used = names_used(body)
     params = tuple(p for p in _all_params(stmt, operands) if p.name in used)
     arrays = {p.name for p in params if p.is_array}

@@ -28,7 +28,8 @@ class Env:
     """Sparse operands, coordinates, positions of the operands' levels, registers of workspaces.
 
     A workspace has one scalar register, or, if its value differs from lane to lane, a vector
-    register for each of the tile's.
+    register for each of the tile's.  Where several coordinates of a variable are in flight, ``copy``
+    is that variable and the number of the one here: what depends on it gets a name of its own.
     """
 
     operands: tuple[Access, ...]
@@ -37,6 +38,11 @@ class Env:
     registers: Mapping[str, tuple[Var, ...]] = field(default_factory=dict)
     varying: frozenset[str] = frozenset()
     lanes: Lanes | None = None
+    copy: tuple[IndexVar, int] | None = None
+
+    def own(self, name: str, variables: tuple[IndexVar, ...]) -> Var:
+        """A name for a value that depends on these variables."""
+        return Var(f"{name}_{self.copy[1]}" if self.copy is not None and self.copy[0] in variables else name)
 
     def bind(self, var: IndexVar, coord: Expr, found: Mapping[str, Segment] | None = None) -> Env:
         """With a coordinate, the positions that were iterated to reach it, and those that it locates."""

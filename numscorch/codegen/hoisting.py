@@ -30,30 +30,38 @@ from ..ir.loop import (
 )
 
 LOADS = ("load", "load_first")
-MOST = 16  # vector registers that one loop may hold loaded
 
 
-def hoist_loads(block: Block) -> Block:
-    """Move invariant vector loads out of the innermost loops that hold them.
+def hoist_loads(block: Block, most: int) -> Block:
+    """Move invariant vector loads out of the innermost loops that hold them, unless they would fill more than ``most`` registers.
 
     >>> from numscorch.ir.loop import Const, call
     >>> row = call("load", Var("X_vals"), Var("i"), 8)
     >>> body = (Assign(Var("t"), call("fma", row, Var("y"), Var("t"))),)
-    >>> hoist_loads((For(Var("p"), Const(0), Var("n"), body),))[0]
+    >>> hoist_loads((For(Var("p"), Const(0), Var("n"), body),), 8)[0]
     Assign(var=Var(name='X0'), value=Call(function='load', args=(Var(name='X_vals'), Var(name='i'), Const(value=8, dtype=None))))
     """
     out: list[Stmt] = []
     for stmt in block:
         if isinstance(stmt, For | While | If):
-            stmt = replace(stmt, body=hoist_loads(stmt.body))
+            stmt = replace(stmt, body=hoist_loads(stmt.body, most))
         if isinstance(stmt, For) and not stmt.parallel:
-            moved, stmt = _hoist_from(stmt)
-            out += moved
+            moved, stmt = _hoist_from(stmt, most)
+            out += [assign for assign in moved if not _still_holds(assign, out)]
         out.append(stmt)
     return tuple(out)
 
 
-def _hoist_from(loop: For) -> tuple[list[Assign], For]:
+def _still_holds(assign: Assign, before: list[Stmt]) -> bool:
+    """Whether the same was hoisted out of an earlier loop, and nothing that it depends on has changed since."""
+    if assign not in before:
+        return False
+    since = tuple(before[before.index(assign) + 1 :])
+    changed = _assigned(since) | _written(since)
+    return not changed & {assign.var.name, *(e.name for e in walk(assign.value) if isinstance(e, Var))}
+
+
+def _hoist_from(loop: For, most: int) -> tuple[list[Assign], For]:
     """Invariant loads of one loop as assignments, and the loop with their variables in place."""
     changing = _assigned(loop.body) | _written(loop.body) | {loop.var.name}
     settled = _set_once(loop.body)
@@ -63,7 +71,7 @@ def _hoist_from(loop: For) -> tuple[list[Assign], For]:
             resolved = _resolve(node, settled)
             if not changing & {e.name for e in walk(resolved) if isinstance(e, Var)}:
                 found[node] = resolved
-    if not found or len(found) > MOST:
+    if not found or len(found) > most:
         return [], loop
     names = _names(found, names_used(loop.body))
     moved = [Assign(names[node], resolved) for node, resolved in found.items()]

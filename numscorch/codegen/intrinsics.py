@@ -7,6 +7,7 @@ the same functions for plain Python.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from llvmlite import ir
@@ -16,7 +17,7 @@ from numba.core.datamodel.models import PrimitiveModel
 from numba.core.extending import intrinsic, register_model
 
 CONTRACT = ("contract",)
-I32 = ir.IntType(32)
+I32, I64 = ir.IntType(32), ir.IntType(64)
 SCALARS = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 
 
@@ -206,6 +207,19 @@ def hsums(typingctx: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return register(a, b, c, d), codegen
 
 
+def _coordinates(context: Any, builder: Any, place: Any, dtype: Any, lanes: int) -> list[Any]:
+    """Consecutive coordinates as 64-bit integers; 32-bit ones are loaded in pairs, since loads are what a gather waits for."""
+    if dtype.bitwidth != 32 or sys.byteorder != "little":
+        at = (builder.gep(place, [ir.Constant(I32, lane)]) for lane in range(lanes))
+        return [context.cast(builder, builder.load(one), dtype, types.int64) for one in at]
+    pairs = builder.bitcast(place, I64.as_pointer())
+    found = []
+    for pair in range(lanes // 2):
+        both = builder.load(builder.gep(pairs, [ir.Constant(I32, pair)]), align=4)
+        found += [builder.sext(builder.trunc(both, I32), I64), builder.ashr(both, ir.Constant(I64, 32))]
+    return found
+
+
 @intrinsic(prefer_literal=True)
 def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, position: Any, lanes: Any) -> Any:
     """array[base + stride * crd[position : position + lanes]], lane by lane: faster here than the gather instruction."""
@@ -216,9 +230,8 @@ def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, positio
         wide = types.int64
         start, step, first = (context.cast(builder, args[n], sig.args[n], wide) for n in (1, 2, 4))
         value = ir.Constant(context.get_value_type(register), ir.Undefined)
-        for lane in range(register.lanes):
-            place = builder.add(first, ir.Constant(first.type, lane))
-            coordinate = context.cast(builder, builder.load(builder.gep(args[3], [place])), crd.dtype, wide)
+        coordinates = _coordinates(context, builder, builder.gep(args[3], [first]), crd.dtype, register.lanes)
+        for lane, coordinate in enumerate(coordinates):
             index = builder.add(start, builder.mul(step, coordinate))
             value = builder.insert_element(value, builder.load(builder.gep(args[0], [index])), ir.Constant(I32, lane))
         return value

@@ -34,7 +34,7 @@ class Source:
 
 def generate(stmt: ix.Stmt, target: Target) -> Source:
     """The source of a scheduled statement: the same text for the same statement."""
-    program = assemble(stmt)
+    program = assemble(stmt, target)
     body = emit_function(program.function)
     text = f'"""{_header(stmt)}"""\n\n{_imports(program)}\n\n\n{body}'
     return Source(f"kernel_{_hash(text, target)}", text, program)

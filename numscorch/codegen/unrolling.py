@@ -34,7 +34,7 @@ def can_jam(stmt: ix.Forall, env: Env) -> bool:
     if env.lanes is not None or _sole_iterator(stmt, env) is None:
         return False
     match stmt.body:
-        case ix.Where(ix.Assignment(lhs, _, "=") as consumer, ix.Forall(_, ix.Assignment(), ix.Vector(registers=0))):
+        case ix.Where(ix.Assignment(lhs, _, "=") as consumer, ix.Forall(_, ix.Assignment(), ix.Vector())):
             return lhs.tensor.shares == env.iterated(stmt.var)[0].name and _moves_dense(stmt, consumer, env)
         case _:
             return False
@@ -79,20 +79,37 @@ def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Bloc
 
 
 def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
-    """Four vector sums side by side, added up together into four lanes, which are written at once."""
+    """Several vector sums side by side, added up together into the lanes of one register, which are written at once."""
     it = env.iterated(stmt.var)[0]
     consumer, producer, jammed = _jam_parts(stmt)
     target = next(ix.assignments(producer)).lhs.tensor
-    step: list[Stmt] = []
-    for u in range(jammed):
-        named = replace(target, name=f"{target.name}{u}")
-        step += _sum_at(stmt, producer, target, named, it, it.position + u, env, lower)
-    sums = Var(target.name)
-    step.append(Assign(sums, call("hsums", *(partial_register(f"{target.name}{u}") for u in range(jammed)))))
-    inner = _with_registers(replace(env, varying=env.varying | {target.name}), target, (sums,))
+    sums = [_sum_at(stmt, producer, target, u, it, env, lower) for u in range(jammed)]
+    total = Var(target.name)
+    step = [*interleaved(sums), Assign(total, call("hsums", *(partial_register(f"{target.name}{u}") for u in range(jammed))))]
+    inner = _with_registers(replace(env, varying=env.varying | {target.name}), target, (total,))
     value = gathered_product(consumer.rhs, stmt.var, it, jammed, inner).value(0)
     step.append(Do(call("store", Var(f"{consumer.lhs.tensor.name}_vals"), it.position, value)))
     return (*_taken_at_once(it, jammed, tuple(step), ()), _one_by_one(stmt, it, env, lower))
+
+
+def interleaved(blocks: list[Block]) -> Block:
+    """Blocks of the same shape as one: what they share is done once, the rest statement by statement.
+
+    >>> from numscorch.ir.loop import Load
+    >>> x = Load(Var("X"), Var("p"))
+    >>> a, b = (Assign(Var("x"), x), Accumulate(Var("s"), x)), (Assign(Var("x"), x), Accumulate(Var("t"), x))
+    >>> interleaved([a, b]) == (a[0], a[1], b[1])
+    True
+    """
+    out: list[Stmt] = []
+    for row in zip(*blocks, strict=True):
+        if all(stmt == row[0] for stmt in row):
+            out.append(row[0])
+        elif isinstance(row[0], For):
+            out.append(replace(row[0], body=interleaved([stmt.body for stmt in row if isinstance(stmt, For)])))
+        else:
+            out += row
+    return tuple(out)
 
 
 def _jam_parts(stmt: ix.Forall) -> tuple[ix.Assignment, ix.Stmt, int]:
@@ -102,12 +119,14 @@ def _jam_parts(stmt: ix.Forall) -> tuple[ix.Assignment, ix.Stmt, int]:
     raise ValueError(f"{stmt} can't be jammed")
 
 
-def _sum_at(
-    stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, named: ix.TensorVar, it: Iterator, position: Expr, env: Env, lower: Lower
-) -> Block:
-    """One position's vector sum, left in the lanes of a register of its own."""
+def _sum_at(stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, number: int, it: Iterator, env: Env, lower: Lower) -> Block:
+    """One position's vector sum, left in the lanes of a register of its own; so are the variables that depend on the position."""
+    named = replace(target, name=f"{target.name}{number}")
     renamed = ix.map_expr(producer, lambda a: replace(a, tensor=named) if a.tensor == target else a)
-    lowered = at_position(stmt.var, it, position, env, lambda inner: lower(renamed, _with_registers(inner, named, (Var(named.name),))))
+    own = Var(f"{stmt.var}_{number}")
+    inner = env.bind(stmt.var, own, {it.name: it.segment(it.position + number)})
+    inner = replace(_with_registers(inner, named, (Var(named.name),)), copy=(stmt.var, number))
+    lowered = (Assign(own, it.coordinate(it.position + number)), *lower(renamed, inner))
     return tuple(s for s in lowered if not (isinstance(s, Accumulate) and s.var.name == named.name))
 
 

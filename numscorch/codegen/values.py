@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UnsupportedError
-from ..ir.index import Access, Binary, Expr, IndexVar, Literal, factors_of
+from ..ir.index import Access, Binary, Expr, IndexVar, Literal, factors_of, variables_in
 from ..ir.loop import Assign, Block, Const, Var, call
 from ..ir.loop import Expr as LoopExpr
 from .environment import Env, Iterator, stride_of
 
-SPLAT = Var("factor")
+SPLAT = "factor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,9 @@ def lower_product(expr: Expr, env: Env, as_vector: bool) -> Product:
     if not as_vector or env.lanes is None:
         return Product(tuple(setup), ((Const(1) if uniform is None else uniform,),))
     if uniform is not None or not varying:
-        setup.append(Assign(SPLAT, call("splat", Const(1) if uniform is None else uniform, env.lanes.lanes)))
-        varying.insert(0, (SPLAT,) * env.lanes.count)
+        splat = env.own(SPLAT, tuple(variables_in(expr)))
+        setup.append(Assign(splat, call("splat", Const(1) if uniform is None else uniform, env.lanes.lanes)))
+        varying.insert(0, (splat,) * env.lanes.count)
     return Product(tuple(setup), tuple(zip(*varying, strict=True)))
 
 
@@ -139,7 +140,7 @@ def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
     place = env.position(access)
     if isinstance(place, Var | Const):
         return place
-    named = Var(f"p{access.tensor.name}")
+    named = env.own(f"p{access.tensor.name}", access.indices)
     setup.append(Assign(named, place))
     return named
 

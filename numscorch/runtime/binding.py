@@ -98,7 +98,7 @@ class _Binder:
         zeroed = self.kernel.source.program.zeroed
         shape: object = self.problem.shape
         if self.result.shares is not None:
-            make = f"np.{'zeros' if zeroed else 'empty'}(o{self.shared}.pattern.nnz, dtype)"
+            make = f"np.{'zeros' if zeroed else 'empty'}(P{self.shared}.counts[-1], dtype)"
             return [f"C = {make}"]
         check_memory(self.problem)
         make = f"np.{'zeros' if zeroed else 'empty'}({shape}, dtype)"
@@ -139,7 +139,7 @@ class _Binder:
     def values(self, name: str) -> str:
         """A 1-D view of a tensor's values."""
         if name == self.result.name:
-            return "C" if self.result.shares is not None or len(self.problem.shape) == 1 else "C.reshape(-1)"
+            return "C" if self.result.shares is not None or len(self.problem.shape) == 1 else "C.ravel()"
         at = NAMES.index(name)
         operand = self.operands[at]
         if not operand.format.is_dense:
@@ -149,7 +149,7 @@ class _Binder:
         contiguous = operand.strides == row_major(operand.shape)
         if not contiguous:
             return f"flat(o{at})"
-        return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().reshape(-1)"
+        return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().ravel()"
 
     def driver(self) -> int | None:
         """The operand whose first level the parallel loop runs over."""
@@ -174,7 +174,7 @@ class _Binder:
         """A sparse result: the operand's pattern, transposed where the result's dimensions are."""
         operand = next(a for a in self.accesses.values() if a.tensor.name == self.result.shares)
         permutation = tuple(operand.indices.index(v) for v in self.problem.stmt.lhs.indices)
-        pattern = f"o{self.shared}.pattern"
+        pattern = f"P{self.shared}"
         if permutation != tuple(range(len(permutation))):
             pattern += f".permuted({permutation})"
         return f"trusted({pattern}, torch.from_numpy(C))"

@@ -30,6 +30,9 @@ class Target:
         return 8
 
 
+LONGEST_SUM = 16  # registers of a tile that is summed up; what is loaded for it need not be kept
+
+
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """Tiles of ``registers`` registers in a loop, then one of ``tail``, whose last may be masked."""
@@ -74,6 +77,7 @@ class Facts:
     extents: tuple[tuple[IndexVar, int], ...]
     counts: tuple[tuple[str, Format, tuple[int, ...]], ...] = ()
     tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
+    sum_tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
 
     @classmethod
     def of(cls, extents: Mapping[IndexVar, int], counts: Mapping[str, tuple[Format, tuple[int, ...]]], lanes: int, target: Target) -> Facts:
@@ -82,6 +86,7 @@ class Facts:
             tuple((var, rounded(size)) for var, size in extents.items()),
             tuple((name, fmt, tuple(rounded(c) for c in levels)) for name, (fmt, levels) in counts.items()),
             tuple((var, tiling(size, lanes, target.accumulators)) for var, size in extents.items()),
+            tuple((var, tiling(size, lanes, LONGEST_SUM)) for var, size in extents.items()),
         )
 
     def extent(self, var: IndexVar) -> float:
@@ -95,6 +100,10 @@ class Facts:
     def tiling(self, var: IndexVar) -> Tiling:
         """How a variable's extent divides into registers."""
         return dict(self.tilings)[var]
+
+    def sum_tiling(self, var: IndexVar) -> Tiling:
+        """How it divides where it is summed over: all registers are added into one, so a tile may be longer."""
+        return dict(self.sum_tilings)[var]
 
 
 def rounded(size: int) -> int:

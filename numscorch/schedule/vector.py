@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..ir.index import Access, Assignment, Forall, IndexVar, Positions, Stmt, Unroll, Vector, Where, accesses_in, factors_of
 from . import cost
-from .facts import Facts, Target
+from .facts import Facts, Target, Tiling
 from .loop_order import unit_stride
 from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
@@ -14,7 +14,7 @@ LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
 WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
 GATHER_ROW = 20.0  # nonzeros in a row from which taking a register of them at once pays
 JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
-SHORT = 4  # registers of such a sum, past which adding up its lanes is little of the work
+SHORT = 8
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
 
 
@@ -40,9 +40,7 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
 def _jammed(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:
     """The loops; the innermost takes several results at once where each is a short vector sum kept in a pattern."""
     match producer:
-        case Forall(_, Assignment(), Vector(lanes, 0, tail)) if (
-            loops and lanes >= JAMMED and tail <= SHORT and consumer.lhs.tensor.shares is not None
-        ):
+        case Forall(_, Assignment(), Vector(lanes)) if loops and lanes >= JAMMED and consumer.lhs.tensor.shares is not None:
             return [*loops[:-1], replace(loops[-1], tag=Unroll(JAMMED))]
         case _:
             return loops
@@ -59,8 +57,7 @@ def _moves(var: IndexVar, body: Assignment) -> bool:
     return any(not a.tensor.is_dense or a.tensor.strides[a.indices.index(var)] != "0" for a in found)
 
 
-def _tag(var: IndexVar, facts: Facts, target: Target, dtype: str) -> Vector:
-    tiles = facts.tiling(var)
+def _tag(tiles: Tiling, target: Target, dtype: str) -> Vector:
     return Vector(target.lanes(dtype), tiles.registers, tiles.tail, tiles.masked)
 
 
@@ -69,7 +66,7 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     inner = loops[-1]
     summed = summed_tail(loops[:-1], body.lhs)
     outer = loops[: len(loops) - 1 - len(summed)]
-    tag = _tag(inner.var, facts, target, body.lhs.tensor.dtype)
+    tag = _tag(facts.tiling(inner.var), target, body.lhs.tensor.dtype)
     if not summed:
         return wrap(loops[:-1], replace(inner, tag=tag)), f"{inner.var} is contiguous: {tag}"
     adds = any(loop.var not in body.lhs.indices for loop in outer)
@@ -99,7 +96,7 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
         return producer, "nothing to vectorise"
     last = loops[-1]
     if _is_dense_loop(last.var, body, facts) and _moves(last.var, body):
-        tag = _tag(last.var, facts, target, body.lhs.tensor.dtype)
+        tag = _tag(facts.sum_tiling(last.var), target, body.lhs.tensor.dtype)
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
     fan = _fan(last.var, body, facts)
     if fan is not None and fan >= GATHER_ROW:

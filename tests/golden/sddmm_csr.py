@@ -1,6 +1,6 @@
 """D[i,j] += A[i,j] * B[i,k] * C[j,k]
 
-    parallel_forall(i, forall(j, where(D[i,j] = A[i,j] * t, vector_forall<8 x 8, once>(k, t += B[i,k] * C[j,k]))))
+    parallel_forall(i, unroll_forall<4>(j, where(D[i,j] = A[i,j] * t, vector_forall<8 x 8, once>(k, t += B[i,k] * C[j,k]))))
 
 A: CSR float32, int32 indices
 B: dense float32, strides (n, 1)
@@ -11,7 +11,7 @@ D: CSR float32, int32 indices, the pattern of A
 from numba import prange
 from numpy import float32
 
-from numscorch.codegen.intrinsics import fma, hsum, load, pointer, splat
+from numscorch.codegen.intrinsics import fma, hsum, hsums, load, mul, pointer, splat, store
 
 
 def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array, D_vals_array, cuts_array, blocks, workers, B_stride0, C_stride0):
@@ -25,6 +25,9 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
         cuts = pointer(cuts_array)
         for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
             for i in range(cuts[block], cuts[block + 1]):
+                pA2_start = A2_pos[i]
+                pA2_end = A2_pos[i + 1]
+                pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
                 B0 = load(B_vals, i * B_stride0, 8)
                 B1 = load(B_vals, i * B_stride0 + 8, 8)
                 B2 = load(B_vals, i * B_stride0 + 16, 8)
@@ -33,7 +36,54 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
                 B5 = load(B_vals, i * B_stride0 + 40, 8)
                 B6 = load(B_vals, i * B_stride0 + 48, 8)
                 B7 = load(B_vals, i * B_stride0 + 56, 8)
-                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+                for pA2 in range(pA2_start, pA2_split, 4):
+                    j_0 = A2_crd[pA2]
+                    j_1 = A2_crd[pA2 + 1]
+                    j_2 = A2_crd[pA2 + 2]
+                    j_3 = A2_crd[pA2 + 3]
+                    t0_lanes = splat(float32(0.0), 8)
+                    t1_lanes = splat(float32(0.0), 8)
+                    t2_lanes = splat(float32(0.0), 8)
+                    t3_lanes = splat(float32(0.0), 8)
+                    pC_0 = j_0 * C_stride0
+                    pC_1 = j_1 * C_stride0
+                    pC_2 = j_2 * C_stride0
+                    pC_3 = j_3 * C_stride0
+                    t0_lanes = fma(B0, load(C_vals, pC_0, 8), t0_lanes)
+                    t1_lanes = fma(B0, load(C_vals, pC_1, 8), t1_lanes)
+                    t2_lanes = fma(B0, load(C_vals, pC_2, 8), t2_lanes)
+                    t3_lanes = fma(B0, load(C_vals, pC_3, 8), t3_lanes)
+                    t0_lanes = fma(B1, load(C_vals, pC_0 + 8, 8), t0_lanes)
+                    t1_lanes = fma(B1, load(C_vals, pC_1 + 8, 8), t1_lanes)
+                    t2_lanes = fma(B1, load(C_vals, pC_2 + 8, 8), t2_lanes)
+                    t3_lanes = fma(B1, load(C_vals, pC_3 + 8, 8), t3_lanes)
+                    t0_lanes = fma(B2, load(C_vals, pC_0 + 16, 8), t0_lanes)
+                    t1_lanes = fma(B2, load(C_vals, pC_1 + 16, 8), t1_lanes)
+                    t2_lanes = fma(B2, load(C_vals, pC_2 + 16, 8), t2_lanes)
+                    t3_lanes = fma(B2, load(C_vals, pC_3 + 16, 8), t3_lanes)
+                    t0_lanes = fma(B3, load(C_vals, pC_0 + 24, 8), t0_lanes)
+                    t1_lanes = fma(B3, load(C_vals, pC_1 + 24, 8), t1_lanes)
+                    t2_lanes = fma(B3, load(C_vals, pC_2 + 24, 8), t2_lanes)
+                    t3_lanes = fma(B3, load(C_vals, pC_3 + 24, 8), t3_lanes)
+                    t0_lanes = fma(B4, load(C_vals, pC_0 + 32, 8), t0_lanes)
+                    t1_lanes = fma(B4, load(C_vals, pC_1 + 32, 8), t1_lanes)
+                    t2_lanes = fma(B4, load(C_vals, pC_2 + 32, 8), t2_lanes)
+                    t3_lanes = fma(B4, load(C_vals, pC_3 + 32, 8), t3_lanes)
+                    t0_lanes = fma(B5, load(C_vals, pC_0 + 40, 8), t0_lanes)
+                    t1_lanes = fma(B5, load(C_vals, pC_1 + 40, 8), t1_lanes)
+                    t2_lanes = fma(B5, load(C_vals, pC_2 + 40, 8), t2_lanes)
+                    t3_lanes = fma(B5, load(C_vals, pC_3 + 40, 8), t3_lanes)
+                    t0_lanes = fma(B6, load(C_vals, pC_0 + 48, 8), t0_lanes)
+                    t1_lanes = fma(B6, load(C_vals, pC_1 + 48, 8), t1_lanes)
+                    t2_lanes = fma(B6, load(C_vals, pC_2 + 48, 8), t2_lanes)
+                    t3_lanes = fma(B6, load(C_vals, pC_3 + 48, 8), t3_lanes)
+                    t0_lanes = fma(B7, load(C_vals, pC_0 + 56, 8), t0_lanes)
+                    t1_lanes = fma(B7, load(C_vals, pC_1 + 56, 8), t1_lanes)
+                    t2_lanes = fma(B7, load(C_vals, pC_2 + 56, 8), t2_lanes)
+                    t3_lanes = fma(B7, load(C_vals, pC_3 + 56, 8), t3_lanes)
+                    t = hsums(t0_lanes, t1_lanes, t2_lanes, t3_lanes)
+                    store(D_vals, pA2, mul(load(A_vals, pA2, 4), t))
+                for pA2 in range(pA2_split, pA2_end):
                     j = A2_crd[pA2]
                     t_lanes = splat(float32(0.0), 8)
                     pC = j * C_stride0
