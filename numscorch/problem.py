@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .errors import FormatError, SizeError, UnsupportedError
-from .ir.format import Format, as_format, dense
+from .ir.format import CSF, Format, as_format, can_be_assembled, dense
 from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, product, variables_in
 from .ir.levels import Dense, Identity
 from .parser import Subscripts
 from .schedule.facts import Facts, Target
-from .schedule.format_inference import infer_format
+from .schedule.format_inference import infer_format, with_format
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 PATTERN = "pattern"
+INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def make_problem(subscripts: Subscripts, operands: Sequence[Operand], target: Ta
 
     Raises:
         SizeError: an index has two sizes, neither of which is 1.
-        UnsupportedError: mixed data types, or a sparse result whose pattern is new.
+        UnsupportedError: mixed data types.
     """
     if len(operands) >= len(NAMES):
         raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
@@ -78,7 +79,8 @@ def make_problem(subscripts: Subscripts, operands: Sequence[Operand], target: Ta
     indices = tuple(map(IndexVar, subscripts.result))
     result = TensorVar(NAMES[len(operands)], dense(len(indices)), dtype)
     stmt = Assignment(Access(result, indices), product(factors))
-    stmt, why, requested = _choose_format(stmt, format)
+    wide = any(op.index_dtype == "int64" for op in operands if not op.format.is_dense) or max(extents.values(), default=0) > INT32_MAX
+    stmt, why, requested = _choose_format(stmt, format, "int64" if wide else "int32")
     stmt = _with_strides(stmt, extents)
     counts = {NAMES[at]: (op.format, op.counts) for at, op in enumerate(operands) if not op.format.is_dense}
     used = {var: extents[var] for var in variables_in(stmt.rhs)}
@@ -171,17 +173,31 @@ def _fresh(var: IndexVar, extent: int, extents: dict[IndexVar, int]) -> IndexVar
     return fresh
 
 
-def _choose_format(stmt: Assignment, format: Format | str | None) -> tuple[Assignment, str, Format | None]:
+def _choose_format(stmt: Assignment, format: Format | str | None, index_dtype: str) -> tuple[Assignment, str, Format | None]:
     """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
     inferred, why = infer_format(stmt, literal=format == "infer")
+    inferred = _with_index_dtype(inferred, index_dtype)
     wanted = wanted_format(format, len(stmt.lhs.indices))
     if wanted is None or wanted == inferred.lhs.tensor.format:
-        return _supported(inferred), why, None
+        return inferred, why, None
     if wanted.is_dense:
         return stmt, f"asked for; {why}, would be {inferred.lhs.tensor.format.name}", None if wanted.is_row_major else wanted
-    if inferred.lhs.tensor.shares is None:
-        raise _new_pattern(inferred, wanted)
+    if inferred.lhs.tensor.shares is None and can_be_assembled(wanted):
+        return (
+            _with_index_dtype(with_format(stmt, wanted), index_dtype),
+            f"asked for; {why}, would be {inferred.lhs.tensor.format.name}",
+            None,
+        )
+    if inferred.lhs.tensor.format.is_dense:
+        inferred = _with_index_dtype(with_format(stmt, CSF(wanted.order)), index_dtype)
     return inferred, f"{why}, then converted to {wanted.name}", wanted
+
+
+def _with_index_dtype(stmt: Assignment, index_dtype: str) -> Assignment:
+    """An assembled result has index arrays of its own."""
+    if not stmt.lhs.tensor.is_assembled:
+        return stmt
+    return replace(stmt, lhs=Access(replace(stmt.lhs.tensor, index_dtype=index_dtype), stmt.lhs.indices))
 
 
 def wanted_format(format: Format | str | None, order: int) -> Format | None:
@@ -198,23 +214,10 @@ def wanted_format(format: Format | str | None, order: int) -> Format | None:
     return wanted
 
 
-def _supported(stmt: Assignment) -> Assignment:
-    if stmt.lhs.tensor.format.is_dense or stmt.lhs.tensor.shares is not None:
-        return stmt
-    raise _new_pattern(stmt, stmt.lhs.tensor.format)
-
-
-def _new_pattern(stmt: Assignment, wanted: Format) -> UnsupportedError:
-    return UnsupportedError(
-        f"{stmt.lhs} would be sparse with a pattern of its own, {wanted}, which is not compiled yet\n"
-        f"  {stmt}     ask for a dense result with format='dense'"
-    )
-
-
 def _with_strides(stmt: Assignment, extents: Mapping[IndexVar, int]) -> Assignment:
     """A dense result is row-major; its strides follow from its shape."""
     result = stmt.lhs.tensor
-    if result.shares is not None:
+    if not result.is_dense:
         return stmt
     strides = row_major([extents[v] for v in stmt.lhs.indices])
     letters = "".join(_letter(extents[v], s) for v, s in zip(stmt.lhs.indices, strides, strict=True))

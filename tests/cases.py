@@ -24,6 +24,7 @@ class Case:
     arrays: tuple[np.ndarray, ...]
     formats: tuple[ns.Format | None, ...]
     seed: int
+    result: ns.Format | None = None
 
     def operands(self) -> list[object]:
         """SparseTensors where there is a format, strided tensors elsewhere."""
@@ -35,7 +36,7 @@ class Case:
 
     def __str__(self) -> str:
         listed = ", ".join(f"{a.shape} {f.name if f else 'dense'}" for a, f in zip(self.arrays, self.formats, strict=True))
-        return f"seed {self.seed}: {self.expr}  {listed}"
+        return f"seed {self.seed}: {self.expr}  {listed}" + (f" -> {self.result.name}" if self.result else "")
 
 
 def as_operand(array: np.ndarray, fmt: ns.Format | None) -> object:
@@ -61,7 +62,8 @@ def random_case(seed: int) -> Case:
         terms[0], sparse[0] = names[0], True
     arrays = tuple(_array(rng, term, sizes, is_sparse) for term, is_sparse in zip(terms, sparse, strict=True))
     formats = tuple(random_format(rng, len(t)) if s and t else None for t, s in zip(terms, sparse, strict=True))
-    return Case(_expression(rng, terms), arrays, formats, seed)
+    expr = _expression(rng, terms)
+    return Case(expr, arrays, formats, seed, _result_format(rng, np.einsum(expr, *arrays).ndim))
 
 
 def _term(rng: random.Random, names: str) -> str:
@@ -106,6 +108,15 @@ def _expanded(array: np.ndarray, axis: int) -> np.ndarray:
     """One slice of an axis, repeated with stride 0."""
     strides = [0 if at == axis else stride for at, stride in enumerate(array.strides)]
     return np.lib.stride_tricks.as_strided(array, array.shape, strides)
+
+
+def _result_format(rng: random.Random, order: int) -> ns.Format | None:
+    """Now and then, a format that any pattern can be stored in."""
+    if order == 0 or rng.random() < 0.6:
+        return None
+    if order > 1 and rng.random() < 0.2:
+        return ns.COO(order)
+    return ns.Format("".join(rng.choice("ds") for _ in range(order)), rng.choice(list(permutations(range(order)))))
 
 
 def random_format(rng: random.Random, order: int) -> ns.Format:

@@ -7,7 +7,8 @@ from math import prod
 
 import numpy as np
 
-from numscorch.ir.index import Access, Assignment, Binary, Expr, Forall, IndexVar, Literal, Stmt, Where, assignments, variables_in
+from numscorch.ir.functions import FUNCTIONS, OPERATORS, REDUCTIONS
+from numscorch.ir.index import Access, Assignment, Binary, Call, Expr, Forall, IndexVar, Literal, Stmt, Where, assignments, variables_in
 
 
 def run(stmt: Stmt, arrays: Mapping[str, np.ndarray], extents: Mapping[IndexVar, int]) -> np.ndarray:
@@ -39,13 +40,14 @@ def execute(stmt: Stmt, values: dict[str, np.ndarray], extents: Mapping[IndexVar
             for coordinate in range(extents[var]):
                 execute(body, values, extents, {**at, var: coordinate})
         case Where(consumer, producer):
-            values[next(assignments(producer)).lhs.tensor.name] = np.zeros(())
+            space = next(assignments(producer))
+            values[space.lhs.tensor.name] = np.full([extents[v] for v in space.lhs.indices], REDUCTIONS[space.op].identity)
             execute(producer, values, extents, at)
             execute(consumer, values, extents, at)
         case Assignment(lhs, rhs, op):
             place = place_of(lhs, values, at)
-            old = values[lhs.tensor.name][place] if op == "+=" else 0.0
-            values[lhs.tensor.name][place] = old + value(rhs, values, at)
+            new = value(rhs, values, at)
+            values[lhs.tensor.name][place] = new if op == "=" else REDUCTIONS[op].evaluate(values[lhs.tensor.name][place], new)
 
 
 def value(expr: Expr, values: Mapping[str, np.ndarray], at: Mapping[IndexVar, int]) -> float:
@@ -57,8 +59,10 @@ def value(expr: Expr, values: Mapping[str, np.ndarray], at: Mapping[IndexVar, in
             return float(values[tensor.name][place_of(expr, values, at)])
         case Literal(number):
             return number
-        case Binary("*", left, right):
-            return value(left, values, at) * value(right, values, at)
+        case Binary(op, left, right):
+            return OPERATORS[op](value(left, values, at), value(right, values, at))
+        case Call(function, args):
+            return FUNCTIONS[function].evaluate(*(value(arg, values, at) for arg in args))
     raise ValueError(f"no meaning for {expr}")
 
 

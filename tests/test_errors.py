@@ -118,12 +118,6 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
         "operands",
     ),
     # formats
-    "a new pattern": (
-        lambda: ns.einsum("ij,ij->ij", A, A),
-        ns.UnsupportedError,
-        "C[i,j] would be sparse with a pattern of its own, (i, j) -> (i: dense, j: compressed), which is not compiled yet\n"
-        "  C[i,j] = A[i,j] * B[i,j]     ask for a dense result with format='dense'",
-    ),
     "no format": (
         lambda: ns.einsum("ij,jk->ik", A, x, format=3),
         ns.FormatError,

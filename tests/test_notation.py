@@ -108,7 +108,7 @@ def test_numbers_parse_back(number: float) -> None:
 MALFORMED = [
     ("forall(i, y[i] = x[i]", "expected ), found the end", 21),
     ("forall(i y[i] = x[i])", "expected ,, found y", 9),
-    ("y[i] x[i]", "expected = or +=, found x", 5),
+    ("y[i] x[i]", "expected = or +=, *=, max=, min=, found x", 5),
     ("y[i] = x[i] z[i]", "expected the end", 12),
     ("y[i] =", "expected more, found the end", 6),
     ("", "expected more, found the end", 0),

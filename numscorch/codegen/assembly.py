@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir import index as ix
-from ..ir.loop import Assign, Block, For, Function, Var, call, names_used
+from ..ir.loop import Assign, Block, Const, For, Function, Var, call, names_used
 from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
-from .lowering import lower
+from .lowering import in_block, lower, stamps
 from .peephole import simplify
+from .results import Assembly
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,9 @@ class Param:
     size        the extent of a variable
     cuts        where blocks of the outermost loop start
     partial     one partial sum for each block
+    starts      where the positions of each block and run of the result start
+    list, mark  of a workspace: the coordinates in it, and the stamp of each
+    space       the values of a workspace
     blocks      how many blocks there are
     workers     how many of them may run at once
     ==========  =============================================  ==============
@@ -40,7 +44,10 @@ class Param:
     @property
     def is_array(self) -> bool:
         """Whether it is an array rather than an integer."""
-        return self.what in ("pos", "crd", "vals", "cuts", "partial")
+        return self.what in ("pos", "crd", "vals", "cuts", "partial", "starts", *WORKSPACE)
+
+
+WORKSPACE = ("list", "mark", "space")  # arrays of which each worker has a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +60,60 @@ class Program:
     parallel: bool
 
 
-def assemble(stmt: ix.Stmt, target: Target) -> Program:
-    """Lower a scheduled statement into a function of the parameters that it uses."""
+def assemble(stmt: ix.Stmt, target: Target, counting: bool = False) -> Program:
+    """Lower a scheduled statement into a function of the parameters that it uses.
+
+    A result with a new pattern takes two functions: one that counts its entries, and one that writes them.
+    """
     operands = ix.operands_of(stmt)
-    sparse = tuple(a for a in operands if not a.tensor.is_dense)
-    body = simplify(hoist_loads(lower(stmt, Env(sparse)), target.registers // 2))
-    used = names_used(body)
-    params = tuple(p for p in _all_params(stmt, operands) if p.name in used)
-    arrays = {p.name for p in params if p.is_array}
-    names = tuple(f"{p.name}_array" if p.is_array else p.name for p in params)
+    body = simplify(hoist_loads(_lowered(stmt, operands, counting), target.registers // 2))
     parallel = any(isinstance(s, For) and s.parallel for s in body)
-    return Program(Function("kernel", names, take_pointers(body, arrays)), params, must_be_zeroed(stmt), parallel)
+    used = names_used(body)
+    if parallel:
+        used |= {f"{space.tensor.name}_size" for space in workspaces_of(stmt)}
+    params = tuple(p for p in _all_params(stmt, operands) if p.name in used)
+    names = tuple(f"{p.name}_array" if p.is_array else p.name for p in params)
+    return Program(Function("kernel", names, take_pointers(body, params)), params, must_be_zeroed(stmt), parallel)
 
 
-def take_pointers(block: Block, arrays: set[str]) -> Block:
+def _lowered(stmt: ix.Stmt, operands: list[ix.Access], counting: bool) -> Block:
+    """The statement's loop IR, with the frame of an assembled result."""
+    result, spaces = ix.result_of(stmt), frozenset(space.tensor.name for space in workspaces_of(stmt))
+    assembly = Assembly(result, counting) if result.tensor.is_assembled else None
+    env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=spaces, assembly=assembly)
+    body = lower(stmt, env)
+    if any(isinstance(s, For) and s.parallel for s in body):
+        return body
+    return (*stamps(env), *in_block(body, env, Const(0)))
+
+
+def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
+    """The workspaces that hold more than one value."""
+    written = {a.lhs.tensor.name: a.lhs for a in ix.assignments(stmt) if a.lhs.tensor != ix.result_of(stmt).tensor}
+    return [access for access in written.values() if access.indices]
+
+
+def take_pointers(block: Block, params: tuple[Param, ...]) -> Block:
     """Turn arrays into pointers, inside a parallel loop for what it uses: pointers can't cross into it."""
+    arrays = {p.name: p for p in params if p.is_array}
     at = next((n for n, stmt in enumerate(block) if isinstance(stmt, For) and stmt.parallel), None)
     if at is None:
-        return (*_pointers(names_used(block) & arrays), *block)
+        return (*_pointers(block, arrays), *block)
     loop, rest = block[at], block[at + 1 :]
-    inside = _pointers(names_used((loop,)) & arrays)
+    inside = _pointers((loop,), arrays, Var("worker"))
     opened = replace(loop, body=(*inside, *loop.body)) if isinstance(loop, For) else loop
-    return (*block[:at], opened, *_pointers(names_used(rest) & arrays), *rest)
+    return (*block[:at], opened, *_pointers(rest, arrays), *rest)
 
 
-def _pointers(names: set[str]) -> Block:
-    return tuple(Assign(Var(name), call("pointer", Var(f"{name}_array"))) for name in sorted(names))
+def _pointers(block: Block, arrays: dict[str, Param], worker: Var | None = None) -> Block:
+    """What a block uses; of workspaces, the worker's part."""
+    out: list[Assign] = []
+    for name in sorted(names_used(block) & arrays.keys()):
+        taken = call("pointer", Var(f"{name}_array"))
+        if worker is not None and arrays[name].what in WORKSPACE:
+            taken = call("shifted", taken, worker * Var(f"{arrays[name].of}_size"))
+        out.append(Assign(Var(name), taken))
+    return tuple(out)
 
 
 def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
@@ -91,7 +126,12 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
             for at, level in enumerate(tensor.format.levels):
                 params += [Param(f"{tensor.name}{at + 1}_{a}", a, tensor.name, at, tensor.index_dtype) for a in level.arrays]
         params.append(Param(f"{tensor.name}_vals", "vals", tensor.name, dtype=tensor.dtype))
-    params += [Param("partial_vals", "partial", dtype=result.tensor.dtype), Param("cuts", "cuts")]
+    for space in workspaces_of(stmt):
+        name = space.tensor.name
+        params += [Param(f"{name}_list", "list", name), Param(f"{name}_mark", "mark", name)]
+        params.append(Param(f"{name}_vals", "space", name, dtype=space.tensor.dtype))
+        params.append(Param(f"{name}_size", "size", space.indices[0].name))
+    params += [Param("partial_vals", "partial", dtype=result.tensor.dtype), Param("cuts", "cuts"), Param("starts", "starts")]
     params += [Param("blocks", "blocks"), Param("workers", "workers")]
     params += [Param(f"{loop.var}_size", "size", loop.var.name) for loop in _distinct(ix.loops_of(stmt))]
     for access in [*operands, result]:
@@ -110,7 +150,7 @@ def must_be_zeroed(stmt: ix.Stmt) -> bool:
     variable of the result and leaves no coordinate out.
     """
     loops, assignment = _around_result(stmt)
-    if assignment.op == "+=":
+    if assignment.op == "+=" or assignment.lhs.tensor.is_assembled:
         return True
     result = assignment.lhs
     sparse = [a for a in ix.operands_of(stmt) if not a.tensor.is_dense]

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import UnsupportedError
 from ..ir.index import IndexVar
 from ..ir.levels import Segment
-from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, If, Stmt, Var, While, all_of, call
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Expr, For, If, Stmt, Var, While, all_of, call
 from .environment import Env, Iterator, size_of
 from .lattice import Lattice
 
 Bounds = tuple[Expr, Expr]
 Body = Callable[[Env], Block]
+Case = Callable[[Env, frozenset[str]], Block]
 
 
-def loop(var: IndexVar, env: Env, lattice: Lattice, body: Body, bounds: Bounds | None = None) -> Block:
-    """The loop over a variable; ``bounds`` replaces those of a dimension or position loop."""
-    iterators = env.iterated(var)
-    if len(lattice.points) > 1:
-        raise UnsupportedError(f"sums of sparse operands are not compiled yet (co-iterating {lattice} over {var})")
-    match iterators:
-        case []:
-            return dimension_loop(var, env, body, bounds)
-        case [one]:
-            return position_loop(var, one, env, body, bounds)
-        case several:
-            return merge_loop(var, several, env, body)
+def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
+    """The loop over a variable; ``bounds`` replaces those of a dimension or position loop.
+
+    ``case`` lowers the body where the named operands are absent.
+    """
+    iterators = [it for it in env.iterated(var) if it.name in lattice.iterated]
+    if not lattice.points:
+        return ()
+    if not iterators:
+        return dimension_loop(var, env, lambda inner: case(inner, frozenset()), bounds)
+    if lattice.whole:
+        return followed_loop(var, iterators, env, lattice, case)
+    if len(iterators) == 1:
+        return position_loop(var, iterators[0], env, lambda inner: case(inner, frozenset()), bounds)
+    return merge_loops(var, iterators, env, lattice, case)
 
 
 def dimension_loop(var: IndexVar, env: Env, body: Body, bounds: Bounds | None = None) -> Block:
@@ -61,22 +64,69 @@ def find_stop(it: Iterator) -> Block:
     return (Assign(it.stop, it.position + 1), While(all_of([it.stop < it.end, again]), advance))
 
 
-def merge_loop(var: IndexVar, iterators: list[Iterator], env: Env, body: Body) -> Block:
-    """Several ordered levels are walked together; the body runs where all hold the coordinate."""
-    coord = Var(var.name)
-    mine = {it.name: Var(f"{var}{it.name}") for it in iterators}
-    start: list[Assign] = []
+def merge_loops(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case) -> Block:
+    """Several ordered levels are walked together: a loop for each point, which runs while all its operands last."""
+    start: list[Stmt] = [*_started(iterators)]
+    for point in lattice.points:
+        walked = [it for it in iterators if it.name in point]
+        step = _merge_step(var, walked, env, lattice, point, case)
+        start.append(While(all_of([it.position < it.end for it in walked]), step))
+    return tuple(start)
+
+
+def _started(iterators: list[Iterator]) -> Block:
+    out: list[Stmt] = []
     for it in iterators:
         first, end = it.bounds
-        start += [Assign(it.position, first), Assign(it.end, end)]
-    step: list[Stmt] = [Assign(mine[it.name], it.coordinate(it.position)) for it in iterators]
-    step.append(Assign(coord, call("min", *mine.values())))
-    for it in iterators:
+        out += [Assign(it.position, first), Assign(it.end, end)]
+    return tuple(out)
+
+
+def _merge_step(var: IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, point: frozenset[str], case: Case) -> Block:
+    """One coordinate, the least of those at hand: the first case that holds there, then on past it."""
+    coord = Var(var.name)
+    mine = {it.name: Var(f"{var}{it.name}") for it in walked}
+    step: list[Stmt] = [Assign(mine[it.name], it.coordinate(it.position)) for it in walked]
+    step.append(Assign(coord, call("min", *mine.values()) if len(walked) > 1 else mine[walked[0].name]))
+    for it in walked:
         step += [] if it.level.is_unique else find_stop(it)
-    found: dict[str, Segment] = {it.name: it.segment(it.position) for it in iterators}
-    everywhere = all_of([BinOp("==", mine[it.name], coord) for it in iterators])
-    step.append(If(everywhere, body(env.bind(var, coord, found))))
-    for it in iterators:
+    at = {it.name: BinOp("==", mine[it.name], coord) for it in walked}
+    step += _cases(var, walked, env, lattice, point, case, {name: [test] for name, test in at.items()})
+    for it in walked:
         following = it.position + 1 if it.level.is_unique else it.stop
-        step.append(If(BinOp("==", mine[it.name], coord), (Assign(it.position, following),)))
-    return (*start, While(all_of([it.position < it.end for it in iterators]), tuple(step)))
+        step.append(If(at[it.name], (Assign(it.position, following),)) if len(walked) > 1 else Assign(it.position, following))
+    return tuple(step)
+
+
+def _cases(
+    var: IndexVar,
+    walked: list[Iterator],
+    env: Env,
+    lattice: Lattice,
+    point: frozenset[str],
+    case: Case,
+    tests: dict[str, list[Expr]],
+) -> Block:
+    """if all of the first point's operands are here: ..., elif all of the next one's: ..."""
+    chain: Block = ()
+    for present in reversed(lattice.below(point)):
+        found: dict[str, Segment] = {it.name: it.segment(it.position) for it in walked if it.name in present}
+        body = case(env.bind(var, Var(var.name), found), lattice.iterated - present)
+        conditions = [test for it in walked if it.name in present for test in tests[it.name]]
+        certain = not conditions or (len(walked) == 1 and not lattice.whole)
+        chain = body if certain else (If(all_of(conditions), body, chain),)
+    return chain
+
+
+def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case) -> Block:
+    """Every coordinate is visited, and the levels that store some of them are followed along."""
+    coord = Var(var.name)
+    tests: dict[str, list[Expr]] = {it.name: [it.position < it.end, BinOp("==", it.coordinate(it.position), coord)] for it in iterators}
+    step: list[Stmt] = []
+    for it in iterators:
+        step += [] if it.level.is_unique else [If(all_of(tests[it.name]), find_stop(it))]
+    step += _cases(var, iterators, env, lattice, lattice.iterated, case, tests)
+    for it in iterators:
+        on = (Accumulate(it.position, Const(1)),) if it.level.is_unique else (Assign(it.position, it.stop),)
+        step.append(If(all_of(tests[it.name]), on))
+    return (*_started(iterators), For(coord, Const(0), size_of(var), tuple(step)))

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..ir.index import Access, IndexVar, TensorVar
-from ..ir.levels import Level, Mode, Segment
+from ..ir.levels import Level, Listed, Mode, Segment
 from ..ir.loop import Assign, Const, Expr, Var, call
+from .results import Assembly
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Env:
     A workspace has one scalar register, or, if its value differs from lane to lane, a vector
     register for each of the tile's.  Where several coordinates of a variable are in flight, ``copy``
     is that variable and the number of the one here: what depends on it gets a name of its own.
+    ``counted`` are the registers beside which the terms they received are counted, ``inserted`` the
+    workspaces that coordinates are inserted into, ``assembly`` the result whose index arrays are written.
     """
 
     operands: tuple[Access, ...]
@@ -39,6 +42,9 @@ class Env:
     varying: frozenset[str] = frozenset()
     lanes: Lanes | None = None
     copy: tuple[IndexVar, int] | None = None
+    counted: frozenset[str] = frozenset()
+    inserted: frozenset[str] = frozenset()
+    assembly: Assembly | None = None
 
     def own(self, name: str, variables: tuple[IndexVar, ...]) -> Var:
         """A name for a value that depends on these variables."""
@@ -89,6 +95,10 @@ class Env:
         tensor = access.tensor
         if tensor.shares is not None:
             return self.segments[tensor.shares][-1].begin
+        if self.assembly is not None and tensor == self.assembly.access.tensor:
+            return self.assembly.place(tensor.format.order - 1, self.coords)
+        if tensor.name in self.inserted:
+            return self.coords[access.indices[0]]
         if not tensor.is_dense:
             return self.segments[tensor.name][-1].begin
         return self.strided_position(access, access.indices)
@@ -148,6 +158,8 @@ class Iterator:
 
     def segment(self, position: Expr) -> Segment:
         """The positions that share the coordinate at ``position``."""
+        if isinstance(self.level, Listed):
+            return Segment(Var(self.access.level_var(self.at).name))
         return Segment(position, None if self.level.is_unique or self.is_single else self.stop)
 
 
@@ -162,9 +174,9 @@ def size_of(var: IndexVar) -> Var:
     return Var(f"{var}_size")
 
 
-def clear(target: TensorVar, env: Env) -> tuple[Assign, ...]:
-    """A workspace's registers = 0."""
-    zero: Expr = Const(0.0, target.dtype)
+def clear(target: TensorVar, env: Env, identity: float = 0.0) -> tuple[Assign, ...]:
+    """A workspace's registers = the identity of the sum, or of what else joins its terms."""
+    zero: Expr = Const(identity, target.dtype)
     if target.name in env.varying and env.lanes is not None:
         zero = call("splat", zero, env.lanes.lanes)
     return tuple(Assign(register, zero) for register in env.registers[target.name])

@@ -22,6 +22,7 @@ from ..ir.loop import (
     Var,
     While,
     expressions,
+    map_blocks,
     map_expr,
     map_stmt,
     names_used,
@@ -44,7 +45,7 @@ def hoist_loads(block: Block, most: int) -> Block:
     out: list[Stmt] = []
     for stmt in block:
         if isinstance(stmt, For | While | If):
-            stmt = replace(stmt, body=hoist_loads(stmt.body, most))
+            stmt = map_blocks(stmt, lambda inner: hoist_loads(inner, most))
         if isinstance(stmt, For) and not stmt.parallel:
             moved, stmt = _hoist_from(stmt, most)
             out += [assign for assign in moved if not _still_holds(assign, out)]

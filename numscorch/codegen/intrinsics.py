@@ -239,4 +239,14 @@ def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, positio
     return register(array, plain[0], plain[1], crd, plain[2], lanes), codegen
 
 
-NAMES = ("add", "fma", "gather", "hsum", "hsums", "load", "load_first", "mul", "pointer", "splat", "store", "store_first")
+@intrinsic
+def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
+    """The pointer to array[offset]"""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.gep(args[0], [args[1]])
+
+    return array(array, offset), codegen
+
+
+NAMES = ("add", "fma", "gather", "hsum", "hsums", "load", "load_first", "mul", "pointer", "shifted", "splat", "store", "store_first")

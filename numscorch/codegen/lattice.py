@@ -1,75 +1,71 @@
-"""Merge lattices: which operands may still hold values while a variable is co-iterated.
+"""Merge lattices: which operands may hold values, together, while a variable is co-iterated.
 
-A lattice has a point for each set of operands that may hold values at once, largest first; the
-loop of a point runs while all of them do (Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The
-Tensor Algebra Compiler", OOPSLA 2017, section 5).
+A lattice has a point for each set of operands at which the expression isn't 0; the others are
+exhausted there, or absent (Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra
+Compiler", OOPSLA 2017, section 5).  Which sets these are follows from putting 0 in place of the
+absent operands, whatever operators there are: a product leaves one point, a sum a point for each
+set of its terms, and a function whose value isn't 0 where all are absent makes the loop visit
+every coordinate.  A set whose value is that of a smaller one needs no point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations
 
-from ..ir.index import Access, Binary, Expr, IndexVar, Literal
+from ..errors import UnsupportedError
+from ..ir.functions import is_zero, simplified
+from ..ir.index import Access, Expr, IndexVar, accesses_in
 
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The operands that are iterated together, and whether every coordinate is visited."""
-
-    iterated: frozenset[str]
-    whole: bool = False
-
-    def __or__(self, other: Point) -> Point:
-        return Point(self.iterated | other.iterated, self.whole or other.whole)
-
-    def __str__(self) -> str:
-        return "{" + ", ".join([*sorted(self.iterated), *(["all"] if self.whole else [])]) + "}"
+MOST = 8  # operands that one loop may co-iterate: 2**8 sets to look at
 
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """Merge points, each before those it contains."""
+    """Sets of operands, the larger ones first; ``whole`` where a value may stand at every coordinate."""
 
-    points: tuple[Point, ...]
+    points: tuple[frozenset[str], ...]
+    whole: bool = False
+
+    @property
+    def iterated(self) -> frozenset[str]:
+        """Every operand that some point has."""
+        return frozenset().union(*self.points)
+
+    def below(self, point: frozenset[str]) -> list[frozenset[str]]:
+        """The points whose operands are among this one's, itself first."""
+        return [p for p in self.points if p <= point]
 
     def __str__(self) -> str:
-        return " > ".join(map(str, self.points))
+        return " > ".join("{" + ", ".join([*sorted(p), *(["all"] if self.whole else [])]) + "}" for p in self.points)
 
 
 def make_lattice(var: IndexVar, expr: Expr) -> Lattice:
     """The merge lattice of an expression at one variable.
 
-    A product holds a value only where all factors do: its points are pairs.  A sum holds one where
-    either does: pairs, and each side alone.  A full factor of a product is located, so it adds
-    nothing to the point; a full term of a sum makes the loop visit every coordinate.
+    Raises:
+        UnsupportedError: more operands are co-iterated than there may be.
+
+    >>> from ..ir.format import CSR
+    >>> from ..ir.index import TensorVar
+    >>> from ..ir.notation import parse_expr
+    >>> tensors = {name: TensorVar(name, CSR) for name in "ABC"}
+    >>> print(make_lattice(IndexVar("j"), parse_expr("(A[i,j] + B[i,j]) * C[i,j]", tensors)))
+    {A, B, C} > {A, C} > {B, C}
     """
-    match expr:
-        case Access() if _is_iterated(expr, var):
-            return Lattice((Point(frozenset({expr.tensor.name})),))
-        case Access() | Literal():
-            return Lattice((Point(frozenset(), whole=True),))
-        case Binary("*", left, right):
-            return _sorted(_intersect(p, q) for p in make_lattice(var, left).points for q in make_lattice(var, right).points)
-        case Binary(_, left, right):
-            ours, theirs = make_lattice(var, left).points, make_lattice(var, right).points
-            return _sorted([*(p | q for p in ours for q in theirs), *ours, *theirs])
+    names = list(dict.fromkeys(a.tensor.name for a in accesses_in(expr) if is_iterated(a, var)))
+    if len(names) > MOST:
+        raise UnsupportedError(f"{len(names)} sparse operands share {var}, and {MOST} may: split the expression")
+    values: dict[frozenset[str], Expr] = {}
+    for chosen in (frozenset(c) for size in range(len(names) + 1) for c in combinations(names, size)):
+        value = simplified(expr, set(names) - chosen)
+        if not is_zero(value) and not any(value == values[smaller] for smaller in values if smaller < chosen):
+            values[chosen] = value
+    return Lattice(tuple(sorted(values, key=len, reverse=True)), frozenset() in values)
 
 
-def _intersect(p: Point, q: Point) -> Point:
-    return Point(p.iterated | q.iterated, p.whole and q.whole)
-
-
-def _sorted(points: Iterable[Point]) -> Lattice:
-    """Points without repetition, the largest first; where every coordinate is visited, smaller ones that aren't whole go."""
-    unique = sorted(dict.fromkeys(points), key=lambda p: (-len(p.iterated), not p.whole))
-    if any(p.whole for p in unique):
-        unique = [p for p in unique if p.whole]
-    return Lattice(tuple(unique))
-
-
-def _is_iterated(access: Access, var: IndexVar) -> bool:
+def is_iterated(access: Access, var: IndexVar) -> bool:
     """Whether a loop over the variable iterates a level of this access."""
-    if access.tensor.is_dense:
+    if access.tensor.is_dense or access.tensor.is_scalar:
         return False
     return any(v == var and not access.tensor.format.level_of(d).full for d, v in enumerate(access.indices))

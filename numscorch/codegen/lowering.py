@@ -7,10 +7,12 @@ from typing import assert_never
 
 from ..errors import ScheduleError
 from ..ir import index as ix
-from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, Stmt, Store, Var, call
+from ..ir.functions import REDUCTIONS, is_zero, simplified
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, call
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
 from .lattice import make_lattice
+from .results import Assembly
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
 from .values import is_varying, load, lower_product, named_position
 
@@ -48,32 +50,82 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
 
 
 def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None) -> Block:
-    """A plain loop."""
-    lattice = make_lattice(stmt.var, _whole_product(env))
-    return loop(stmt.var, env, lattice, lambda inner: lower(stmt.body, inner), bounds)
+    """A plain loop; where operands are absent, its body has 0 in their place."""
 
+    def case(inner: Env, absent: frozenset[str]) -> Block:
+        rest = ix.map_rhs(stmt.body, lambda rhs: simplified(rhs, absent)) if absent else stmt.body
+        body = lower(rest, inner)
+        return body if inner.assembly is None else inner.assembly.around(stmt.var, inner.coords, body)
 
-def _whole_product(env: Env) -> ix.Expr:
-    """The operands' product: which of them a loop iterates doesn't depend on where factors were moved."""
-    return ix.product(list(env.operands)) if env.operands else ix.Literal(1.0, "float32")
+    return loop(stmt.var, env, make_lattice(stmt.var, ix.value_of(stmt.body)), case, bounds)
 
 
 def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
     """Workers take runs of blocks; blocks and their cuts don't depend on the number of workers."""
     worker, block = Var("worker"), Var("block")
     workers, blocks, cuts = Var("workers"), Var("blocks"), Var("cuts")
-    inner = lower_serial(replace(stmt, tag=ix.Serial()), env, (cuts[block], cuts[block + 1]))
+    inner = in_block(lower_serial(replace(stmt, tag=ix.Serial()), env, (cuts[block], cuts[block + 1])), env, block)
     run = For(block, blocks * worker // workers, blocks * (worker + 1) // workers, inner)
-    return (For(worker, Const(0), workers, (run,), parallel=True),)
+    return (For(worker, Const(0), workers, (*stamps(env), run), parallel=True),)
+
+
+def in_block(body: Block, env: Env, block: Expr) -> Block:
+    """The body with what an assembled result keeps of each block."""
+    return body if env.assembly is None else (*env.assembly.begin(block), *body, *env.assembly.end(block))
+
+
+def stamps(env: Env) -> Block:
+    """No coordinate is marked yet in the workspaces of this worker."""
+    return tuple(Assign(Var(f"{name}_stamp"), Const(0)) for name in sorted(env.inserted))
 
 
 def lower_where(stmt: ix.Where, env: Env) -> Block:
     """Clear the workspace's registers, run the producer, then the consumer."""
     target = next(ix.assignments(stmt.producer)).lhs.tensor
+    if not target.is_scalar:
+        return lower_workspace(stmt, target, env)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
         return _lower_parallel_sum(stmt, target, env)
     inner = with_registers(stmt.producer, target, env)
-    return (*clear(target, inner), *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
+    op = next(a.op for a in ix.assignments(stmt.producer) if a.lhs.tensor == target)
+    if op == "+=" and not _appends(stmt.consumer, env):
+        return (*clear(target, inner), *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
+    return _lower_counted(stmt, target, op, inner)
+
+
+def _appends(consumer: ix.Stmt, env: Env) -> bool:
+    """Whether the consumer appends an entry to an assembled result, which is wanted only if there is a term."""
+    result = ix.result_of(consumer).tensor
+    if env.assembly is None:
+        return False
+    return result.name in env.inserted or (result == env.assembly.access.tensor and env.assembly.appends_values)
+
+
+def _lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env) -> Block:
+    """A register beside which its terms are counted: those that are missing are 0, and without any there is no entry."""
+    seen = Var(f"{target.name}_seen")
+    inner = replace(env, counted=env.counted | {target.name})
+    body = (Assign(seen, Const(0)), *clear(target, inner, REDUCTIONS[op].identity), *lower(stmt.producer, inner))
+    if op != "+=":
+        terms: Expr = Const(1)
+        for each in ix.loops_of(stmt.producer):
+            terms = terms * size_of(each.var)
+        register = env.registers[target.name][0]
+        body = (*body, If(seen < terms, (Assign(register, joined(op, register, Const(0.0, target.dtype))),)))
+    done = lower(stmt.consumer, inner)
+    return (*body, If(Const(0) < seen, done)) if _appends(stmt.consumer, env) else (*body, *done)
+
+
+def lower_workspace(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
+    """Coordinates are inserted into a list, marked where they are in it, and their values added up; then all are read in order."""
+    access = ix.result_of(stmt.producer)
+    count = Var(f"{target.name}_count")
+    inner = replace(env, inserted=env.inserted | {target.name})
+    filled = (Accumulate(Var(f"{target.name}_stamp"), Const(1)), Assign(count, Const(0)), *lower(stmt.producer, inner))
+    if env.assembly is not None and env.assembly.counting:
+        return (*filled, Accumulate(env.assembly.counters[-1], count))
+    ordered = Do(call("sort", Var(f"{target.name}_list"), count))
+    return (*filled, ordered, *lower(stmt.consumer, replace(inner, operands=(*env.operands, access))))
 
 
 def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:
@@ -141,22 +193,67 @@ def _clear_partials(sums: list[str], tag: ix.Vector, env: Env) -> Block:
 
 def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     """Add to a register, or write the result."""
+    if is_zero(stmt.rhs):
+        return ()
     if stmt.lhs.tensor.name in env.registers:
         return _add_to_register(stmt, env)
+    if stmt.lhs.tensor.name in env.inserted:
+        return _insert(stmt, env)
+    if env.assembly is not None and env.assembly.appends_values:
+        return _append(stmt, env.assembly, env)
+    if env.assembly is not None and env.assembly.counting:
+        return ()
     if env.lanes is not None and env.lanes.var in stmt.lhs.indices:
         return _store_tile(stmt, env)
     product = lower_product(stmt.rhs, env, as_vector=False)
-    place = env.position(stmt.lhs)
-    return (*product.setup, Store(Var(f"{stmt.lhs.tensor.name}_vals"), place, product.scalar, stmt.op == "+="))
+    values, place = Var(f"{stmt.lhs.tensor.name}_vals"), env.position(stmt.lhs)
+    if stmt.op in ("=", "+="):
+        return (*product.setup, Store(values, place, product.scalar, stmt.op == "+="))
+    return (*product.setup, Store(values, place, joined(stmt.op, values[place], product.scalar)))
+
+
+def joined(op: str, left: Expr, right: Expr) -> Expr:
+    """Two terms of a reduction as one."""
+    function = REDUCTIONS[op].function
+    return call(function, left, right) if function else BinOp(op[0], left, right)
+
+
+def _append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
+    """Write the next value of an assembled result, and its coordinates."""
+    if assembly.counting:
+        return assembly.append(env.coords)
+    product = lower_product(stmt.rhs, env, as_vector=False)
+    store = Store(Var(f"{stmt.lhs.tensor.name}_vals"), env.position(stmt.lhs), product.scalar)
+    return (*product.setup, store, *assembly.append(env.coords))
+
+
+def _insert(stmt: ix.Assignment, env: Env) -> Block:
+    """Add to a workspace's value; a coordinate's first one puts it into the list."""
+    name = stmt.lhs.tensor.name
+    count, mark, stamp, values = (Var(f"{name}_{part}") for part in ("count", "mark", "stamp", "vals"))
+    coord = env.coords[stmt.lhs.indices[0]]
+    first: list[Stmt] = [Store(mark, coord, stamp), Store(Var(f"{name}_list"), count, coord), Accumulate(count, Const(1))]
+    if env.assembly is not None and env.assembly.counting:
+        return (If(BinOp("!=", mark[coord], stamp), tuple(first)),)
+    product = lower_product(stmt.rhs, env, as_vector=False)
+    first.append(Store(values, coord, Const(REDUCTIONS[stmt.op].identity, stmt.lhs.tensor.dtype)))
+    add = Store(values, coord, product.scalar if stmt.op == "+=" else joined(stmt.op, values[coord], product.scalar), stmt.op == "+=")
+    return (*product.setup, If(BinOp("!=", mark[coord], stamp), tuple(first)), add)
 
 
 def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
     name = stmt.lhs.tensor.name
     registers = env.registers[name]
+    seen = (Accumulate(Var(f"{name}_seen"), Const(1)),) if name in env.counted else ()
+    if env.assembly is not None and env.assembly.counting:
+        return seen
+    if stmt.op != "+=":
+        product = lower_product(stmt.rhs, env, as_vector=False)
+        return (*product.setup, Assign(registers[0], joined(stmt.op, registers[0], product.scalar)), *seen)
     varies = any(is_varying(access, env) for access in ix.accesses_in(stmt.rhs))
     product = lower_product(stmt.rhs, env, as_vector=varies)
     if not varies:
-        return (*product.setup, Accumulate(registers[0], product.scalar))
+        return (*product.setup, Accumulate(registers[0], product.scalar), *seen)
     if name not in env.varying:
         registers = (partial_register(name),) * len(product.factors)
     return (*product.setup, *(Assign(t, product.added_to(t, r)) for r, t in enumerate(registers)))

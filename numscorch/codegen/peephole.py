@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
-from ..ir.loop import Accumulate, Assign, Block, Const, For, If, Stmt, Var, While, expressions, names_used, walk, walk_block
+from ..ir.loop import Accumulate, Assign, Block, Const, For, If, Stmt, Var, While, expressions, map_blocks, names_used, walk, walk_block
 
 
 def simplify(block: Block) -> Block:
@@ -25,7 +24,7 @@ def _joined(block: Block) -> Block:
     out: list[Stmt] = []
     for at, stmt in enumerate(block):
         if isinstance(stmt, For | While | If):
-            stmt = replace(stmt, body=_joined(stmt.body))
+            stmt = map_blocks(stmt, _joined)
         if _clears(stmt) and _next_use_adds(stmt, block[at + 1 :]):
             continue
         cleared = isinstance(stmt, Accumulate) and any(
@@ -66,6 +65,8 @@ def _without_unread(block: Block, reads: Counter[str]) -> Block:
         if isinstance(stmt, Assign) and not reads[stmt.var.name]:
             continue
         if isinstance(stmt, For | While | If):
-            stmt = replace(stmt, body=_without_unread(stmt.body, reads))
+            stmt = map_blocks(stmt, lambda inner: _without_unread(inner, reads))
+            if not stmt.body and not (isinstance(stmt, If) and stmt.orelse):
+                continue
         out.append(stmt)
     return tuple(out)

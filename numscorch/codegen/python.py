@@ -24,7 +24,8 @@ from ..ir.loop import (
 )
 
 INDENT = "    "
-STRENGTH = {"and": 1, "<": 2, "==": 2, "+": 3, "-": 3, "*": 4, "//": 4, "%": 4}
+COMPARISONS = dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 2)
+STRENGTH = {"and": 1, **COMPARISONS, "+": 3, "-": 3, "*": 4, "/": 4, "//": 4, "%": 4}
 
 
 def emit_function(function: Function) -> str:
@@ -34,7 +35,7 @@ def emit_function(function: Function) -> str:
 
 def emit_block(block: Block, depth: int) -> str:
     """Statements, one or more lines each."""
-    return "".join(emit(stmt, depth) for stmt in block)
+    return "".join(emit(stmt, depth) for stmt in block) or f"{INDENT * depth}pass\n"
 
 
 def emit(stmt: Stmt, depth: int) -> str:
@@ -57,10 +58,21 @@ def emit(stmt: Stmt, depth: int) -> str:
             return f"{pad}for {stmt.var.name} in {_range(stmt)}:\n{emit_block(stmt.body, depth + 1)}"
         case While(condition, body):
             return f"{pad}while {expr(condition)}:\n{emit_block(body, depth + 1)}"
-        case If(condition, body):
-            return f"{pad}if {expr(condition)}:\n{emit_block(body, depth + 1)}"
+        case If(condition, body, orelse):
+            return f"{pad}if {expr(condition)}:\n{emit_block(body, depth + 1)}{_otherwise(orelse, depth)}"
         case _:
             assert_never(stmt)
+
+
+def _otherwise(block: Block, depth: int) -> str:
+    """else: block, or elif where it is just another if."""
+    match block:
+        case ():
+            return ""
+        case (If() as only,):
+            return f"{INDENT * depth}el{emit(only, depth).lstrip()}"
+        case _:
+            return f"{INDENT * depth}else:\n{emit_block(block, depth + 1)}"
 
 
 def _range(loop: For) -> str:
@@ -84,14 +96,14 @@ def expr(node: Expr, strength: int = 0) -> str:
         case Const(value, None):
             return str(value)
         case Const(value, dtype):
-            return f"{dtype}({value!r})"
+            return f"{dtype}({value!r})"  # repr of an infinity is "inf", which the file imports
         case Load(array, index):
             return f"{array.name}[{expr(index)}]"
         case Call(function, args):
             return f"{function}({', '.join(map(expr, args))})"
         case BinOp(op, left, right):
             mine = STRENGTH[op]
-            text = f"{expr(left, mine)} {op} {expr(right, mine + 1)}"
+            text = f"{expr(left, mine + (op in COMPARISONS))} {op} {expr(right, mine + 1)}"
             return f"({text})" if mine < strength else text
         case _:
             assert_never(node)

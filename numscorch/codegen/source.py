@@ -6,15 +6,19 @@ import hashlib
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
+from math import isinf
 from typing import Any
 
 from ..ir import index as ix
-from ..ir.loop import Call, Function, expressions, walk, walk_block
+from ..ir.functions import FUNCTIONS
+from ..ir.levels import Listed
+from ..ir.loop import Call, Const, Function, expressions, walk, walk_block
 from ..schedule.facts import Target
 from .assembly import Param, Program, assemble
 from .python import emit_function
 
-RANGES = ("min",)
+RANGES = ("min", "abs")
+ROUTINES = frozenset({*FUNCTIONS, "sort", "truth"} - {"abs"})
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
 
 
@@ -32,22 +36,34 @@ class Source:
         return self.program.params
 
 
-def generate(stmt: ix.Stmt, target: Target) -> Source:
-    """The source of a scheduled statement: the same text for the same statement."""
-    program = assemble(stmt, target)
+def generate(stmt: ix.Stmt, target: Target, counting: bool = False) -> Source:
+    """The source of a scheduled statement: the same text for the same statement.
+
+    ``counting`` asks for the first of two kernels, for a result whose pattern is new.
+    """
+    program = assemble(stmt, target, counting)
     body = emit_function(program.function)
-    text = f'"""{_header(stmt)}"""\n\n{_imports(program)}\n\n\n{body}'
+    note = "\nThis kernel counts the entries of the result; a second one writes them.\n" if counting else ""
+    text = f'"""{_header(stmt)}{note}"""\n\n{_imports(program)}\n\n\n{body}'
     return Source(f"kernel_{_hash(text, target)}", text, program)
 
 
 def _header(stmt: ix.Stmt) -> str:
     result = ix.result_of(stmt)
     operands = ix.operands_of(stmt)
-    product = ix.product(list(operands))
-    summed = "+=" if set(ix.variables_in(product)) - set(result.indices) else "="
-    lines = [f"{result} {summed} {product}", "", f"    {stmt}", ""]
+    op = next((a.op for a in ix.assignments(stmt) if a.op != "="), "=")
+    lines = [f"{result} {op} {_headline(stmt)}", "", f"    {stmt}", ""]
     lines += [f"{describe(a)}" for a in [*operands, result]]
     return "\n".join(lines) + "\n"
+
+
+def _headline(stmt: ix.Stmt) -> ix.Expr:
+    """What is computed: a product in the order of its operands' names, anything else as it stands."""
+    value = ix.value_of(stmt)
+    factors = ix.factors_of(value)
+    if all(isinstance(f, ix.Access) for f in factors):
+        return ix.product(list(ix.operands_of(stmt)))
+    return value
 
 
 def describe(access: ix.Access) -> str:
@@ -56,23 +72,32 @@ def describe(access: ix.Access) -> str:
     if tensor.is_dense:
         strides = f", strides ({', '.join(tensor.strides)})" if tensor.strides else ""
         return f"{tensor.name}: dense {tensor.dtype}{strides}"
+    if isinstance(tensor.format.levels[0], Listed):
+        return f"{tensor.name}: workspace {tensor.dtype}"
     shared = f", the pattern of {tensor.shares}" if tensor.shares else ""
     return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{shared}"
 
 
 def _imports(program: Program) -> str:
     called = _functions(program.function)
-    own = sorted(called - set(RANGES))
-    lines = ["from numba import prange"] if program.parallel else []
+    own, routines = sorted(called - set(RANGES) - ROUTINES), sorted(called & ROUTINES)
+    lines = ["from math import inf"] if _uses_infinity(program.function) else []
+    lines += ["from numba import prange"] if program.parallel else []
     scalars = sorted({c for c in ("float32", "float64") if _uses_constant(program.function, c)})
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
     lines += ["", f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
+    lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []
     return "\n".join(lines).strip("\n")
 
 
 def _functions(function: Function) -> set[str]:
     exprs = (e for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
     return {e.function for e in exprs if isinstance(e, Call)}
+
+
+def _uses_infinity(function: Function) -> bool:
+    exprs = (e for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
+    return any(isinstance(e, Const) and isinf(e.value) for e in exprs)
 
 
 def _uses_constant(function: Function, dtype: str) -> bool:
@@ -82,6 +107,6 @@ def _uses_constant(function: Function, dtype: str) -> bool:
 
 def _hash(text: str, target: Target) -> str:
     """Of everything that the machine code depends on: the text, the target, the options, the compilers, the intrinsics."""
-    intrinsics = files("numscorch.codegen").joinpath("intrinsics.py").read_text()
+    intrinsics = "".join(files("numscorch.codegen").joinpath(f"{name}.py").read_text() for name in ("intrinsics", "routines"))
     parts = (text, repr(target), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -12,12 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.functions import FUNCTIONS
+
 
 class Checked:
     """A 1-D array that raises IndexError outside 0 <= i < n."""
 
     def __init__(self, array: np.ndarray):
         self.array = array.reshape(-1)
+
+    def shifted(self, offset: int) -> Checked:
+        """The part of the array from an index on."""
+        return Checked(self.array[self.check(offset, 0) :])
 
     def check(self, index: int, count: int = 1) -> int:
         """The index, if ``count`` values from it on lie inside."""
@@ -79,9 +85,13 @@ TWINS: dict[str, Any] = {
     "load": load,
     "load_first": load_first,
     "mul": lambda a, b: a * b,
+    "shifted": Checked.shifted,
+    "sort": lambda array, count: array.array[:count].sort(),
+    "truth": lambda condition, one: one if condition else one - one,
     "pointer": Checked,
     "prange": range,
     "splat": splat,
     "store": store,
     "store_first": store_first,
+    **{name: function.evaluate for name, function in FUNCTIONS.items()},
 }

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UnsupportedError
-from ..ir.index import Access, Binary, Expr, IndexVar, Literal, factors_of, variables_in
-from ..ir.loop import Assign, Block, Const, Var, call
+from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of, variables_in
+from ..ir.loop import Assign, BinOp, Block, Const, Var, call
 from ..ir.loop import Expr as LoopExpr
 from .environment import Env, Iterator, stride_of
 
 SPLAT = "factor"
+COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ def is_varying(expr: Expr, env: Env) -> bool:
             return env.lanes is not None and tensor.has_values and env.lanes.var in indices and _moves(expr, env)
         case Binary(_, left, right):
             return is_varying(left, env) or is_varying(right, env)
+        case Call(_, args):
+            return any(is_varying(arg, env) for arg in args)
         case Literal():
             return False
 
@@ -93,12 +96,24 @@ def _scalar(factor: Expr, env: Env) -> LoopExpr:
     match factor:
         case Access(tensor) if tensor.name in env.registers:
             return env.registers[tensor.name][0]
+        case Access(tensor) if not tensor.has_values:
+            return Const(1)
         case Access(tensor):
             return Var(f"{tensor.name}_vals")[env.position(factor)]
         case Literal(value, dtype):
             return Const(value, dtype)
-        case _:
-            raise UnsupportedError(f"the operator in {factor} is not compiled yet: only products are")
+        case Binary(op, left, right) if op in COMPARISONS:
+            return call("truth", BinOp(op, _scalar(left, env), _scalar(right, env)), Const(1.0, dtype_of(factor)))
+        case Binary(op, left, right):
+            return BinOp(op, _scalar(left, env), _scalar(right, env))
+        case Call(function, args):
+            return call(function, *(_scalar(arg, env) for arg in args))
+
+
+def dtype_of(expr: Expr) -> str:
+    """The data type that an expression is computed in."""
+    found = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
+    return found[0] if found else "float32"
 
 
 def _vector(factor: Expr, env: Env, setup: list[Assign]) -> tuple[LoopExpr, ...]:

@@ -199,6 +199,28 @@ def as_format(value: object) -> Format:
     raise FormatError(f"{value!r} is no format: use a Format, as CSR, or its text, as {str(CSR)!r}")
 
 
+def runs_of(fmt: Format) -> list[tuple[int, int]]:
+    """(first, last) level of each run: a compressed level, and the singletons below it.
+
+    >>> runs_of(Format("dsds")), runs_of(Format("doo"))
+    ([(1, 1), (3, 3)], [(1, 2)])
+    """
+    runs: list[tuple[int, int]] = []
+    for at, level in enumerate(fmt.levels):
+        if level.branchless and runs:
+            runs[-1] = (runs[-1][0], at)
+        elif not level.full:
+            runs.append((at, at))
+    return runs
+
+
+def can_be_assembled(fmt: Format) -> bool:
+    """Whether every run is one unique level, or a list of coordinates that ends in values."""
+    stored = all(level.full or level.arrays for level in fmt.levels)
+    lists = all(first == last or (last == fmt.order - 1 and not fmt.levels[first].is_unique) for first, last in runs_of(fmt))
+    return stored and lists and bool(runs_of(fmt))
+
+
 def dense(order: int) -> Format:
     """All levels dense, row-major."""
     return Format("d" * order)

@@ -50,6 +50,11 @@ class TensorVar:
         return self.format.is_dense and self.shares is None
 
     @property
+    def is_assembled(self) -> bool:
+        """Of a result: whether its pattern is new, so that its index arrays are written too."""
+        return not self.format.is_dense and self.shares is None
+
+    @property
     def is_scalar(self) -> bool:
         """Whether it has no dimensions."""
         return self.format.order == 0
@@ -89,6 +94,9 @@ class Literal:
         return f"{self.value:g}" if float(f"{self.value:g}") == self.value else repr(self.value)
 
 
+STRENGTH = {"==": 1, "!=": 1, "<": 1, "<=": 1, ">": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3}
+
+
 @dataclass(frozen=True, slots=True)
 class Binary:
     """left op right"""
@@ -98,10 +106,26 @@ class Binary:
     right: Expr
 
     def __str__(self) -> str:
-        return f"{self.left} {self.op} {self.right}"
+        return f"{_within(self.left, STRENGTH[self.op])} {self.op} {_within(self.right, STRENGTH[self.op] + 1)}"
 
 
-Expr = Access | Literal | Binary
+@dataclass(frozen=True, slots=True)
+class Call:
+    """function(args), one of ``functions.FUNCTIONS``"""
+
+    function: str
+    args: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.args))})"
+
+
+Expr = Access | Literal | Binary | Call
+
+
+def _within(expr: Expr, strength: int) -> str:
+    """An operand's text, in parentheses where its operator binds less than what is around it."""
+    return f"({expr})" if isinstance(expr, Binary) and STRENGTH[expr.op] < strength else str(expr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +188,7 @@ Tag = Serial | Parallel | Vector | Unroll | Positions
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """lhs = rhs, or lhs += rhs"""
+    """lhs = rhs, or with a reduction's operator: lhs += rhs, *=, max=, min="""
 
     lhs: Access
     rhs: Expr
@@ -217,6 +241,11 @@ def factors_of(expr: Expr) -> list[Expr]:
             return [expr]
 
 
+def is_product(expr: Expr) -> bool:
+    """Whether there is nothing but tensors and numbers multiplied."""
+    return all(isinstance(factor, Access | Literal) for factor in factors_of(expr))
+
+
 def accesses_in(expr: Expr) -> list[Access]:
     """Every access of an expression, left to right."""
     match expr:
@@ -224,6 +253,8 @@ def accesses_in(expr: Expr) -> list[Access]:
             return [expr]
         case Binary(_, left, right):
             return accesses_in(left) + accesses_in(right)
+        case Call(_, args):
+            return [access for arg in args for access in accesses_in(arg)]
         case Literal():
             return []
 
@@ -268,22 +299,48 @@ def loops_of(stmt: Stmt) -> list[Forall]:
             return []
 
 
+def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
+    """The expression with every access changed."""
+    match expr:
+        case Access():
+            return change(expr)
+        case Binary(op, left, right):
+            return Binary(op, mapped(left, change), mapped(right, change))
+        case Call(function, args):
+            return Call(function, tuple(mapped(arg, change) for arg in args))
+        case Literal():
+            return expr
+
+
 def map_expr(stmt: Stmt, change: Callable[[Access], Access]) -> Stmt:
     """The statement with every access changed."""
-
-    def expr(e: Expr) -> Expr:
-        match e:
-            case Access():
-                return change(e)
-            case Binary(op, left, right):
-                return Binary(op, expr(left), expr(right))
-            case Literal():
-                return e
-
     match stmt:
         case Assignment(lhs, rhs, op):
-            return Assignment(change(lhs), expr(rhs), op)
+            return Assignment(change(lhs), mapped(rhs, change), op)
         case Forall(_, body):
             return replace(stmt, body=map_expr(body, change))
         case Where(consumer, producer):
             return Where(map_expr(consumer, change), map_expr(producer, change))
+
+
+def map_rhs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    """The statement with every right side changed."""
+    match stmt:
+        case Assignment(lhs, rhs, op):
+            return Assignment(lhs, change(rhs), op)
+        case Forall(_, body):
+            return replace(stmt, body=map_rhs(body, change))
+        case Where(consumer, producer):
+            return Where(map_rhs(consumer, change), map_rhs(producer, change))
+
+
+def value_of(stmt: Stmt) -> Expr:
+    """What a statement assigns in the end, as one expression of its operands: workspaces are replaced by what fills them."""
+    match stmt:
+        case Assignment(_, rhs):
+            return rhs
+        case Forall(_, body):
+            return value_of(body)
+        case Where(consumer, producer):
+            name, filled = result_of(producer).tensor.name, value_of(producer)
+            return mapped(value_of(consumer), lambda a: filled if a.tensor.name == name else a)

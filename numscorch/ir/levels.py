@@ -44,6 +44,11 @@ class Mode:
     outer: Expr | None = None
 
     @property
+    def tensor(self) -> str:
+        """The access's name."""
+        return self.name.rstrip("0123456789")
+
+    @property
     def pos(self) -> Var:
         """Where each parent's positions start; one entry more than there are parents."""
         return Var(f"{self.name}_pos")
@@ -180,3 +185,19 @@ class Identity(Level):
 
     def __str__(self) -> str:
         return "identity"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Level):
+    """A workspace's only level: the coordinates that were inserted are listed, and values lie at their coordinates."""
+
+    letter: ClassVar[str] = "w"
+
+    def bounds(self, mode: Mode, parent: Segment) -> tuple[Expr, Expr]:
+        return Const(0), Var(f"{mode.tensor}_count")
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return Var(f"{mode.tensor}_list")[position]
+
+    def __str__(self) -> str:
+        return "listed"

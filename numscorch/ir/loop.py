@@ -137,10 +137,11 @@ class While:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """if condition: body"""
+    """if condition: body, else: orelse"""
 
     condition: Expr
     body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
 
 
 Stmt = Assign | Accumulate | Store | Do | For | While | If
@@ -262,7 +263,14 @@ def map_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
         case Do(Call(function, args)):
             return Do(Call(function, tuple(map_expr(arg, change) for arg in args)))
         case For() | While() | If():
-            return replace(stmt, body=tuple(map_stmt(inner, change) for inner in stmt.body))
+            return map_blocks(stmt, lambda block: tuple(map_stmt(inner, change) for inner in block))
+
+
+def map_blocks(stmt: For | While | If, change: Callable[[Block], Block]) -> For | While | If:
+    """The statement with the blocks inside it changed."""
+    if isinstance(stmt, If):
+        return replace(stmt, body=change(stmt.body), orelse=change(stmt.orelse))
+    return replace(stmt, body=change(stmt.body))
 
 
 def walk_block(block: Block) -> Iterator[Stmt]:
@@ -271,6 +279,8 @@ def walk_block(block: Block) -> Iterator[Stmt]:
         yield stmt
         if isinstance(stmt, For | While | If):
             yield from walk_block(stmt.body)
+        if isinstance(stmt, If):
+            yield from walk_block(stmt.orelse)
 
 
 def names_used(block: Block) -> set[str]:

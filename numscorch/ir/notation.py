@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 from ..errors import ExpressionError
 from .format import Format, dense
+from .functions import FUNCTIONS, REDUCTIONS
 from .index import (
     Access,
     Assignment,
     Binary,
+    Call,
     Expr,
     Forall,
     IndexVar,
@@ -26,7 +28,12 @@ from .index import (
     Where,
 )
 
-TOKEN = re.compile(r"\s*(\w+_forall<[^>]*>|[A-Za-z_]\w*|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\+=|[-+*/=(),\[\]]|\S)")
+TOKEN = re.compile(
+    r"\s*(\w+_forall<[^>]*>|(?:max|min)=(?!=)|[A-Za-z_]\w*|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
+    r"|[-+*]=|[=!<>]=|[-+*/=(),\[\]<>]|\S)"
+)
+NUMBER = re.compile(r"\.?\d")
+OPERATORS = {1: ("==", "!=", "<", "<=", ">", ">="), 2: ("+", "-"), 3: ("*", "/")}
 VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?:, (once)|, rest (\d+))?(, masked)?>")
 
 
@@ -46,11 +53,23 @@ def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stm
     return stmt
 
 
+def parse_expr(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Expr:
+    """Read an expression.
+
+    >>> print(parse_expr("(A[i,j] + 2) * abs(x[j])"))
+    (A[i,j] + 2) * abs(x[j])
+    """
+    reader = _Reader(text, dict(tensors or {}))
+    expr = reader.expression()
+    reader.expect_end()
+    return expr
+
+
 class _Reader:
     """Recursive descent over the tokens of one text."""
 
-    def __init__(self, text: str, tensors: dict[str, TensorVar]):
-        self.text, self.tensors, self.at = text, tensors, 0
+    def __init__(self, text: str, tensors: dict[str, TensorVar], dtype: str = "float32"):
+        self.text, self.tensors, self.dtype, self.at = text, tensors, dtype, 0
         self.tokens = [(m.start(1), m[1]) for m in TOKEN.finditer(text)]
 
     def peek(self) -> str:
@@ -120,22 +139,52 @@ class _Reader:
     def assignment(self) -> Assignment:
         lhs = self.access()
         op = self.take()
-        if op not in ("=", "+="):
+        if op not in ("=", *REDUCTIONS):
             self.at -= 1
-            raise self.error(f"expected = or +=, found {op}")
-        return Assignment(lhs, self.product(), op)
+            raise self.error(f"expected = or {', '.join(REDUCTIONS)}, found {op}")
+        return Assignment(lhs, self.expression(), op)
 
-    def product(self) -> Expr:
-        expr = self.factor()
-        while self.peek() == "*":
-            self.take("*")
-            expr = Binary("*", expr, self.factor())
+    def expression(self, strength: int = 1) -> Expr:
+        """Operators that bind at least so much; those of one strength from left to right."""
+        if strength not in OPERATORS:
+            return self.factor()
+        expr = self.expression(strength + 1)
+        while self.peek() in OPERATORS[strength]:
+            op = self.take()
+            expr = Binary(op, expr, self.expression(strength + 1))
         return expr
 
     def factor(self) -> Expr:
-        if self.peek()[:1].isdigit():
-            return Literal(float(self.take()), "float32")
+        token = self.peek()
+        if NUMBER.match(token):
+            return Literal(float(self.take()), self.dtype)
+        if token == "-":
+            self.take()
+            inner = self.factor()
+            return Literal(-inner.value, inner.dtype) if isinstance(inner, Literal) else Binary("-", Literal(0.0, self.dtype), inner)
+        if token == "(":
+            self.take()
+            inner = self.expression()
+            self.take(")")
+            return inner
+        if self.at + 1 < len(self.tokens) and self.tokens[self.at + 1][1] == "(":
+            return self.call()
         return self.access()
+
+    def call(self) -> Expr:
+        name = self.name()
+        if name not in FUNCTIONS:
+            self.at -= 1
+            raise self.error(f"unknown function {name}: known are {', '.join(FUNCTIONS)}")
+        self.take("(")
+        args = [self.expression()]
+        while self.peek() == ",":
+            self.take()
+            args.append(self.expression())
+        self.take(")")
+        if len(args) != FUNCTIONS[name].arity:
+            raise self.error(f"{name} takes {FUNCTIONS[name].arity} arguments, not {len(args)}")
+        return Call(name, tuple(args))
 
     def access(self) -> Access:
         name, indices = self.name(), []

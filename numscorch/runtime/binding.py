@@ -12,22 +12,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..codegen.assembly import Param
+from ..codegen.assembly import WORKSPACE, Param, workspaces_of
 from ..codegen.kernel import Kernel
 from ..ir import index as ix
+from ..ir.format import runs_of
 from ..packing import converted
 from ..problem import NAMES, Operand, Problem, row_major
 from ..sparse_tensor import SparseTensor
 from . import blocks, threads
+from .assembled import Layout
 from .blocks import cuts_of, equal_cuts
 from .memory import check_memory, flat
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
 
 
-def bind(problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand]) -> Callable[..., Any]:
-    """A function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result."""
-    binder = _Binder(problem, stmt, kernel, operands)
+def bind(
+    problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], counting: Kernel | None = None
+) -> Callable[..., Any]:
+    """A function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result.
+
+    A result with a new pattern is counted first, by a kernel of its own.
+    """
+    binder = _Binder(problem, stmt, kernel, operands) if counting is None else _AssemblingBinder(problem, stmt, kernel, operands, counting)
     return binder.function()
 
 
@@ -57,8 +64,12 @@ class _Binder:
             self.scope["kernel"] = kernel.serial()
 
     def function(self) -> Callable[..., Any]:
+        """The function, compiled from its source."""
+        return self.compiled([*self.patterns(), *self.allocation(), *self.call(), f"return {self.returned()}"])
+
+    def compiled(self, body: list[str]) -> Callable[..., Any]:
+        """A function of the operands with this body."""
         lines = [f"def run({', '.join(f'o{at}' for at in range(len(self.operands)))}):"]
-        body = [*self.patterns(), *self.allocation(), *self.call(), f"return {self.returned()}"]
         source = "\n".join(lines + [f"    {line}" for line in body])
         exec(compile(source, f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
         run: Callable[..., Any] = self.scope["run"]
@@ -178,3 +189,47 @@ class _Binder:
         if permutation != tuple(range(len(permutation))):
             pattern += f".permuted({permutation})"
         return f"trusted({pattern}, torch.from_numpy(C))"
+
+
+class _AssemblingBinder(_Binder):
+    """The function of a plan whose result's pattern is new: count, allocate, fill."""
+
+    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], counting: Kernel):
+        super().__init__(problem, stmt, kernel, operands)
+        self.counting, self.spaces = counting, workspaces_of(stmt)
+        self.runs = len(runs_of(self.result.format))
+        layout = Layout(self.result.format, problem.shape, DTYPES[self.result.dtype], self.result.index_dtype)
+        self.scope |= {"layout": layout, "count": counting, "fill": kernel}
+
+    def function(self) -> Callable[..., Any]:
+        parallel = self.kernel.source.program.parallel
+        body = [*self.patterns(), "n = workers()" if parallel else "n = 1", *self.spaces_made()]
+        body += [f"starts = np.zeros({(blocks.BLOCKS if parallel else 1) * self.runs}, np.int64)"]
+        body += [self.called("count", self.counting), "R = layout.allocated(starts)"]
+        body += [f"{space.tensor.name}_mark.fill(0)" for space in self.spaces]
+        body += [self.called("fill", self.kernel), "return layout.finished(R)"]
+        return self.compiled(body)
+
+    def spaces_made(self) -> list[str]:
+        """Memory for the workspaces, a part for each worker."""
+        lines = []
+        for space in self.spaces:
+            name, size = space.tensor.name, self.problem.extents[space.indices[0]]
+            lines += [f"{name}_list = np.empty(n * {size}, np.int64)", f"{name}_mark = np.zeros(n * {size}, np.int64)"]
+            lines += [f"{name}_vals = np.empty(n * {size}, dtype)"]
+        return lines
+
+    def called(self, name: str, kernel: Kernel) -> str:
+        arguments = ", ".join(map(self.argument, kernel.source.params))
+        if not kernel.source.program.parallel:
+            return f"{name}.serial()({arguments})"
+        return f"with call_lock(): ({name}.serial() if n == 1 else {name}.parallel())({arguments})"
+
+    def argument(self, param: Param) -> str:
+        if param.what == "starts":
+            return "starts"
+        if param.what in WORKSPACE:
+            return param.name
+        if param.of == self.result.name and param.is_array:
+            return "R.values" if param.what == "vals" else f"R.index[{param.at}, {param.what!r}]"
+        return super().argument(param)

@@ -64,8 +64,9 @@ def make_plan(expr: str, operands: Sequence[Any], format: Format | str | None) -
     """Schedule, generate, compile and bind."""
     described = [describe(o) for o in operands]
     problem, steps, source = compile_source(expr, described, format)
-    kernel = kernel_for(source)
-    return Plan(problem, steps, kernel, bind(problem, steps[-1].stmt, kernel, described))
+    kernel, stmt = kernel_for(source), steps[-1].stmt
+    counting = kernel_for(generate(stmt, host(), counting=True)) if problem.result.is_assembled else None
+    return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, counting))
 
 
 def compile_source(expr: str, operands: Sequence[Operand], format: Format | str | None) -> tuple[Problem, tuple[Step, ...], Source]:

@@ -23,16 +23,17 @@ def infer_format(stmt: Assignment, literal: bool = False) -> tuple[Assignment, s
     if len(keepers) == 1:
         return _keep(stmt, keepers[0]), f"rule 1: same index set as {keepers[0]}, whose pattern it keeps"
     if not literal and any(a.tensor.is_dense for a in accesses_in(stmt.rhs)):
-        return _with_format(stmt, dense(len(stmt.lhs.indices))), "rule 2: a factor is dense"
+        return with_format(stmt, dense(len(stmt.lhs.indices))), "rule 2: a factor is dense"
     levels = [Compressed() if any(_is_sparse(a, var) for a in sparse) else Dense() for var in stmt.lhs.indices]
-    return _with_format(stmt, Format(levels)), "Algorithm 4: each level is sparse where a factor's is"
+    return with_format(stmt, Format(levels)), "Algorithm 4: each level is sparse where a factor's is"
 
 
 def _is_sparse(access: Access, var: IndexVar) -> bool:
     return any(v == var and not access.tensor.format.level_of(d).full for d, v in enumerate(access.indices))
 
 
-def _with_format(stmt: Assignment, fmt: Format) -> Assignment:
+def with_format(stmt: Assignment, fmt: Format) -> Assignment:
+    """The statement with another format for its result."""
     return replace(stmt, lhs=Access(replace(stmt.lhs.tensor, format=fmt), stmt.lhs.indices))
 
 

@@ -39,7 +39,7 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target) -> tuple[Stmt, s
     best = choices[0]
     moved = {a.tensor.name: a.tensor for a in best.converted}
     summed = set(variables) - set(stmt.lhs.indices)
-    body: Stmt = Assignment(stmt.lhs, stmt.rhs, "+=" if summed else "=")
+    body: Stmt = Assignment(stmt.lhs, stmt.rhs, ("+=" if stmt.op == "=" else stmt.op) if summed else "=")
     body = map_expr(body, lambda a: Access(moved.get(a.tensor.name, a.tensor), a.indices))
     for var in reversed(best.order):
         body = Forall(var, body)
@@ -49,7 +49,7 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target) -> tuple[Stmt, s
 def candidates(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target) -> list[Choice]:
     """The priced orders, ``MOST_ORDERS`` at the most, starting with that of first appearance."""
     found: list[Choice] = []
-    shared = stmt.lhs.tensor.shares
+    shared, first = stmt.lhs.tensor.shares, first_loops(stmt)
 
     def extend(prefix: tuple[IndexVar, ...]) -> None:
         if len(prefix) == len(variables):
@@ -58,11 +58,39 @@ def candidates(stmt: Assignment, variables: list[IndexVar], facts: Facts, target
                 found.append(choice)
             return
         for var in variables:
-            if len(found) < MOST_ORDERS and var not in prefix and _may_follow(stmt.rhs, prefix, var, shared):
+            if (
+                len(found) < MOST_ORDERS
+                and var not in prefix
+                and _is_due(first, prefix, var, stmt)
+                and _may_follow(stmt.rhs, prefix, var, shared)
+            ):
                 extend((*prefix, var))
 
     extend(())
     return found
+
+
+def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
+    """The variables that the outermost loops must have; None stands for any of the result's.
+
+    An assembled result is appended to, so all but the last of its sparse levels come first, in order; the last
+    one may come later, through a workspace, unless dense levels lie below it. A reduction that isn't a sum
+    needs to know how many terms it had, so its loops come last.
+    """
+    result, levels = stmt.lhs, stmt.lhs.tensor.format.levels
+    if result.tensor.is_assembled:
+        last = max(at for at, level in enumerate(levels) if not level.full)
+        own = last if last == len(levels) - 1 else last + 1
+        ordered = tuple(result.level_var(at) for at in range(own))
+        return ordered if stmt.op in ("=", "+=") else tuple(result.level_var(at) for at in range(len(levels)))
+    return () if stmt.op in ("=", "+=") else (None,) * len(result.indices)
+
+
+def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], var: IndexVar, stmt: Assignment) -> bool:
+    if len(prefix) >= len(first):
+        return True
+    due = first[len(prefix)]
+    return var == due or (due is None and var in stmt.lhs.indices)
 
 
 def _may_follow(rhs: Expr, prefix: tuple[IndexVar, ...], var: IndexVar, shared: str | None) -> bool:

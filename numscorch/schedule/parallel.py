@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.index import Access, Assignment, Forall, Parallel, Positions, Serial, Stmt, Vector, Where, loops_of, operands_of, result_of
+from ..ir.index import (
+    Access,
+    Assignment,
+    Forall,
+    Parallel,
+    Positions,
+    Serial,
+    Stmt,
+    Vector,
+    Where,
+    is_product,
+    loops_of,
+    operands_of,
+    result_of,
+    value_of,
+)
 from . import cost
 from .facts import Facts
 
@@ -50,7 +65,8 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
 
 def _can_be_cut(loop: Forall) -> bool:
     """Whether the loop runs over a dimension, or the first level of just one operand."""
-    return len(_iterated(loop)) <= 1
+    iterated = _iterated(loop)
+    return not iterated or (len(iterated) == 1 and is_product(value_of(loop)))
 
 
 def _iterated(loop: Forall) -> list[Access]:

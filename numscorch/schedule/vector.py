@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.index import Access, Assignment, Forall, IndexVar, Positions, Stmt, Unroll, Vector, Where, accesses_in, factors_of
+from ..ir.index import (
+    Access,
+    Assignment,
+    Forall,
+    IndexVar,
+    Positions,
+    Stmt,
+    Unroll,
+    Vector,
+    Where,
+    accesses_in,
+    assignments,
+    factors_of,
+    is_product,
+    result_of,
+    value_of,
+)
 from . import cost
 from .facts import Facts, Target, Tiling
 from .loop_order import unit_stride
@@ -27,6 +43,8 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     * It is sparse and summed: a register of nonzeros at once where rows are long, else four sums.
     """
     loops, body = unwrap(stmt)
+    if not is_product(value_of(stmt)) or result_of(stmt).tensor.is_assembled or any(a.op not in ("=", "+=") for a in assignments(stmt)):
+        return stmt, "not a sum of products with a known place: plain loops"
     match body:
         case Assignment() if loops and _is_dense_loop(loops[-1].var, body, facts):
             return _tile_result(loops, body, facts, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir.format import Format
 from ..ir.index import (
     SCALAR,
     Access,
@@ -18,6 +19,7 @@ from ..ir.index import (
     factors_of,
     product,
 )
+from ..ir.levels import Listed
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 
@@ -37,12 +39,39 @@ def insert_workspaces(stmt: Stmt) -> Stmt:
     loops, assignment = unwrap(stmt)
     if not isinstance(assignment, Assignment):
         return stmt
+    if assignment.lhs.tensor.is_assembled and (split := _appended_late(loops, assignment.lhs)) is not None:
+        return _through_list(loops, split, assignment)
+    return in_register(loops, assignment, free_names(loops)) if summed_tail(loops, assignment.lhs) else stmt
+
+
+def _appended_late(loops: list[Forall], lhs: Access) -> int | None:
+    """How many loops stand around the workspace that collects the result's last level; None if none is needed."""
+    own = len(lhs.indices)
+    if [loop.var for loop in loops[:own]] == [lhs.level_var(level) for level in range(own)] or not lhs.indices:
+        return None
+    levels = lhs.tensor.format.levels
+    return None if levels[-1].full else own - 1
+
+
+def _through_list(loops: list[Forall], split: int, assignment: Assignment) -> Stmt:
+    """where(forall(j, C[i,j] = w[j]), ...): the sums of one row are collected before they are appended."""
+    names = free_names(loops)
+    var = assignment.lhs.level_var(len(assignment.lhs.indices) - 1)
+    name = "w" if "w" in names else names[-1]
+    space = Access(TensorVar(name, Format((Listed(),)), assignment.lhs.tensor.dtype), (var,))
+    producer = in_register(loops[split:], Assignment(space, assignment.rhs, assignment.op), tuple(n for n in names if n != name))
+    return wrap(loops[:split], Where(Forall(var, Assignment(assignment.lhs, space, "=")), producer))
+
+
+def in_register(loops: list[Forall], assignment: Assignment, names: tuple[str, ...]) -> Stmt:
+    """The loops, with a register for what the innermost of them only sum."""
     inner = summed_tail(loops, assignment.lhs)
     outer = loops[: len(loops) - len(inner)]
     if not inner:
-        return stmt
+        return wrap(loops, assignment)
     adds = any(loop.var not in assignment.lhs.indices for loop in outer)
-    body = sum_in_register(assignment.lhs, "+=" if adds else "=", inner, factors_of(assignment.rhs), free_names(loops))
+    factors = factors_of(assignment.rhs) if assignment.op == "+=" else [assignment.rhs]
+    body = sum_in_register(assignment.lhs, assignment.op if adds else "=", inner, factors, names, assignment.op)
     return wrap(outer, body)
 
 
@@ -78,12 +107,14 @@ def summed_tail(loops: list[Forall], lhs: Access) -> list[Forall]:
     return tail
 
 
-def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Expr], names: tuple[str, ...]) -> Stmt:
+def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Expr], names: tuple[str, ...], reduction: str = "+=") -> Stmt:
     """where(lhs = outer factors * t, forall(..., t += the others)), one register for each loop that needs it."""
+    register = Access(TensorVar(names[0], SCALAR, lhs.tensor.dtype), ())
+    if reduction != "+=":
+        return Where(Assignment(lhs, register, op), wrap(loops, Assignment(register, product(factors), reduction)))
     summed = {loop.var for loop in loops}
     moving = [f for f in factors if moved_by(f) & summed] or factors
     fixed = [f for f in factors if f not in moving]
-    register = Access(TensorVar(names[0], SCALAR, lhs.tensor.dtype), ())
     return Where(Assignment(lhs, product([*fixed, register]), op), _produce(register, loops, moving, names[1:]))
 
 

@@ -1,0 +1,108 @@
+"""Assembly: the index arrays of a result whose pattern is new, written in the order of its levels.
+
+The result's coordinates are visited in storage order, so each level is appended to.  Every block of
+the outermost loop has a part of each array: a first run of the nest counts what the blocks will
+append, and the second writes from where the blocks before end.  Levels form *runs*: a compressed
+level with the singletons below it shares their positions, and so one counter.  ``pos`` arrays start
+as zeros, and a parent's end is written where it was visited: the running maximum fills the others in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..ir.format import Format, runs_of
+from ..ir.index import Access, IndexVar
+from ..ir.loop import Accumulate, Assign, Block, Const, Expr, If, Stmt, Store, Var
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """How one result is assembled, while counting or while filling."""
+
+    access: Access
+    counting: bool
+
+    @property
+    def format(self) -> Format:
+        """The result's format."""
+        return self.access.tensor.format
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Its runs, outermost first."""
+        return runs_of(self.format)
+
+    @property
+    def counters(self) -> list[Var]:
+        """The next position of each run, as pC2."""
+        return [self._counter(run) for run in self.runs]
+
+    def _counter(self, run: tuple[int, int]) -> Var:
+        return Var(f"p{self.access.tensor.name}{run[1] + 1}")
+
+    def _array(self, level: int, which: str) -> Var:
+        return Var(f"{self.access.tensor.name}{level + 1}_{which}")
+
+    def begin(self, block: Expr) -> Block:
+        """Where this block's positions start."""
+        starts = [Const(0) if self.counting else Var("starts")[block * len(self.runs) + at] for at in range(len(self.runs))]
+        return tuple(Assign(counter, start) for counter, start in zip(self.counters, starts, strict=True))
+
+    def end(self, block: Expr) -> Block:
+        """How many positions this block has."""
+        if not self.counting:
+            return ()
+        return tuple(Store(Var("starts"), block * len(self.runs) + at, counter) for at, counter in enumerate(self.counters))
+
+    def place(self, level: int, coords: Mapping[IndexVar, Expr]) -> Expr:
+        """The position of the present coordinate in a level."""
+        if level < 0:
+            return Const(0)
+        for run in self.runs:
+            if run[0] <= level <= run[1]:
+                return self._counter(run)
+        var = self.access.level_var(level)
+        return self.place(level - 1, coords) * Var(f"{var}_size") + coords[var]
+
+    @property
+    def appends_values(self) -> bool:
+        """Whether each value is appended: no dense level lies below the last run."""
+        return self.runs[-1][1] == self.format.order - 1
+
+    def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
+        """Take the last run's position, at the present coordinates."""
+        return self._appended(self.runs[-1], coords)
+
+    def _appended(self, run: tuple[int, int], coords: Mapping[IndexVar, Expr]) -> Block:
+        counter = self._counter(run)
+        stores: list[Stmt] = []
+        if not self.counting:
+            levels = range(run[0], run[1] + 1)
+            stores += [Store(self._array(level, "crd"), counter, coords[self.access.level_var(level)]) for level in levels]
+        return (*stores, Accumulate(counter, Const(1)))
+
+    def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
+        """The body of a loop over a variable of the result, with what its level must note before and after it."""
+        if var not in self.access.indices or not body:
+            return body
+        level = self.format.mode_order.index(self.access.indices.index(var))
+        ending = [at for at, run in enumerate(self.runs) if run[1] == level]
+        if not ending:
+            return (*body, *self._write_pos(level, coords))
+        if ending[0] == len(self.runs) - 1:
+            return body if self.appends_values else (*body, *self.append(coords))
+        if self.runs[ending[0] + 1][0] > level + 1:  # children of dense levels are noted before it is known whether there are any
+            return (*body, *self._appended(self.runs[ending[0]], coords))
+        below = self._counter(self.runs[ending[0] + 1])
+        first = Var(f"{below.name}_first")
+        found = (*self._write_pos(level, coords), *self._appended(self.runs[ending[0]], coords))
+        return (Assign(first, below), *body, If(first < below, found))
+
+    def _write_pos(self, level: int, coords: Mapping[IndexVar, Expr]) -> Block:
+        """Where the children of the present position end, if the next level is compressed."""
+        for run in self.runs:
+            if run[0] == level + 1 and not self.counting:
+                return (Store(self._array(run[0], "pos"), self.place(level, coords) + 1, self._counter(run)),)
+        return ()

@@ -1,0 +1,162 @@
+"""Element-wise functions and reductions: what they mean, and what they do to entries that aren't stored.
+
+An entry that isn't stored is 0.  Whether an expression has a value there follows from putting 0 in
+its place (:func:`simplified`): a product with it is 0, a sum is the other term, ``exp`` of it is 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .index import Access, Binary, Call, Expr, Literal, mapped
+
+
+def maximum(a: float, b: float) -> float:
+    """The larger one; NaN if either is."""
+    return a if a > b or a != a else b
+
+
+def minimum(a: float, b: float) -> float:
+    """The smaller one; NaN if either is."""
+    return a if a < b or a != a else b
+
+
+def where(condition: float, a: float, b: float) -> float:
+    """a where the condition isn't 0, else b."""
+    return a if condition != 0 else b
+
+
+def log(x: float) -> float:
+    """The natural logarithm: -inf at 0, NaN below."""
+    return math.log(x) if x > 0 else (-math.inf if x == 0 else math.nan)
+
+
+def sqrt(x: float) -> float:
+    """The square root: NaN below 0."""
+    return math.sqrt(x) if x >= 0 else math.nan
+
+
+def exp(x: float) -> float:
+    """e to the power of x; inf where that is too large."""
+    return math.exp(x) if x < 709 else math.inf * (x == x)
+
+
+def sigmoid(x: float) -> float:
+    """1 / (1 + exp(-x))"""
+    return 1.0 / (1.0 + exp(-x))
+
+
+def gelu(x: float) -> float:
+    """x times the normal distribution's share below x."""
+    return 0.5 * x * (1.0 + math.erf(x * math.sqrt(0.5)))
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An element-wise function of so many arguments, on Python floats."""
+
+    arity: int
+    evaluate: Callable[..., float]
+
+
+FUNCTIONS = {
+    "abs": Function(1, abs),
+    "erf": Function(1, math.erf),
+    "exp": Function(1, exp),
+    "gelu": Function(1, gelu),
+    "log": Function(1, log),
+    "maximum": Function(2, maximum),
+    "minimum": Function(2, minimum),
+    "relu": Function(1, lambda x: x if x > 0 or x != x else 0.0),
+    "sigmoid": Function(1, sigmoid),
+    "sqrt": Function(1, sqrt),
+    "tanh": Function(1, math.tanh),
+    "where": Function(3, where),
+}
+OPERATORS: dict[str, Callable[[float, float], float]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b if b else math.nan if a == 0 or a != a else math.copysign(math.inf, a),
+    "==": lambda a, b: float(a == b),
+    "!=": lambda a, b: float(a != b),
+    "<": lambda a, b: float(a < b),
+    "<=": lambda a, b: float(a <= b),
+    ">": lambda a, b: float(a > b),
+    ">=": lambda a, b: float(a >= b),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How terms are joined: the operator, its identity, and the function it is written as."""
+
+    identity: float
+    evaluate: Callable[[float, float], float]
+    function: str = ""
+
+
+REDUCTIONS = {
+    "+=": Reduction(0.0, OPERATORS["+"]),
+    "*=": Reduction(1.0, OPERATORS["*"]),
+    "max=": Reduction(-math.inf, maximum, "maximum"),
+    "min=": Reduction(math.inf, minimum, "minimum"),
+}
+
+
+def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
+    """The expression where the tensors named ``zero`` are 0, with what follows from that.
+
+    0 annihilates a product and the numerator of a quotient, and is the identity of a sum;
+    functions of numbers are evaluated.
+
+    >>> from .notation import parse_expr
+    >>> print(simplified(parse_expr("A[i] * x[i] + B[i]"), {"A"}))
+    B[i]
+    >>> print(simplified(parse_expr("exp(A[i])"), {"A"}))
+    1
+    """
+    gone = frozenset(zero)
+    if gone:
+        expr = mapped(expr, lambda a: Literal(0.0, a.tensor.dtype) if a.tensor.name in gone else a)
+    return _folded(expr)
+
+
+def is_zero(expr: Expr) -> bool:
+    """Whether it is the number 0."""
+    return isinstance(expr, Literal) and expr.value == 0
+
+
+def _folded(expr: Expr) -> Expr:
+    match expr:
+        case Binary(op, left, right):
+            return _folded_operator(op, _folded(left), _folded(right))
+        case Call(function, args):
+            return _folded_call(function, tuple(map(_folded, args)))
+        case Access() | Literal():
+            return expr
+
+
+def _folded_operator(op: str, left: Expr, right: Expr) -> Expr:
+    if op in "*/" and is_zero(left):
+        return left
+    if op == "*" and is_zero(right):
+        return right
+    if op == "+" and is_zero(left):
+        return right
+    if op in "+-" and is_zero(right):
+        return left
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        return Literal(OPERATORS[op](left.value, right.value), left.dtype)
+    return Binary(op, left, right)
+
+
+def _folded_call(function: str, args: tuple[Expr, ...]) -> Expr:
+    if function == "where" and isinstance(args[0], Literal):
+        return args[1] if args[0].value != 0 else args[2]
+    if all(isinstance(arg, Literal) for arg in args):
+        numbers = [arg for arg in args if isinstance(arg, Literal)]
+        return Literal(FUNCTIONS[function].evaluate(*(n.value for n in numbers)), numbers[0].dtype)
+    return Call(function, args)

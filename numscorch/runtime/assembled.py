@@ -1,0 +1,74 @@
+"""Results whose pattern is new: memory for their arrays between counting and filling, and the finished tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..errors import SizeError
+from ..ir.format import Format, runs_of
+from ..pattern import Pattern
+from ..sparse_tensor import SparseTensor
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A result's values and index arrays: those of a level by ``(level, "pos")`` and ``(level, "crd")``."""
+
+    values: np.ndarray
+    index: dict[tuple[int, str], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the arrays of a result depend on, besides how much there is to store."""
+
+    format: Format
+    shape: tuple[int, ...]
+    dtype: type
+    index_dtype: str
+
+    def allocated(self, starts: np.ndarray) -> Arrays:
+        """Arrays for what every block counted; ``starts`` becomes where each block starts.
+
+        Raises:
+            SizeError: more values than the index type can count.
+        """
+        runs = runs_of(self.format)
+        counted = starts.reshape(-1, len(runs))
+        totals = counted.sum(axis=0)
+        counted[:] = np.cumsum(counted, axis=0) - counted
+        index: dict[tuple[int, str], np.ndarray] = {}
+        positions = 1
+        for at, level in enumerate(self.format.levels):
+            run = next((n for n, (first, last) in enumerate(runs) if first <= at <= last), None)
+            if run is None:
+                positions *= self.shape[self.format.mode_order[at]]
+                continue
+            total = self._counted(int(totals[run]))
+            if "pos" in level.arrays:
+                index[at, "pos"] = np.zeros(positions + 1, self.index_dtype)
+                index[at, "pos"][-1] = total
+            index[at, "crd"] = np.empty(total, self.index_dtype)
+            positions = total
+        below = runs[-1][1] < self.format.order - 1
+        return Arrays((np.zeros if below else np.empty)(positions, self.dtype), index)
+
+    def _counted(self, total: int) -> int:
+        if self.index_dtype == "int32" and total > INT32_MAX:
+            raise SizeError(f"the result has {total} entries, which int32 can't count: give an operand int64 indices")
+        return total
+
+    def finished(self, arrays: Arrays) -> SparseTensor:
+        """The tensor of filled arrays: parents that were not visited have no children."""
+        for (at, which), array in arrays.index.items():
+            if which == "pos" and at:
+                np.maximum.accumulate(array, out=array)
+        stored = tuple(
+            tuple(torch.from_numpy(arrays.index[at, which]) for which in level.arrays) for at, level in enumerate(self.format.levels)
+        )
+        return SparseTensor.trusted(Pattern(self.format, self.shape, stored), torch.from_numpy(arrays.values))
