@@ -124,7 +124,8 @@ def lower_workspace(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
     filled = (Accumulate(Var(f"{target.name}_stamp"), Const(1)), Assign(count, Const(0)), *lower(stmt.producer, inner))
     if env.assembly is not None and env.assembly.counting:
         return (*filled, Accumulate(env.assembly.counters[-1], count))
-    ordered = Do(call("sort", Var(f"{target.name}_list"), count))
+    listed, mark, stamp = (Var(f"{target.name}_{part}") for part in ("list", "mark", "stamp"))
+    ordered = Do(call("ordered", listed, mark, stamp, count, size_of(access.indices[0])))
     return (*filled, ordered, *lower(stmt.consumer, replace(inner, operands=(*env.operands, access))))
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
+SCAN = 32  # coordinates that are looked at in the time that sorting one takes
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -93,29 +94,44 @@ def truth(condition: Any, one: Any) -> Any:
 
 
 @jitted
-def sort(array: Any, count: int) -> None:
-    """Sort array[:count] in place: heap sort, and insertion where that is short."""
-    if count <= 24:
-        for at in range(1, count):
-            value, place = array[at], at
-            while place > 0 and array[place - 1] > value:
-                array[place] = array[place - 1]
-                place -= 1
-            array[place] = value
-        return
-    start, end = count // 2, count
-    while end > 1:
-        if start > 0:
-            start -= 1
-        else:
-            end -= 1
-            array[end], array[0] = array[0], array[end]
-        root = start
-        while 2 * root + 1 < end:
-            child = 2 * root + 1
-            if child + 1 < end and array[child] < array[child + 1]:
-                child += 1
-            if array[root] >= array[child]:
+def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
+    """Put the listed coordinates in order: a look at every mark where many are set, a sort where few are."""
+    if count * SCAN > size:
+        at = 0
+        for coordinate in range(size):
+            listed[at] = coordinate  # overwritten unless it is marked; the last one may be one past the end
+            at += mark[coordinate] == stamp
+            if at == count:
                 break
-            array[root], array[child] = array[child], array[root]
-            root = child
+    else:
+        sort(listed, 0, count)
+
+
+@jitted
+def sort(array: Any, start: int, end: int) -> None:
+    """Sort array[start:end] in place: quicksort by the middle of three, the longer part last; insertion where it is short."""
+    while end - start > 24:
+        left, middle, right = array[start], array[(start + end) // 2], array[end - 1]
+        pivot = max(min(left, middle), min(max(left, middle), right))
+        low, high = start, end - 1
+        while low <= high:
+            while array[low] < pivot:
+                low += 1
+            while array[high] > pivot:
+                high -= 1
+            if low <= high:
+                array[low], array[high] = array[high], array[low]
+                low += 1
+                high -= 1
+        if high + 1 - start < end - low:
+            sort(array, start, high + 1)
+            start = low
+        else:
+            sort(array, low, end)
+            end = high + 1
+    for at in range(start + 1, end):
+        value, place = array[at], at
+        while place > start and array[place - 1] > value:
+            array[place] = array[place - 1]
+            place -= 1
+        array[place] = value

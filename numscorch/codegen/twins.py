@@ -86,7 +86,7 @@ TWINS: dict[str, Any] = {
     "load_first": load_first,
     "mul": lambda a, b: a * b,
     "shifted": Checked.shifted,
-    "sort": lambda array, count: array.array[:count].sort(),
+    "ordered": lambda listed, mark, stamp, count, size: listed.array[:count].sort(),
     "truth": lambda condition, one: one if condition else one - one,
     "pointer": Checked,
     "prange": range,
