@@ -8,7 +8,7 @@ from typing import Any
 import torch as _torch
 
 from . import nn, operators
-from .api import einsum, explain, load
+from .api import einsum, evaluate, explain, load
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format
@@ -31,6 +31,7 @@ __all__ = [
     "SparseTensor",
     "UnsupportedError",
     "einsum",
+    "evaluate",
     "explain",
     "from_coo",
     "from_csr",

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.autograd import forward_ad
 
-from .construct import from_torch
-from .convert import has_torch_layout
-from .errors import SizeError, UnsupportedError
+from .computing import compute, evaluate_parts, reduced
 from .explanation import Explanation, explain_problem
 from .io import load as read
 from .io import suffix_of
-from .ir.format import Format, as_format
-from .operands import STRIDED, Deferred, admit, call_form, identify, is_all_native, refuse_tangents, undeferred
-from .problem import wanted_format
-from .runtime.dispatch import Plan, find_plan, known_plan
+from .ir.format import Format
+from .operands import admit, call_form, refuse_tangents, undeferred
 from .sparse_tensor import SparseTensor
 
 
-def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: Any = None) -> Any:
+def einsum(
+    expr: Any, *operands: Any, format: Format | str | None = None, out: Any = None, reduce: str = "sum", mask: SparseTensor | None = None
+) -> Any:
     """Sum of products over any mix of sparse and dense tensors, in numpy's einsum notation.
 
     Args:
@@ -35,6 +31,10 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
             the result's index set, and is dense where a factor is dense. ``"infer"`` gives the
             literal answer of Algorithm 4 (Scorch, section D.2).
         out: a tensor that receives the result.
+        reduce: what joins the terms of indices that the result lacks: ``sum``, ``mean``, ``max``,
+            ``min``, ``prod``, ``any`` or ``all``. Terms of entries that aren't stored are 0, and count.
+        mask: a sparse tensor of the result's shape; only where it has an entry is the result
+            computed, and the result has its pattern. Its values don't matter.
 
     Returns:
         A torch tensor, or a SparseTensor for a sparse result (a torch sparse tensor where every
@@ -61,74 +61,39 @@ def einsum(expr: Any, *operands: Any, format: Format | str | None = None, out: A
         refuse_tangents(operands)
     if type(expr) is not str or len(operands) == 1:
         expr, operands = call_form(expr, operands)
-    if format is not None and not isinstance(format, str):
-        format = as_format(format)
-    ready, signatures = identify(operands)
-    plan = known_plan(expr, format, signatures)
-    if plan is None:
-        kinds = set(map(type, ready))
-        if SparseTensor not in kinds:
-            return _dense(expr, ready, format, out)
-        if Deferred in kinds:
-            ready, signatures = identify(list(map(undeferred, ready)))
-        plan = find_plan(expr, format, ready, signatures)
-    if out is not None:
-        return _run_into(plan, ready, out)
-    result = plan.run(*ready)
-    requested = plan.problem.requested
-    if requested is None and (type(result) is Tensor or not is_all_native(operands)):
-        return result
-    return _stored(result, requested, is_all_native(operands))
+    if reduce != "sum" or mask is not None:
+        return reduced(expr, operands, format, out, reduce, mask)
+    return compute(expr, operands, format, out)
 
 
-def _stored(result: Any, requested: Format | None, native: bool) -> Any:
-    """The result in the format asked for; torch's, where every operand is torch's and it has the layout."""
-    if isinstance(result, SparseTensor):
-        result = result if requested is None else result.to(requested)
-        return result.to_torch() if native and has_torch_layout(result.format) else result
-    order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
-    return result.permute(order).contiguous().permute([order.index(d) for d in range(result.ndim)])
+def evaluate(statement: str, /, *, format: Format | str | None = None, **operands: Any) -> Any:
+    """A statement of index notation over any mix of sparse and dense tensors.
 
+    An index that the left side lacks is summed over, in the smallest part of the right side that
+    holds all its uses; ``max=``, ``min=`` and ``*=`` join the terms otherwise. Where an operand stores
+    no entry, it is 0: a product is then 0, a sum the other term, a function its value at 0.
 
-def _run_into(plan: Plan, ready: Sequence[Any], out: Any) -> Any:
-    """Write the result into ``out``, which is checked first."""
-    shares = plan.problem.result.shares
-    if plan.problem.requested is not None:
-        raise UnsupportedError(
-            f"out and format={plan.problem.requested.name} together: the result is converted after the kernel, so leave one out"
-        )
-    _check_out(out, plan.problem.shape, SparseTensor if shares is not None else Tensor)
-    result = plan.run(*ready)
-    if isinstance(out, SparseTensor):
-        if out.pattern is not result.pattern:
-            raise SizeError("out must share the pattern that the result keeps: make it with A.with_values(...)")
-        out.values.copy_(result.values)
-    else:
-        out.copy_(result)
-    return out
+    Args:
+        statement: as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``. Operators are ``+ - * /`` and
+            comparisons (1 or 0); functions ``abs erf exp gelu log maximum minimum relu sigmoid sqrt tanh where``.
+        format: the result's format; as for :func:`einsum`.
+        operands: the tensors, or numbers, by their names.
 
+    Returns:
+        A torch tensor, or a SparseTensor for a sparse result.
 
-def _check_out(out: Any, shape: Sequence[int], kind: type) -> None:
-    wanted = "a SparseTensor" if kind is SparseTensor else "a dense tensor"
-    if not isinstance(out, kind) or (isinstance(out, Tensor) and out.layout is not STRIDED):
-        raise UnsupportedError(f"out must be {wanted} for this expression, not {type(out).__name__}")
-    found: Any = out
-    if tuple(found.shape) != tuple(shape):
-        raise SizeError(f"out has shape {tuple(found.shape)}, but the result has {tuple(shape)}")
-    if not found.dtype.is_floating_point:
-        raise UnsupportedError(f"out has dtype {found.dtype}, but the result is floating-point: it would be cut off")
+    Raises:
+        ExpressionError: the statement can't be read, or doesn't fit the operands.
+        SizeError: an index has two sizes.
 
-
-def _dense(expr: str, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
-    """All-dense expressions are torch's, gradient included."""
-    result: Any = torch.einsum(expr, *(o.tensor if isinstance(o, Deferred) else o for o in operands))
-    wanted = wanted_format(format, result.ndim)
-    if wanted is not None:
-        result = _stored(result, wanted, native=True) if wanted.is_dense else from_torch(result, wanted)
-    if out is None:
-        return result
-    _check_out(out, result.shape, Tensor)
-    return out.copy_(result)
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> B = ns.from_torch(torch.tensor([[1.0, 0.0], [-9.0, 0.0]]), ns.CSR)
+    >>> ns.evaluate("C[i,j] = relu(A[i,j] + B[i,j])", A=A, B=B).to_dense()
+    tensor([[1., 2.],
+            [0., 0.]])
+    """
+    return evaluate_parts(statement, operands, format)
 
 
 def explain(expr: Any, *operands: Any, format: Format | str | None = None) -> Explanation:

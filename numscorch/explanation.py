@@ -11,10 +11,11 @@ from typing import Any
 from .codegen.source import Source
 from .errors import UnsupportedError
 from .ir.format import Format
-from .problem import NAMES, Operand, Problem, row_major
+from .problem import Operand, Problem, row_major
 from .runtime import kernel_cache
 from .runtime.dispatch import compile_source, describe
 from .schedule import Step
+from .statements import NAMES, Request
 
 SIZE = 1024
 ROW = 16
@@ -24,7 +25,7 @@ ROW = 16
 class Explanation:
     """What the compiler made of an expression; ``str`` shows all of it."""
 
-    expr: str
+    expr: str | Request
     operands: tuple[Operand, ...]
     problem: Problem
     steps: tuple[Step, ...]
@@ -48,7 +49,7 @@ class Explanation:
     __repr__ = __str__
 
 
-def explain_problem(expr: str, operands: Sequence[Any], format: Format | str | None) -> Explanation:
+def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Explanation:
     """Compile up to the source, write its file, and tell the story."""
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {expr!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import CSF, Format, as_format, can_be_assembled, dense
-from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, product, variables_in
+from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, mapped, product, variables_in, with_dtype
 from .ir.levels import Dense, Identity
 from .parser import Subscripts
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
+from .statements import NAMES, Request
 
-NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 PATTERN = "pattern"
 INT32_MAX = 2**31 - 1
 
@@ -62,7 +62,7 @@ class Problem:
         return tuple(self.extents[v] for v in self.stmt.lhs.indices)
 
 
-def make_problem(subscripts: Subscripts, operands: Sequence[Operand], target: Target, format: Format | str | None = None) -> Problem:
+def make_problem(request: Request | Subscripts, operands: Sequence[Operand], target: Target, format: Format | str | None = None) -> Problem:
     """Name the operands A, B, ..., reconcile sizes, and choose the result's format.
 
     Raises:
@@ -71,14 +71,14 @@ def make_problem(subscripts: Subscripts, operands: Sequence[Operand], target: Ta
     """
     if len(operands) >= len(NAMES):
         raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
+    request = Request(request) if isinstance(request, Subscripts) else request
+    subscripts = request.subscripts
     extents = _extents(subscripts, operands)
     dtype = _common_dtype(operands)
-    factors: list[Expr] = []
-    for at, (names, operand) in enumerate(zip(subscripts.operands, operands, strict=True)):
-        factors += _factor(at, names, operand, extents)
+    factors = [_factor(at, names, op, extents) for at, (names, op) in enumerate(zip(subscripts.operands, operands, strict=True))]
     indices = tuple(map(IndexVar, subscripts.result))
     result = TensorVar(NAMES[len(operands)], dense(len(indices)), dtype)
-    stmt = Assignment(Access(result, indices), product(factors))
+    stmt = Assignment(Access(result, indices), _value(request, factors, dtype), request.op)
     wide = any(op.index_dtype == "int64" for op in operands if not op.format.is_dense) or max(extents.values(), default=0) > INT32_MAX
     stmt, why, requested = _choose_format(stmt, format, "int64" if wide else "int32")
     stmt = _with_strides(stmt, extents)
@@ -86,6 +86,17 @@ def make_problem(subscripts: Subscripts, operands: Sequence[Operand], target: Ta
     used = {var: extents[var] for var in variables_in(stmt.rhs)}
     facts = Facts.of(used, counts, target.lanes(dtype), target)
     return Problem(stmt, extents, facts, why, requested)
+
+
+def _value(request: Request, factors: list[list[Expr]], dtype: str) -> Expr:
+    """What is computed, of the operands as they are accessed."""
+    if request.mask is not None:
+        (mask,) = (f for f in factors[request.mask] if isinstance(f, Access) and f.tensor.name == NAMES[request.mask])
+        factors[request.mask] = [replace(mask, tensor=replace(mask.tensor, dtype=PATTERN))]
+    if request.value is None:
+        return product([factor for each in factors for factor in each])
+    by_name = {NAMES[at]: product(each) for at, each in enumerate(factors)}
+    return with_dtype(mapped(request.value, lambda a: by_name[a.tensor.name]), dtype)
 
 
 def _extents(subscripts: Subscripts, operands: Sequence[Operand]) -> dict[IndexVar, int]:
@@ -126,7 +137,7 @@ def _reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, cla
 
 
 def _common_dtype(operands: Sequence[Operand]) -> str:
-    dtypes = sorted({operand.dtype for operand in operands})
+    dtypes = sorted({operand.dtype for operand in operands if operand.dtype != PATTERN})
     if len(dtypes) > 1:
         raise UnsupportedError(f"operands have data types {' and '.join(dtypes)}: convert one with .to(torch.{dtypes[-1]})")
     return dtypes[0]

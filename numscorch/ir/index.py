@@ -241,6 +241,11 @@ def factors_of(expr: Expr) -> list[Expr]:
             return [expr]
 
 
+def is_identity(access: Access) -> bool:
+    """Whether it stores nothing at all: neither values nor coordinates."""
+    return not access.tensor.has_values and not any(level.arrays for level in access.tensor.format.levels)
+
+
 def is_product(expr: Expr) -> bool:
     """Whether there is nothing but tensors and numbers multiplied."""
     return all(isinstance(factor, Access | Literal) for factor in factors_of(expr))
@@ -309,6 +314,19 @@ def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
         case Call(function, args):
             return Call(function, tuple(mapped(arg, change) for arg in args))
         case Literal():
+            return expr
+
+
+def with_dtype(expr: Expr, dtype: str) -> Expr:
+    """The expression with its numbers in this data type."""
+    match expr:
+        case Literal(value):
+            return Literal(value, dtype)
+        case Binary(op, left, right):
+            return Binary(op, with_dtype(left, dtype), with_dtype(right, dtype))
+        case Call(function, args):
+            return Call(function, tuple(with_dtype(arg, dtype) for arg in args))
+        case Access():
             return expr
 
 

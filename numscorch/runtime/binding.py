@@ -17,8 +17,9 @@ from ..codegen.kernel import Kernel
 from ..ir import index as ix
 from ..ir.format import runs_of
 from ..packing import converted
-from ..problem import NAMES, Operand, Problem, row_major
+from ..problem import Operand, Problem, row_major
 from ..sparse_tensor import SparseTensor
+from ..statements import NAMES
 from . import blocks, threads
 from .assembled import Layout
 from .blocks import cuts_of, equal_cuts
@@ -165,7 +166,7 @@ class _Binder:
     def driver(self) -> int | None:
         """The operand whose first level the parallel loop runs over."""
         var = next(loop.var for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
-        sparse = [a for a in self.accesses.values() if not a.tensor.is_dense and a.tensor.has_values and a.level_var(0) == var]
+        sparse = [a for a in self.accesses.values() if not a.tensor.is_dense and not ix.is_identity(a) and a.level_var(0) == var]
         sparse.sort(key=lambda a: a.tensor.format.levels[0].full)
         return NAMES.index(sparse[0].tensor.name) if sparse else None
 

@@ -20,6 +20,7 @@ from ..parser import parse_einsum
 from ..problem import Operand, Problem, make_problem
 from ..schedule import Step, schedule
 from ..sparse_tensor import SparseTensor
+from ..statements import Request
 from .binding import bind
 from .target import host
 
@@ -40,12 +41,12 @@ class Plan:
     run: Callable[..., Any]
 
 
-def known_plan(expr: str, format: Format | str | None, signatures: Sequence[Hashable]) -> Plan | None:
+def known_plan(expr: str | Request, format: Format | str | None, signatures: Sequence[Hashable]) -> Plan | None:
     """The plan for operands of these signatures, if it was made before."""
     return _plans.get((expr, format, *signatures))
 
 
-def find_plan(expr: str, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
+def find_plan(expr: str | Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
     """The plan for these operands, SparseTensors and strided tensors; made at the first call."""
     with BUILDING:
         key = (expr, format, *signatures)
@@ -60,7 +61,7 @@ def _remember(key: Hashable, plan: Plan) -> Plan:
     return plan
 
 
-def make_plan(expr: str, operands: Sequence[Any], format: Format | str | None) -> Plan:
+def make_plan(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
     """Schedule, generate, compile and bind."""
     described = [describe(o) for o in operands]
     problem, steps, source = compile_source(expr, described, format)
@@ -69,10 +70,12 @@ def make_plan(expr: str, operands: Sequence[Any], format: Format | str | None) -
     return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, counting))
 
 
-def compile_source(expr: str, operands: Sequence[Operand], format: Format | str | None) -> tuple[Problem, tuple[Step, ...], Source]:
+def compile_source(
+    expr: str | Request, operands: Sequence[Operand], format: Format | str | None
+) -> tuple[Problem, tuple[Step, ...], Source]:
     """Everything up to the source: no operand's values are needed, and nothing is written."""
-    subscripts = parse_einsum(expr, tuple(len(o.shape) for o in operands))
-    problem = make_problem(subscripts, operands, host(), format)
+    request = parse_einsum(expr, tuple(len(o.shape) for o in operands)) if isinstance(expr, str) else expr
+    problem = make_problem(request, operands, host(), format)
     steps = schedule(problem.stmt, problem.facts, host())
     return problem, steps, generate(steps[-1].stmt, host())
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..ir.format import Format
-from ..ir.index import Access, IndexVar
+from ..ir.index import Access, IndexVar, is_identity
 from .facts import Facts
 
 SCATTER = 2.0  # a result read and written in memory at every step, against one kept in a register
@@ -44,7 +44,7 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
     Estimated where coordinates repeat (in how many runs isn't known), and where the tensor is to
     be stored otherwise than it is: no more than there are values, or places for them.
     """
-    if not access.tensor.has_values:
+    if is_identity(access):
         return (facts.extent(access.indices[0]),) * 2
     fmt, measured = facts.count(access.tensor.name)
     counts, places = [], 1.0

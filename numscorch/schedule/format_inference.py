@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.format import Format, dense
-from ..ir.index import Access, Assignment, IndexVar, TensorVar, accesses_in
+from ..ir.functions import is_zero, simplified
+from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, is_identity, is_product, variables_in
 from ..ir.levels import Compressed, Dense
 
 
@@ -18,14 +19,22 @@ def infer_format(stmt: Assignment, literal: bool = False) -> tuple[Assignment, s
 
     ``literal`` skips rule 2 (``format="infer"``).
     """
-    sparse = [a for a in accesses_in(stmt.rhs) if not a.tensor.is_dense and a.tensor.has_values]
-    keepers = [a for a in sparse if set(a.indices) == set(stmt.lhs.indices)]
-    if len(keepers) == 1:
-        return _keep(stmt, keepers[0]), f"rule 1: same index set as {keepers[0]}, whose pattern it keeps"
-    if not literal and any(a.tensor.is_dense for a in accesses_in(stmt.rhs)):
+    sparse = [a for a in accesses_in(stmt.rhs) if not a.tensor.is_dense and not is_identity(a)]
+    masks = [a for a in sparse if not a.tensor.has_values]
+    keepers = masks or [a for a in sparse if set(a.indices) == set(stmt.lhs.indices)]
+    if len(keepers) == 1 and is_zero(simplified(stmt.rhs, {keepers[0].tensor.name})):
+        why = f"{keepers[0]} is the mask" if masks else f"rule 1: same index set as {keepers[0]}, whose pattern it keeps"
+        return _keep(stmt, keepers[0]), why
+    sums = set(variables_in(stmt.rhs)) - set(stmt.lhs.indices)
+    if not literal and (is_product(stmt.rhs) or sums) and any(a.tensor.is_dense and a.indices for a in accesses_in(stmt.rhs)):
         return with_format(stmt, dense(len(stmt.lhs.indices))), "rule 2: a factor is dense"
-    levels = [Compressed() if any(_is_sparse(a, var) for a in sparse) else Dense() for var in stmt.lhs.indices]
+    levels = [Compressed() if _leaves_out(stmt.rhs, sparse, var) else Dense() for var in stmt.lhs.indices]
     return with_format(stmt, Format(levels)), "Algorithm 4: each level is sparse where a factor's is"
+
+
+def _leaves_out(expr: Expr, sparse: list[Access], var: IndexVar) -> bool:
+    """Whether the expression is 0 at coordinates that no operand stores."""
+    return is_zero(simplified(expr, {a.tensor.name for a in sparse if _is_sparse(a, var)}))
 
 
 def _is_sparse(access: Access, var: IndexVar) -> bool:

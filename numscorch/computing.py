@@ -1,0 +1,160 @@
+"""compute: one request, of text or of statements.Request, on operands: to a plan, or to torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .construct import from_torch
+from .convert import has_torch_layout
+from .dense import dense_value
+from .errors import ExpressionError, SizeError, UnsupportedError
+from .ir.format import Format, as_format
+from .operands import STRIDED, Deferred, identify, is_all_native, undeferred
+from .parser import parse_einsum
+from .problem import wanted_format
+from .runtime.dispatch import Plan, find_plan, known_plan
+from .sparse_tensor import SparseTensor
+from .statements import Request, parse_statement, reducing
+
+REDUCTIONS = {"sum": "=", "mean": "=", "max": "max=", "min": "min=", "prod": "*=", "any": "max=", "all": "min="}
+
+
+def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
+    """The result of an einsum's text or of a request; operands and results as in :func:`numscorch.einsum`."""
+    if format is not None and not isinstance(format, str):
+        format = as_format(format)
+    ready, signatures = identify(operands)
+    plan = known_plan(expr, format, signatures)
+    if plan is None:
+        kinds = set(map(type, ready))
+        if SparseTensor not in kinds:
+            return _dense(expr, ready, format, out)
+        if Deferred in kinds:
+            ready, signatures = identify(list(map(undeferred, ready)))
+        plan = find_plan(expr, format, ready, signatures)
+    if out is not None:
+        return _run_into(plan, ready, out)
+    result = plan.run(*ready)
+    requested = plan.problem.requested
+    if requested is None and (type(result) is Tensor or not is_all_native(operands)):
+        return result
+    return _stored(result, requested, is_all_native(operands))
+
+
+def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: str, mask: Any) -> Any:
+    """An einsum whose terms are joined by another operator than the sum, or whose result has a mask.
+
+    Raises:
+        ExpressionError: there is no such reduction.
+        UnsupportedError: the mask is not sparse.
+    """
+    if reduce not in REDUCTIONS:
+        raise ExpressionError(f"unknown reduction {reduce!r}: known are {', '.join(REDUCTIONS)}")
+    subscripts = parse_einsum(expr, tuple(o.ndim for o in operands))
+    at = None
+    if mask is not None:
+        if isinstance(mask, Tensor) and mask.layout is STRIDED:
+            raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
+        at, operands = len(operands), (*operands, mask)
+        subscripts = type(subscripts)((*subscripts.operands, subscripts.result), subscripts.result)
+    result = compute(reducing(subscripts, REDUCTIONS[reduce], reduce in ("any", "all"), at), operands, format, out)
+    if reduce == "mean":
+        sizes = {
+            name: size for names, o in zip(subscripts.operands, operands, strict=True) for name, size in zip(names, o.shape, strict=True)
+        }
+        for name in set(sizes) - set(subscripts.result):
+            result = _scaled(result, 1 / sizes[name] if sizes[name] else float("nan"))
+    return result
+
+
+def _scaled(result: Any, factor: float) -> Any:
+    if isinstance(result, SparseTensor):
+        return result.with_values(result.values * factor)
+    return result.mul_(factor)
+
+
+def evaluate_parts(text: str, given: dict[str, Any], format: Format | str | None) -> Any:
+    """Every part of a statement, one after the other; its temporaries live as long as they are needed.
+
+    Raises:
+        ExpressionError: operands are missing, unknown, or have another rank than their indices.
+    """
+    parts = parse_statement(text)
+    wanted = {name for part in parts for name in part.operands if not name.isdigit()}
+    if wanted != set(given):
+        missing, unknown = sorted(wanted - set(given)), sorted(set(given) - wanted)
+        what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} not in the statement"
+        raise ExpressionError(f"operands: {what}\n  {text}     give each tensor by its name, as A=A")
+    values = {name: _operand(value, given) for name, value in given.items()}
+    for at, part in enumerate(parts):
+        operands = [values[name] for name in part.operands]
+        for name, names, operand in zip(part.operands, part.request.subscripts.operands, operands, strict=True):
+            if operand.ndim != len(names):
+                raise ExpressionError(
+                    f"{name}[{','.join(names)}] has {len(names)} indices, but {name} has {operand.ndim} dimensions\n  {text}"
+                )
+        values[part.name] = compute(part.request, operands, format if at == len(parts) - 1 else None)
+    return values[parts[-1].name]
+
+
+def _operand(value: Any, given: dict[str, Any]) -> Any:
+    """A number becomes a tensor of the others' data type."""
+    if not isinstance(value, int | float):
+        return value
+    dtypes = [other.dtype for other in given.values() if hasattr(other, "dtype")]
+    return torch.tensor(value, dtype=dtypes[0] if dtypes else torch.get_default_dtype())
+
+
+def _stored(result: Any, requested: Format | None, native: bool) -> Any:
+    """The result in the format asked for; torch's, where every operand is torch's and it has the layout."""
+    if isinstance(result, SparseTensor):
+        result = result if requested is None else result.to(requested)
+        return result.to_torch() if native and has_torch_layout(result.format) else result
+    order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
+    return result.permute(order).contiguous().permute([order.index(d) for d in range(result.ndim)])
+
+
+def _run_into(plan: Plan, ready: Sequence[Any], out: Any) -> Any:
+    """Write the result into ``out``, which is checked first."""
+    shares = plan.problem.result.shares
+    if plan.problem.requested is not None:
+        raise UnsupportedError(
+            f"out and format={plan.problem.requested.name} together: the result is converted after the kernel, so leave one out"
+        )
+    _check_out(out, plan.problem.shape, SparseTensor if shares is not None else Tensor)
+    result = plan.run(*ready)
+    if isinstance(out, SparseTensor):
+        if out.pattern is not result.pattern:
+            raise SizeError("out must share the pattern that the result keeps: make it with A.with_values(...)")
+        out.values.copy_(result.values)
+    else:
+        out.copy_(result)
+    return out
+
+
+def _check_out(out: Any, shape: Sequence[int], kind: type) -> None:
+    wanted = "a SparseTensor" if kind is SparseTensor else "a dense tensor"
+    if not isinstance(out, kind) or (isinstance(out, Tensor) and out.layout is not STRIDED):
+        raise UnsupportedError(f"out must be {wanted} for this expression, not {type(out).__name__}")
+    found: Any = out
+    if tuple(found.shape) != tuple(shape):
+        raise SizeError(f"out has shape {tuple(found.shape)}, but the result has {tuple(shape)}")
+    if not found.dtype.is_floating_point:
+        raise UnsupportedError(f"out has dtype {found.dtype}, but the result is floating-point: it would be cut off")
+
+
+def _dense(expr: str | Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
+    """All-dense expressions are torch's, gradient included."""
+    tensors = [o.tensor if isinstance(o, Deferred) else o for o in operands]
+    result: Any = torch.einsum(expr, *tensors) if isinstance(expr, str) else dense_value(expr, tensors)
+    wanted = wanted_format(format, result.ndim)
+    if wanted is not None:
+        result = _stored(result, wanted, native=True) if wanted.is_dense else from_torch(result, wanted)
+    if out is None:
+        return result
+    _check_out(out, result.shape, Tensor)
+    return out.copy_(result)

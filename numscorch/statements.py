@@ -1,0 +1,168 @@
+"""Statements of index notation, as evaluate takes them: one request to the compiler after another.
+
+A variable that the left side lacks is reduced in the smallest part of the right side that holds all
+its uses: in ``D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]`` the sum over k stands inside ``relu``, and
+C is added once.  Such a part becomes a temporary of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .errors import ExpressionError
+from .ir.format import dense
+from .ir.functions import REDUCTIONS
+from .ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal, TensorVar, accesses_in, mapped, variables_in
+from .ir.notation import parse_stmt
+from .parser import Subscripts
+
+NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Request:
+    """One thing to compute of operands A, B, ...: their subscripts, and a value; None is their product.
+
+    ``op`` joins the terms of the reduced variables, ``mask`` is the operand whose pattern the result
+    has, and whose values don't matter. Requests are told apart by identity: each text makes its own.
+    """
+
+    subscripts: Subscripts
+    value: Expr | None = None
+    op: str = "="
+    mask: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.subscripts) if self.value is None else f"{self.value} over {self.subscripts}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A request, the names of its operands, and the name of its result."""
+
+    name: str
+    operands: tuple[str, ...]
+    request: Request
+
+
+@lru_cache(maxsize=1024)
+def parse_statement(text: str) -> tuple[Part, ...]:
+    """Read a statement; the last part's result is the statement's.
+
+    Raises:
+        ExpressionError: it can't be read, or an index of the left side is not on the right side, or twice on the left.
+
+    >>> for part in parse_statement("D[i,j] = A[i,k] * B[k,j] + C[i,j]"):
+    ...     print(part.name, part.operands, part.request)
+    1 ('A', 'B') A[i,k] * B[k,j] over ik,kj->ij
+    D ('1', 'C') A[i,j] + B[i,j] over ij,ij->ij
+    """
+    stmt = parse_stmt(text)
+    if not isinstance(stmt, Assignment):
+        raise ExpressionError(f"{text!r} is a scheduled statement: write an assignment, as 'y[i] = A[i,j] * x[j]'")
+    names = [var.name for var in stmt.lhs.indices]
+    missing = [name for name in names if IndexVar(name) not in variables_in(stmt.rhs)]
+    if missing or len(set(names)) < len(names):
+        what = f"index {missing[0]} is on the left side only" if missing else "the left side repeats an index"
+        raise ExpressionError(f"{what}, so its extent or place is unknown\n  {text}")
+    splitter = _Splitter(stmt.lhs)
+    rhs = splitter.final(stmt.rhs) if stmt.op in ("=", "+=") else stmt.rhs
+    splitter.add(stmt.lhs.tensor.name, stmt.lhs.indices, rhs, stmt.op)
+    return tuple(splitter.parts)
+
+
+class _Splitter:
+    """Collects the parts of one statement."""
+
+    def __init__(self, lhs: Access):
+        self.lhs = lhs
+        self.parts: list[Part] = []
+
+    def add(self, name: str, indices: Sequence[IndexVar], value: Expr, op: str) -> None:
+        """A part whose result has these indices."""
+        accesses = list(dict.fromkeys(accesses_in(value)))
+        if len(accesses) >= len(NAMES):
+            raise ExpressionError(f"{len(accesses)} operands are more than the {len(NAMES) - 1} that a statement may have: split it")
+        letters = {access: NAMES[at] for at, access in enumerate(accesses)}
+        subscripts = Subscripts(tuple(tuple(v.name for v in a.indices) for a in accesses), tuple(v.name for v in indices))
+        named = mapped(value, lambda a: Access(TensorVar(letters[a], dense(len(a.indices))), a.indices))
+        self.parts.append(Part(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op)))
+
+    def final(self, rhs: Expr) -> Expr:
+        """The right side; what is reduced is left in place where that is all of it."""
+        wanted = set(variables_in(rhs)) - set(self.lhs.indices)
+        if isinstance(rhs, Binary) and rhs.op in "+-":
+            return self.reduced(rhs, wanted)
+        return self._inside(rhs, wanted)[0]
+
+    def reduced(self, expr: Expr, wanted: set[IndexVar]) -> Expr:
+        """The expression without these variables: temporaries stand where they were summed over."""
+        if not wanted:
+            return expr
+        if isinstance(expr, Binary) and expr.op in "+-":
+            sides = (self.reduced(side, wanted & set(variables_in(side))) for side in (expr.left, expr.right))
+            return Binary(expr.op, *sides)
+        inner, left = self._inside(expr, wanted)
+        return self._temporary(inner, left) if left else inner
+
+    def _inside(self, expr: Expr, wanted: set[IndexVar]) -> tuple[Expr, set[IndexVar]]:
+        """The expression with what only one of its arguments sums over reduced there, and the variables that are left."""
+        match expr:
+            case Binary("*", left, right):
+                (a, left_over), (b, right_over) = (self._factor(side, other, wanted) for side, other in ((left, right), (right, left)))
+                return Binary("*", a, b), left_over | right_over
+            case Binary("/", left, right):
+                a, left_over = self._factor(left, right, wanted)
+                own = (wanted & set(variables_in(right))) - set(variables_in(left))
+                rest = (wanted & set(variables_in(right))) - own
+                return Binary("/", a, self.reduced(right, own)), left_over | rest
+            case Binary(op, left, right):
+                (a, b), over = self._arguments((left, right), wanted)
+                return Binary(op, a, b), over
+            case Call(function, args):
+                inner, over = self._arguments(args, wanted)
+                return Call(function, inner), over
+            case Access() | Literal():
+                return expr, wanted & set(variables_in(expr))
+
+    def _factor(self, side: Expr, other: Expr, wanted: set[IndexVar]) -> tuple[Expr, set[IndexVar]]:
+        """A factor of a product: products and sums stay open, functions are closed over what is theirs."""
+        here = wanted & set(variables_in(side))
+        if isinstance(side, Binary) and side.op in "*/":
+            return self._inside(side, here)
+        if isinstance(side, Call):
+            own = here - set(variables_in(other))
+            return self.reduced(side, own), here - own
+        return side, here
+
+    def _arguments(self, args: tuple[Expr, ...], wanted: set[IndexVar]) -> tuple[tuple[Expr, ...], set[IndexVar]]:
+        over: set[IndexVar] = set()
+        inner = []
+        for at, arg in enumerate(args):
+            others = {v for n, other in enumerate(args) if n != at for v in variables_in(other)}
+            here = wanted & set(variables_in(arg))
+            inner.append(self.reduced(arg, here - others))
+            over |= here & others
+        return tuple(inner), over
+
+    def _temporary(self, value: Expr, summed: set[IndexVar]) -> Access:
+        indices = tuple(v for v in variables_in(value) if v not in summed)
+        name = str(len(self.parts) + 1)  # no tensor of the user's has a number for a name
+        self.add(name, indices, value, "=")
+        return Access(TensorVar(name, dense(len(indices))), indices)
+
+
+@lru_cache(maxsize=1024)
+def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | None = None) -> Request:
+    """The product of the operands, its terms joined by another operator than the sum; ``test`` asks only whether it isn't 0."""
+    if op != "=" and op not in REDUCTIONS:
+        raise ValueError(f"unknown reduction {op}")
+    value: Expr = Literal(1.0, "float32")
+    for at, names in enumerate(subscripts.operands):
+        access = Access(TensorVar(NAMES[at], dense(len(names))), tuple(map(IndexVar, names)))
+        value = access if at == 0 else Binary("*", value, access)
+    if test:
+        value = Binary("!=", value, Literal(0.0, "float32"))
+    return Request(subscripts, value, op, mask)
