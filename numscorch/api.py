@@ -70,8 +70,8 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, **operand
     """A statement of index notation over any mix of sparse and dense tensors.
 
     An index that the left side lacks is summed over, in the smallest part of the right side that
-    holds all its uses; ``max=``, ``min=`` and ``*=`` join the terms otherwise. Where an operand stores
-    no entry, it is 0: a product is then 0, a sum the other term, a function its value at 0.
+    holds all its uses. ``+=``, ``max=``, ``min=`` and ``*=`` reduce the whole right side. Where an operand
+    stores no entry, it is 0: a product is then 0, a sum the other term, a function its value at 0.
 
     Args:
         statement: as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``. Operators are ``+ - * /`` and

@@ -41,7 +41,8 @@ REDUCTIONS: dict[str, Any] = {"=": torch.sum, "+=": torch.sum, "max=": torch.ama
 def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     """What a request asks for; indices that the result lacks are reduced."""
     if request.op in ("=", "+=") and (request.value is None or is_product(request.value)) and _is_plain(request):
-        return torch.einsum(_text(request), *tensors)
+        product: Tensor = torch.einsum(_text(request), *tensors)
+        return product
     names = list(dict.fromkeys([*request.subscripts.result, *(n for term in request.subscripts.operands for n in term)]))
     aligned = [_aligned(tensor, term, names) for tensor, term in zip(tensors, request.subscripts.operands, strict=True)]
     if request.value is None:
@@ -49,9 +50,10 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     value = torch.broadcast_tensors(_value(request.value, aligned, tensors[0].dtype), *aligned)[0]
     summed = list(range(len(request.subscripts.result), len(names)))
     if not summed:
-        return value.clone() if any(value is a for a in aligned) else value.contiguous()
+        return value.clone(memory_format=torch.contiguous_format)  # never a view of an operand
     if request.op == "*=":
-        return value.flatten(len(request.subscripts.result)).prod(-1)
+        multiplied: Tensor = value.flatten(len(request.subscripts.result)).prod(-1)
+        return multiplied
     reduced: Tensor = REDUCTIONS[request.op](value, dim=summed)
     return reduced
 

@@ -2,7 +2,8 @@
 
 A variable that the left side lacks is reduced in the smallest part of the right side that holds all
 its uses: in ``D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]`` the sum over k stands inside ``relu``, and
-C is added once.  Such a part becomes a temporary of its own.
+C is added once.  Such a part becomes a temporary of its own.  ``+=``, ``max=``, ``min=`` and ``*=`` reduce
+the whole right side instead: ``y[i] += exp(A[i,j])`` is a sum of exponentials.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ def parse_statement(text: str) -> tuple[Part, ...]:
     """
     stmt = parse_stmt(text)
     if not isinstance(stmt, Assignment):
-        raise ExpressionError(f"{text!r} is a scheduled statement: write an assignment, as 'y[i] = A[i,j] * x[j]'")
+        raise ExpressionError(f"a scheduled statement can't be evaluated: write an assignment, as y[i] = A[i,j] * x[j]\n  {text}")
     names = [var.name for var in stmt.lhs.indices]
     missing = [name for name in names if IndexVar(name) not in variables_in(stmt.rhs)]
     if missing or len(set(names)) < len(names):
         what = f"index {missing[0]} is on the left side only" if missing else "the left side repeats an index"
         raise ExpressionError(f"{what}, so its extent or place is unknown\n  {text}")
     splitter = _Splitter(stmt.lhs)
-    rhs = splitter.final(stmt.rhs) if stmt.op in ("=", "+=") else stmt.rhs
+    rhs = splitter.final(stmt.rhs) if stmt.op == "=" else stmt.rhs
     splitter.add(stmt.lhs.tensor.name, stmt.lhs.indices, rhs, stmt.op)
     return tuple(splitter.parts)
 

@@ -14,6 +14,7 @@ from ..ir.index import (
     Stmt,
     Vector,
     Where,
+    assignments,
     is_product,
     loops_of,
     operands_of,
@@ -40,7 +41,7 @@ def parallelize(stmt: Stmt, facts: Facts) -> tuple[Stmt, str]:
     match stmt:
         case Forall(var, _, Serial()) if var in result_of(stmt).indices and _can_be_cut(stmt):
             return replace(stmt, tag=Parallel()), why + f"blocks of {var}, whose results are disjoint"
-        case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_cut(producer):
+        case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
             return replace(stmt, producer=replace(producer, tag=Parallel())), why + f"a partial sum for each block of {var}"
         case _:
             return stmt, why + "but the outermost loop scatters, co-iterates or is vectorised, so it runs serially"
@@ -61,6 +62,11 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
     for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
         work *= cost.iterations(var, sparse, facts)[0]
     return work
+
+
+def _can_be_summed(loop: Forall) -> bool:
+    """Whether it can be cut, and all that its blocks' results need is to be added."""
+    return all(a.op in ("=", "+=") for a in assignments(loop)) and _can_be_cut(loop)
 
 
 def _can_be_cut(loop: Forall) -> bool:

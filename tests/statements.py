@@ -1,0 +1,153 @@
+"""Random statements for evaluate: sums of products of accesses, sums and functions, from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from cases import as_operand, random_format
+
+import numscorch as ns
+
+SIZES = (0, 1, 2, 3, 4, 5, 7)
+WEIGHTS = (1, 3, 3, 4, 4, 3, 1)
+Array = np.ndarray
+UNARY: dict[str, Callable[[Array], Array]] = {
+    "relu({})": lambda x: np.maximum(x, 0),
+    "abs({})": np.abs,
+    "({} > 1)": lambda x: (x > 1) * 1.0,
+    "({} == 0)": lambda x: (x == 0) * 1.0,
+    "maximum({}, 2)": lambda x: np.maximum(x, 2),
+    "minimum({}, 2)": lambda x: np.minimum(x, 2),
+    "-{}": lambda x: -x,
+    "({} / 2)": lambda x: x / 2,
+    "where({}, 2, 0)": lambda x: np.where(x != 0, 2.0, 0.0),
+}
+BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "({} + {})": np.add,
+    "({} - {})": np.subtract,
+    "maximum({}, {})": np.maximum,
+    "minimum({}, {})": np.minimum,
+    "({} != {})": lambda a, b: (a != b) * 1.0,
+}
+
+
+@dataclass
+class Drawn:
+    """What a generator has drawn so far: tensors by name, as arrays and formats, and the extents of the indices."""
+
+    rng: random.Random
+    sizes: dict[str, int]
+    arrays: dict[str, Array]
+    formats: dict[str, ns.Format | None]
+
+    def access(self) -> tuple[str, Array]:
+        """A new tensor's text, and its values over all indices."""
+        order = self.rng.choices((0, 1, 2, 3), (1, 4, 8, 2))[0]
+        term = self.rng.sample(sorted(self.sizes), min(order, len(self.sizes)))
+        numbers = np.random.default_rng(self.rng.randrange(1 << 30))
+        shape = [self.sizes[name] for name in term]
+        array = np.asarray(numbers.integers(-3, 4, shape), np.float64)
+        is_sparse = bool(term) and self.rng.random() < 0.75
+        if is_sparse:
+            array = np.asarray(array * (numbers.random(shape) < self.rng.choice((0.0, 0.2, 0.5, 1.0))))
+        name = f"T{len(self.arrays)}"
+        self.arrays[name] = array
+        self.formats[name] = random_format(self.rng, len(term)) if is_sparse else None
+        return f"{name}[{','.join(term)}]" if term else name, self.spread(array, term)
+
+    def spread(self, array: Array, term: list[str]) -> Array:
+        """An array with a dimension for every index."""
+        order = [term.index(name) for name in self.sizes if name in term]
+        return array.transpose(order).reshape([self.sizes[name] if name in term else 1 for name in self.sizes])
+
+    def elementwise(self, depth: int) -> tuple[str, Array]:
+        """An expression without reductions of its own."""
+        kind = self.rng.random()
+        if depth == 0 or kind < 0.4:
+            return self.access()
+        if kind < 0.65:
+            form = self.rng.choice(list(UNARY))
+            text, value = self.elementwise(depth - 1)
+            return form.format(text), UNARY[form](value)
+        form = self.rng.choice(list(BINARY))
+        (left, a), (right, b) = self.elementwise(depth - 1), self.elementwise(depth - 1)
+        return form.format(left, right), BINARY[form](a, b)
+
+    def product(self) -> tuple[str, Array]:
+        """A product of accesses, and now and then of a sum of them."""
+        texts, values = [], []
+        for _ in range(many := self.rng.choices((1, 2, 3), (2, 5, 2))[0]):
+            text, value = self.access()
+            if many > 1 and self.rng.random() < 0.2:  # alone, it would be two terms
+                other, more = self.access()
+                text, value = f"({text} + {other})", value + more
+            texts.append(text)
+            values.append(value)
+        result = values[0]
+        for value in values[1:]:
+            result = result * value
+        return " * ".join(texts), result
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement's text, its operands, the format asked for, and the dense answer."""
+
+    text: str
+    operands: dict[str, object]
+    format: ns.Format | None
+    expected: Array
+    listed: str
+
+    def __str__(self) -> str:
+        return f"{self.text}   {self.listed}" + (f" -> {self.format.name}" if self.format else "")
+
+
+def random_statement(seed: int) -> Statement:
+    """A sum of products, an element-wise expression, or a reduction of one."""
+    rng = random.Random(seed)
+    names = rng.sample("ijkl", rng.randint(1, 3))
+    drawn = Drawn(rng, {name: rng.choices(SIZES, WEIGHTS)[0] for name in sorted(names)}, {}, {})
+    kind = rng.choice(("sum", "elementwise", "max=", "min=", "*="))
+    if kind == "sum":
+        text, result, value = _sum_of_products(drawn)
+    else:
+        text, full = drawn.elementwise(2)
+        used = [name for name in drawn.sizes if f"{name}," in text or f"{name}]" in text]
+        result = used if kind == "elementwise" else [name for name in used if rng.random() < 0.5]
+        if any(drawn.sizes[name] == 0 for name in used):  # no term to take the largest of
+            result = used
+        value = _reduced(drawn, full, used, result, kind if result != used else "elementwise")
+    rng.shuffle(order := list(result))
+    value = np.asarray(value).transpose([result.index(name) for name in order])
+    op = kind if kind.endswith("=") else "="
+    lhs = f"R[{','.join(order)}]" if order else "R"
+    operands = {name: as_operand(array, drawn.formats[name]) for name, array in drawn.arrays.items()}
+    listed = ", ".join(f"{n}: {a.shape} {f.name if (f := drawn.formats[n]) else 'dense'}" for n, a in drawn.arrays.items())
+    fmt = ns.Format("".join(rng.choice("ds") for _ in order)) if order and rng.random() < 0.3 else None
+    return Statement(f"{lhs} {op} {text}", operands, fmt, value, f"seed {seed}: {listed}")
+
+
+def _sum_of_products(drawn: Drawn) -> tuple[str, list[str], Array]:
+    """Terms that are each summed over what the result lacks, then added."""
+    terms = [drawn.product() for _ in range(drawn.rng.randint(1, 3))]
+    used = [[name for name in drawn.sizes if f"{name}," in text or f"{name}]" in text] for text, _ in terms]
+    result = [name for name in drawn.sizes if any(name in names for names in used) and drawn.rng.random() < 0.6]
+    total: Array = np.zeros([drawn.sizes[name] for name in result])
+    for (_, value), names in zip(terms, used, strict=True):
+        total = total + _reduced(drawn, value, names, result, "+")
+    return " + ".join(text for text, _ in terms), result, total
+
+
+def _reduced(drawn: Drawn, value: Array, used: list[str], result: list[str], kind: str) -> Array:
+    """Values over all indices, reduced to the result's; an index that isn't used is dropped."""
+    all_names = list(drawn.sizes)
+    value = np.broadcast_to(value, [drawn.sizes[n] if n in used else 1 for n in all_names])
+    axes = tuple(at for at, n in enumerate(all_names) if n in used and n not in result)
+    join: Callable[..., Array] = {"+": np.sum, "max=": np.max, "min=": np.min, "*=": np.prod, "elementwise": np.sum}[kind]
+    value = join(value, axis=axes, keepdims=True)
+    drop = tuple(at for at, n in enumerate(all_names) if n not in result)
+    return np.asarray(value.squeeze(axis=drop))

@@ -1,0 +1,171 @@
+"""evaluate: random statements against numpy, and each construct by an example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scale import scaled
+from statements import Statement, random_statement
+
+import numscorch as ns
+from numscorch.codegen import kernel
+from numscorch.runtime import blocks, dispatch
+from numscorch.schedule import parallel
+from numscorch.statements import parse_statement
+from numscorch.validate import validate
+
+
+def check(case: Statement) -> None:
+    """The result is exactly numpy's, well formed, and in the format that was asked for."""
+    result = ns.evaluate(case.text, format=case.format, **case.operands)
+    if isinstance(result, ns.SparseTensor):
+        validate(result.pattern)
+        assert case.format is None or result.format == case.format, str(case)
+    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    np.testing.assert_array_equal(np.asarray(dense), case.expected, err_msg=str(case))
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_random_statements_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setattr(dispatch, "build", kernel.build_plain)
+    count = scaled(500)
+    for seed in range(part * count, (part + 1) * count):
+        fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
+        fresh_plans.setattr(blocks, "BLOCKS", 1 + seed % 5)
+        check(random_statement(seed))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_statements_compiled(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    count = scaled(25)
+    for seed in range(10**6 + part * count, 10**6 + (part + 1) * count):
+        fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 4 == 0 else 1 << 15)
+        check(random_statement(seed))
+
+
+def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, columns, generator=generator) * (torch.rand(rows, columns, generator=generator) < 0.4)
+
+
+a, b, c, d = matrix(6, 5, 0), matrix(5, 7, 1), matrix(6, 7, 2), matrix(6, 7, 3)
+x = torch.linspace(-1, 1, 7)
+Dense = Callable[[], torch.Tensor]
+EXAMPLES: dict[str, tuple[Dense, str | None]] = {
+    "R[i,j] = C[i,j] + D[i,j]": (lambda: c + d, "CSR"),
+    "R[i,j] = C[i,j] - 2 * D[i,j]": (lambda: c - 2 * d, "CSR"),
+    "R[i,j] = -C[i,j]": (lambda: -c, "CSR"),
+    "R[i,j] = C[i,j] * D[i,j]": (lambda: c * d, "CSR"),
+    "R[i,j] = A[i,k] * B[k,j] + C[i,j]": (lambda: a @ b + c, "CSR"),
+    "R[i,j] = A[i,k] * B[k,j] + C[i,j] + x[j]": (lambda: a @ b + c + x, None),
+    "R[i,j] = relu(A[i,k] * B[k,j])": (lambda: torch.relu(a @ b), "CSR"),
+    "R[i,j] = tanh(C[i,j]) * x[j]": (lambda: torch.tanh(c) * x, "CSR"),
+    "R[i,j] = gelu(C[i,j])": (lambda: torch.nn.functional.gelu(c), "CSR"),
+    "R[i,j] = sqrt(abs(C[i,j]))": (lambda: c.abs().sqrt(), "CSR"),
+    "R[i,j] = erf(C[i,j])": (lambda: torch.erf(c), "CSR"),
+    "R[i,j] = exp(C[i,j])": (lambda: c.exp(), None),
+    "R[i,j] = sigmoid(C[i,j])": (lambda: c.sigmoid(), None),
+    "R[i,j] = log(abs(C[i,j]) + 1)": (lambda: (c.abs() + 1).log(), "CSR"),
+    "R[i,j] = C[i,j] / (abs(D[i,j]) + 1)": (lambda: c / (d.abs() + 1), "CSR"),
+    "R[i,j] = maximum(C[i,j], D[i,j])": (lambda: torch.maximum(c, d), "CSR"),
+    "R[i,j] = minimum(C[i,j], x[j])": (lambda: torch.minimum(c, x), None),
+    "R[i,j] = where(D[i,j] > 0, C[i,j], 0)": (lambda: torch.where(d > 0, c, 0.0), "CSR"),
+    "R[i,j] = (C[i,j] <= 0)": (lambda: (c <= 0).float(), None),
+    "R[i] = (C[i,j] + D[i,j]) * x[j]": (lambda: (c + d) @ x, None),
+    "R[i] max= C[i,j]": (lambda: c.amax(1), None),
+    "R[j] min= C[i,j]": (lambda: c.amin(0), "s"),
+    "R[i] *= C[i,j] + 1": (lambda: (c + 1).prod(1), None),
+    "R[i] += exp(C[i,j])": (lambda: c.exp().sum(1), None),
+    "R = C[i,j] * C[i,j]": (lambda: (c * c).sum(), None),
+    "R[i,j] = C[i,j] / C[i,k]": (lambda: c / c.sum(1, keepdim=True), "CSR"),
+}
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.Format("sd")], ids=lambda f: f.name)
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_example(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    expected, kept = EXAMPLES[text]
+    given: dict[str, Any] = {"A": a, "B": b, "C": c, "D": d}
+    operands = {name: ns.from_torch(value).to(fmt) for name, value in given.items() if f"{name}[" in text}
+    result = ns.evaluate(text, **operands, **({"x": x} if "x[" in text else {}))
+    if fmt == ns.CSR:
+        assert (result.format.name if isinstance(result, ns.SparseTensor) else None) == kept
+    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    torch.testing.assert_close(dense.nan_to_num(), expected().nan_to_num())
+
+
+REDUCTIONS: dict[str, Dense] = {
+    "sum": lambda: c.sum(1),
+    "mean": lambda: c.mean(1),
+    "max": lambda: c.amax(1),
+    "min": lambda: c.amin(1),
+    "prod": lambda: c.prod(1),
+    "any": lambda: (c != 0).any(1).float(),
+    "all": lambda: (c != 0).all(1).float(),
+}
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_reduce(reduce: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    C = ns.from_torch(c).to(fmt)
+    torch.testing.assert_close(ns.einsum("ij->i", C, reduce=reduce, format="dense"), REDUCTIONS[reduce]())
+    torch.testing.assert_close(ns.einsum("ij->j", C.t().to(fmt), reduce=reduce, format="dense").shape, torch.Size([6]))
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
+def test_mask(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    A, B, C = (ns.from_torch(value).to(fmt) for value in (a, b, c))
+    result = ns.einsum("ij,jk->ik", A, B, mask=C)
+    assert result.pattern is C.pattern
+    torch.testing.assert_close(result.to_dense(), (a @ b) * (c != 0))
+    torch.testing.assert_close(ns.einsum("ij,jk->ik", A, b, mask=C).to_dense(), (a @ b) * (c != 0))
+
+
+def test_parts() -> None:
+    """A reduction stands in the smallest part that holds its index."""
+    shown = {text: [str(part.request.value) for part in parse_statement(text)] for text in PARTS}
+    assert shown == PARTS
+
+
+PARTS = {
+    "y[i] = A[i,j] * x[j]": ["A[i,j] * B[j]"],
+    "y[i] = A[i,j] * x[j] + b[i]": ["A[i,j] * B[j]", "A[i] + B[i]"],
+    "y[i] = A[i,j] * relu(B[j,k] * x[k])": ["A[j,k] * B[k]", "A[i,j] * relu(B[j])"],
+    "y[i] = relu(A[i,j] * x[j]) * z[i]": ["A[i,j] * B[j]", "relu(A[i]) * B[i]"],
+    "y[i] = exp(A[i,j])": ["A[i,j]", "exp(A[i])"],
+    "y[i] += exp(A[i,j])": ["exp(A[i,j])"],
+    "y[i] += A[i,j] + b[i]": ["A[i,j] + B[i]"],
+    "y[i] max= A[i,j] + B[i,j]": ["A[i,j] + B[i,j]"],
+    "s = maximum(a[i], b[i])": ["maximum(A[i], B[i])"],
+}
+ERRORS = {
+    "R[i,j] = C[i,k]": "index j is on the left side only",
+    "R[i,i] = C[i,j]": "the left side repeats an index",
+    "R[i] = C[i,j] +": "expected more, found the end",
+    "R[i] = sin(C[i,j])": "unknown function sin: known are abs,",
+    "R[i] = maximum(C[i,j])": "maximum takes 2 arguments, not 1",
+    "R[i] = C[i]": "C[i] has 1 indices, but C has 2 dimensions",
+    "R[i] = C[i,j] * y[j]": "operands: y missing",
+    "R[i] = 2 * x[i]": "operands: x missing",
+    "forall(i, R[i] = C[i,j])": "a scheduled statement can't be evaluated",
+}
+
+
+@pytest.mark.parametrize("text", ERRORS)
+def test_error(text: str) -> None:
+    with pytest.raises(ns.ExpressionError) as error:
+        ns.evaluate(text, C=ns.from_torch(c))
+    assert ERRORS[text] in str(error.value)
+    assert len(str(error.value).splitlines()) > 1
+
+
+def test_unknown_reduction() -> None:
+    with pytest.raises(ns.ExpressionError, match="unknown reduction 'median': known are sum, mean, max"):
+        ns.einsum("ij->i", ns.from_torch(c), reduce="median")
+    with pytest.raises(ns.UnsupportedError, match="mask must be sparse"):
+        ns.einsum("ij,jk->ik", ns.from_torch(a), b, mask=c)  # type: ignore[arg-type]
