@@ -7,12 +7,16 @@ from typing import Any
 
 import torch as _torch
 
+from . import elementwise as _elementwise
 from . import nn, operators
 from .api import einsum, evaluate, explain, load
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format
 from .sparse_tensor import SparseTensor
+
+add, sub, mul, div = map(_elementwise.public, ("add", "sub", "mul", "div"))
+amax, amin, mean, sum, softmax = map(_elementwise.public, ("amax", "amin", "mean", "sum", "softmax"))
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,6 +34,10 @@ __all__ = [
     "SizeError",
     "SparseTensor",
     "UnsupportedError",
+    "add",
+    "amax",
+    "amin",
+    "div",
     "einsum",
     "evaluate",
     "explain",
@@ -38,8 +46,13 @@ __all__ = [
     "from_scipy",
     "from_torch",
     "load",
+    "mean",
+    "mul",
     "nn",
     "operators",
+    "softmax",
+    "sub",
+    "sum",
 ]
 
 

@@ -50,7 +50,8 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     value = torch.broadcast_tensors(_value(request.value, aligned, tensors[0].dtype), *aligned)[0]
     summed = list(range(len(request.subscripts.result), len(names)))
     if not summed:
-        return value.clone(memory_format=torch.contiguous_format)  # never a view of an operand
+        copied: Tensor = value.clone(memory_format=torch.contiguous_format)  # never a view of an operand
+        return copied
     if request.op == "*=":
         multiplied: Tensor = value.flatten(len(request.subscripts.result)).prod(-1)
         return multiplied

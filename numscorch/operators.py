@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .api import einsum
+from .elementwise import NAMED, UNARY, add, div, mul, sub
 from .errors import SizeError, UnsupportedError
 from .sparse_tensor import SparseTensor
 
@@ -68,6 +69,18 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.__matmul__: matmul,
     torch.Tensor.__rmatmul__: lambda left, right: matmul(right, left),
     torch.einsum: einsum,
+    **{getattr(torch, name): function for name, function in NAMED.items()},
+    **{getattr(torch.Tensor, name): function for name, function in NAMED.items() if hasattr(torch.Tensor, name)},
+    torch.Tensor.__add__: add,
+    torch.Tensor.__radd__: lambda left, right: add(right, left),
+    torch.Tensor.__sub__: sub,
+    torch.Tensor.__rsub__: lambda left, right: sub(right, left),
+    torch.Tensor.__mul__: mul,
+    torch.Tensor.__rmul__: lambda left, right: mul(right, left),
+    torch.Tensor.__truediv__: div,
+    torch.Tensor.__rtruediv__: lambda left, right: div(right, left),
+    torch.true_divide: div,
+    torch.nn.functional.relu: UNARY["relu"],
 }
 
 

@@ -91,7 +91,7 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
 def _value(request: Request, factors: list[list[Expr]], dtype: str) -> Expr:
     """What is computed, of the operands as they are accessed."""
     if request.mask is not None:
-        (mask,) = (f for f in factors[request.mask] if isinstance(f, Access) and f.tensor.name == NAMES[request.mask])
+        mask = next(f for f in factors[request.mask] if isinstance(f, Access))
         factors[request.mask] = [replace(mask, tensor=replace(mask.tensor, dtype=PATTERN))]
     if request.value is None:
         return product([factor for each in factors for factor in each])

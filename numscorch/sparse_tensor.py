@@ -179,10 +179,6 @@ class SparseTensor:
             raise SizeError(f"t() takes at most 2 dimensions, not {self.ndim}: use permute")
         return self.T
 
-    def _not_compiled(self, other: Any) -> Any:
-        """Sums, differences, quotients and element-wise products under an operator's sign."""
-        raise UnsupportedError("+, -, *, / of a SparseTensor are not compiled yet: use einsum for products, or .to_dense()")
-
     def __neg__(self) -> SparseTensor:
         return self.with_values(-self.values)
 
@@ -191,7 +187,40 @@ class SparseTensor:
 
     __array_ufunc__ = None  # so that numpy leaves its operators to ours
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _not_compiled
+    def __add__(self, other: Any) -> Any:
+        return _applied("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _applied("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return _applied("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _applied("sub", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _applied("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _applied("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _applied("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _applied("div", other, self)
+
+    def __abs__(self) -> Any:
+        return _applied("abs", self)
+
+    def sum(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Any:
+        """The sum over some dimensions, all by default."""
+        return _applied("sum", self, dim, keepdim)
+
+    def coalesce(self) -> SparseTensor:
+        """Itself: coordinates are sorted, and none repeats."""
+        return self
 
     def __matmul__(self, other: Any) -> Any:
         from .operators import matmul
@@ -223,3 +252,13 @@ class SparseTensor:
         if not self.ndim:
             raise FormatError("len() of a 0-dimensional tensor")
         return self.pattern.shape[0]
+
+
+def _applied(name: str, *args: Any) -> Any:
+    """An operator of ours; it is imported late, since it is made of tensors."""
+    from .elementwise import NAMED
+
+    for arg in args[:2]:
+        if name in ("add", "sub", "mul", "div") and not isinstance(arg, SparseTensor | torch.Tensor | int | float):
+            return NotImplemented
+    return NAMED[name](*args)

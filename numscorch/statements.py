@@ -15,7 +15,7 @@ from functools import lru_cache
 from .errors import ExpressionError
 from .ir.format import dense
 from .ir.functions import REDUCTIONS
-from .ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal, TensorVar, accesses_in, mapped, variables_in
+from .ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, mapped, variables_in
 from .ir.notation import parse_stmt
 from .parser import Subscripts
 
@@ -82,7 +82,9 @@ class _Splitter:
         self.parts: list[Part] = []
 
     def add(self, name: str, indices: Sequence[IndexVar], value: Expr, op: str) -> None:
-        """A part whose result has these indices."""
+        """A part whose result has these indices; where it is no product, diagonals are taken first."""
+        if not is_product(value):
+            value = mapped(value, self._diagonal)
         accesses = list(dict.fromkeys(accesses_in(value)))
         if len(accesses) >= len(NAMES):
             raise ExpressionError(f"{len(accesses)} operands are more than the {len(NAMES) - 1} that a statement may have: split it")
@@ -147,6 +149,15 @@ class _Splitter:
             inner.append(self.reduced(arg, here - others))
             over |= here & others
         return tuple(inner), over
+
+    def _diagonal(self, access: Access) -> Access:
+        """A[i,i] as a temporary of one index: the sum by which its entries are found holds nothing else."""
+        indices = tuple(dict.fromkeys(access.indices))
+        if indices == access.indices:
+            return access
+        name = str(len(self.parts) + 1)
+        self.add(name, indices, access, "=")
+        return Access(TensorVar(name, dense(len(indices))), indices)
 
     def _temporary(self, value: Expr, summed: set[IndexVar]) -> Access:
         indices = tuple(v for v in variables_in(value) if v not in summed)

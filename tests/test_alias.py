@@ -58,7 +58,29 @@ def nn() -> None:
     assert torch.nn.init is real.nn.init
 
 
-DOCUMENTED = {"einsum": einsum, "load": load, "nn": nn}
+def arithmetic() -> None:
+    """Operators with alpha, out, dtype, dim, keepdim, numbers and gradients."""
+    x, y = real.randn(3, 4), real.randn(4)
+    for name in ("add", "sub", "mul", "div"):
+        ours, theirs = getattr(torch, name), getattr(real, name)
+        assert real.equal(ours(x, y), theirs(x, y))
+        assert real.equal(ours(x, 2), theirs(x, 2))
+        assert ours(x, y, out=(out := real.empty(3, 4))) is out
+    assert real.equal(torch.add(x, y, alpha=2), x + 2 * y)
+    assert real.equal(torch.div(x, y, rounding_mode="floor"), real.div(x, y, rounding_mode="floor"))
+    assert real.equal(torch.add(input=x, other=y), x + y)
+    assert torch.sum(x, dtype=real.float64).dtype == real.float64
+    for name in ("sum", "mean", "amax", "amin"):
+        assert real.equal(getattr(torch, name)(x, dim=1, keepdim=True), getattr(real, name)(x, dim=1, keepdim=True))
+    assert real.equal(torch.softmax(x, -1), x.softmax(-1))
+    assert torch.softmax(x, dim=0, dtype=real.float64).dtype == real.float64
+    weight = real.randn(4, requires_grad=True)
+    torch.sum(torch.mul(x, weight)).backward()
+    assert real.equal(weight.grad, x.sum(0))
+
+
+ARITHMETIC = ("add", "sub", "mul", "div", "sum", "mean", "amax", "amin", "softmax")
+DOCUMENTED = {"einsum": einsum, "load": load, "nn": nn, **dict.fromkeys(ARITHMETIC, arithmetic)}
 
 
 @pytest.mark.parametrize("name", OURS)

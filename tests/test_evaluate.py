@@ -126,6 +126,14 @@ def test_mask(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(ns.einsum("ij,jk->ik", A, b, mask=C).to_dense(), (a @ b) * (c != 0))
 
 
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
+def test_diagonals(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    S = ns.from_torch(matrix(5, 5, 9)).to(fmt)
+    diagonal, y = S.to_dense().diagonal(), torch.arange(5.0)
+    torch.testing.assert_close(ns.evaluate("z[i] = S[i,i] + y[i]", S=S, y=y), diagonal + y)
+    torch.testing.assert_close(ns.evaluate("z[i] = S[i,i] * y[i]", S=S, y=y), diagonal * y)
+
+
 def test_parts() -> None:
     """A reduction stands in the smallest part that holds its index."""
     shown = {text: [str(part.request.value) for part in parse_statement(text)] for text in PARTS}
@@ -141,6 +149,7 @@ PARTS = {
     "y[i] += exp(A[i,j])": ["exp(A[i,j])"],
     "y[i] += A[i,j] + b[i]": ["A[i,j] + B[i]"],
     "y[i] max= A[i,j] + B[i,j]": ["A[i,j] + B[i,j]"],
+    "y[i] = A[i,i] + b[i]": ["A[i,i]", "A[i] + B[i]"],
     "s = maximum(a[i], b[i])": ["maximum(A[i], B[i])"],
 }
 ERRORS = {

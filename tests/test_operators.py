@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -56,12 +58,6 @@ def test_a_product_has_dimensions(A: ns.SparseTensor) -> None:
 def test_torch_functions_keep_their_ranks(A: ns.SparseTensor, function: object, shape: tuple[int, ...]) -> None:
     with pytest.raises(ns.SizeError, match="-dimensional operands"):
         function(A, torch.ones(shape))  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("operator", ["__add__", "__radd__", "__sub__", "__mul__", "__rmul__", "__truediv__"])
-def test_other_operators_say_what_is_missing(A: ns.SparseTensor, operator: str) -> None:
-    with pytest.raises(ns.UnsupportedError, match="are not compiled yet: use einsum"):
-        getattr(A, operator)(2.0)
 
 
 def test_a_copy_from_another_process_has_a_plan_of_its_own(A: ns.SparseTensor) -> None:
@@ -117,3 +113,80 @@ def test_forward_mode_tangents_are_refused_not_dropped(A: ns.SparseTensor) -> No
         with pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
             A @ dual
         assert torch.equal(A @ torch.ones(3), D @ torch.ones(3))
+
+
+LEFT = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
+RIGHT = torch.tensor([[1.0, -2.0, 0.0], [0.0, 0.0, 5.0]])
+ROW, COLUMN = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[1.0], [-2.0]])
+Binary = Callable[[Any, Any], Any]
+PAIRS: dict[str, Binary] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "torch.add": torch.add,
+    "alpha": lambda a, b: torch.add(a, b, alpha=3),
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+}
+
+
+def dense(value: Any) -> torch.Tensor:
+    return value.to_dense() if isinstance(value, ns.SparseTensor) else value  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
+@pytest.mark.parametrize("name", PAIRS)
+def test_element_wise(name: str, fmt: ns.Format, plain: None) -> None:
+    A, B, f = ns.from_torch(LEFT).to(fmt), ns.from_torch(RIGHT).to(fmt), PAIRS[name]
+    assert isinstance(f(A, B), ns.SparseTensor)
+    assert torch.equal(dense(f(A, B)), f(LEFT, RIGHT))
+    for other in (RIGHT, ROW, COLUMN):
+        assert torch.equal(dense(f(A, other)), f(LEFT, other))
+        assert torch.equal(dense(f(other, A)), f(other, LEFT))
+    if name in "+-*":
+        assert torch.equal(dense(f(A, 2)), f(LEFT, 2))
+        assert torch.equal(dense(f(2, A)), f(2, LEFT))
+
+
+def test_division_is_at_the_numerators_entries(A: ns.SparseTensor) -> None:
+    assert torch.equal(dense(A / 2), D / 2)
+    assert torch.equal(dense(A / ROW), D / ROW)
+    assert torch.equal(dense(A / RIGHT), torch.tensor([[0.0, -1.0, 0.0], [torch.inf, 0.0, 0.8]]))
+    assert torch.equal(dense(A / A), (D != 0).float())
+
+
+@pytest.mark.parametrize("name", ["abs", "neg", "relu", "sqrt", "exp", "log", "tanh", "sigmoid", "erf"])
+def test_functions(name: str, A: ns.SparseTensor) -> None:
+    function = getattr(torch, name)
+    torch.testing.assert_close(dense(function(A)), function(D))
+    assert isinstance(function(A), ns.SparseTensor) == (name not in ("exp", "log", "sigmoid"))
+
+
+@pytest.mark.parametrize("dim", [None, 0, 1, -1, (0, 1)])
+@pytest.mark.parametrize("name", ["sum", "amax", "amin", "mean"])
+def test_reductions(name: str, dim: Any, A: ns.SparseTensor) -> None:
+    function = getattr(ns, name)
+    expected = (
+        getattr(torch, name)(D) if dim is None and name in ("sum", "mean") else getattr(torch, name)(D, dim=(0, 1) if dim is None else dim)
+    )
+    torch.testing.assert_close(function(A, dim), expected)
+    if dim is not None:
+        torch.testing.assert_close(function(A, dim, keepdim=True), getattr(torch, name)(D, dim=dim, keepdim=True))
+    with pytest.raises(ns.SizeError, match="name dimensions from -2 to 1"):
+        function(A, 2)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
+def test_softmax_is_over_stored_entries(fmt: ns.Format, dim: int, plain: None) -> None:
+    values = torch.tensor([[0.0, -200.0, 0.0], [300.0, 0.0, 301.0]])
+    made = ns.softmax(ns.from_torch(values).to(fmt), dim)
+    expected = torch.where(values != 0, values, -torch.inf).softmax(dim).nan_to_num()
+    torch.testing.assert_close(made.to_dense(), expected)
+
+
+def test_dense_operands_are_torchs() -> None:
+    assert torch.equal(ns.add(LEFT, RIGHT), LEFT + RIGHT)
+    assert ns.sum(LEFT, dtype=torch.float64).dtype == torch.float64
+    with pytest.raises(TypeError):
+        ns.from_torch(LEFT) + "x"

@@ -106,7 +106,7 @@ def _lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env) -> B
     seen = Var(f"{target.name}_seen")
     inner = replace(env, counted=env.counted | {target.name})
     body = (Assign(seen, Const(0)), *clear(target, inner, REDUCTIONS[op].identity), *lower(stmt.producer, inner))
-    if op != "+=":
+    if op != "+=" and not REDUCTIONS[op].of_stored:
         terms: Expr = Const(1)
         for each in ix.loops_of(stmt.producer):
             terms = terms * size_of(each.var)

@@ -62,7 +62,7 @@ def _without_unread(block: Block, reads: Counter[str]) -> Block:
     """Assignments to variables that are never read go; no value has an effect of its own."""
     out: list[Stmt] = []
     for stmt in block:
-        if isinstance(stmt, Assign) and not reads[stmt.var.name]:
+        if isinstance(stmt, Assign | Accumulate) and not reads[stmt.var.name]:
             continue
         if isinstance(stmt, For | While | If):
             stmt = map_blocks(stmt, lambda inner: _without_unread(inner, reads))

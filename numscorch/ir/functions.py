@@ -91,11 +91,15 @@ OPERATORS: dict[str, Callable[[float, float], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How terms are joined: the operator, its identity, and the function it is written as."""
+    """How terms are joined: the operator, its identity, and the function it is written as.
+
+    ``of_stored``: terms that aren't stored take no part; otherwise they are 0.
+    """
 
     identity: float
     evaluate: Callable[[float, float], float]
     function: str = ""
+    of_stored: bool = False
 
 
 REDUCTIONS = {
@@ -103,6 +107,7 @@ REDUCTIONS = {
     "*=": Reduction(1.0, OPERATORS["*"]),
     "max=": Reduction(-math.inf, maximum, "maximum"),
     "min=": Reduction(math.inf, minimum, "minimum"),
+    "stored max=": Reduction(-math.inf, maximum, "maximum", of_stored=True),
 }
 
 

@@ -141,7 +141,7 @@ class _Reader:
         op = self.take()
         if op not in ("=", *REDUCTIONS):
             self.at -= 1
-            raise self.error(f"expected = or {', '.join(REDUCTIONS)}, found {op}")
+            raise self.error(f"expected = or {', '.join(op for op in REDUCTIONS if ' ' not in op)}, found {op}")
         return Assignment(lhs, self.expression(), op)
 
     def expression(self, strength: int = 1) -> Expr:

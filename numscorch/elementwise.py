@@ -1,0 +1,198 @@
+"""Sums, element-wise products, functions and reductions under torch's names; each is a statement for evaluate.
+
+Operands broadcast as in torch.  Entries that aren't stored are 0: where an operator's value at 0 is
+not 0, the result is dense (``A + 1``, ``exp(A)``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .computing import compute, evaluate_parts
+from .errors import SizeError, UnsupportedError
+from .ir.format import dense
+from .ir.index import Access, Binary, Call, IndexVar, TensorVar
+from .parser import Subscripts
+from .sparse_tensor import SparseTensor
+from .statements import Request
+
+Dim = int | Sequence[int] | None
+
+
+def is_sparse(value: Any) -> bool:
+    """Whether it is a SparseTensor or one of torch's own sparse tensors."""
+    return isinstance(value, SparseTensor) or (isinstance(value, Tensor) and value.layout is not torch.strided)
+
+
+def _letters(order: int, most: int) -> str:
+    """Indices of a tensor whose dimensions are aligned with others' at the right."""
+    return ",".join(f"i{at}" for at in range(most - order, most))
+
+
+def _term(name: str, order: int, most: int) -> str:
+    return f"{name}[{_letters(order, most)}]" if order else name
+
+
+def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
+    """Two operands, tensors or numbers, in a form of A and B."""
+    orders = [getattr(value, "ndim", 0) for value in (left, right)]
+    most = max(orders)
+    text = form.format(A=_term("A", orders[0], most), B=_term("B", orders[1], most))
+    return evaluate_parts(f"{_term('R', most, most)} = {text}", {"A": left, "B": right, **numbers}, None)
+
+
+def _function(form: str) -> Callable[..., Any]:
+    def function(input: Any) -> Any:
+        term = _term("A", input.ndim, input.ndim)
+        return evaluate_parts(f"{_term('R', input.ndim, input.ndim)} = {form.format(A=term)}", {"A": input}, None)
+
+    return function
+
+
+def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
+    """input + alpha * other, for any mix of sparse and dense tensors and numbers.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> ns.add(A, A).values
+    tensor([4., 6.])
+    """
+    return _joined("{A} + {B}", input, other) if alpha == 1 else _joined("{A} + alpha * {B}", input, other, alpha=alpha)
+
+
+def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+    """input - alpha * other"""
+    return _joined("{A} - {B}", input, other) if alpha == 1 else _joined("{A} - alpha * {B}", input, other, alpha=alpha)
+
+
+def mul(input: Any, other: Any) -> Any:
+    """The element-wise product: only entries that both store can be other than 0."""
+    return _joined("{A} * {B}", input, other)
+
+
+def div(input: Any, other: Any) -> Any:
+    """The quotient, at the numerator's entries: 0 / 0 doesn't arise where nothing is stored."""
+    return _joined("{A} / {B}", input, other)
+
+
+def maximum(input: Any, other: Any) -> Any:
+    """The larger one of each pair."""
+    return _joined("maximum({A}, {B})", input, other)
+
+
+def minimum(input: Any, other: Any) -> Any:
+    """The smaller one of each pair."""
+    return _joined("minimum({A}, {B})", input, other)
+
+
+def _dims(dim: Dim, order: int) -> list[int]:
+    given = range(order) if dim is None or dim == () else [dim] if isinstance(dim, int) else dim
+    places = [d + order * (d < 0) for d in given]
+    if len(set(places)) < len(places) or any(not 0 <= d < order for d in places):
+        raise SizeError(f"dim={dim} of a {order}-dimensional tensor: name dimensions from {-order} to {order - 1}, each once")
+    return places
+
+
+def _reduction(op: str) -> Callable[..., Any]:
+    def reduction(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
+        gone = _dims(dim, input.ndim)
+        kept = [f"i{at}" for at in range(input.ndim) if at not in gone]
+        text = f"R[{','.join(kept)}]" if kept else "R"
+        result = evaluate_parts(f"{text} {op} {_term('A', input.ndim, input.ndim)}", {"A": input}, "dense" if len(kept) < 2 else None)
+        if not keepdim:
+            return result
+        if isinstance(result, SparseTensor):
+            raise UnsupportedError("keepdim of a sparse result: leave it out")
+        return result.reshape([1 if at in gone else size for at, size in enumerate(input.shape)])
+
+    return reduction
+
+
+sum = _reduction("+=")
+amax = _reduction("max=")
+amin = _reduction("min=")
+
+
+def mean(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
+    """The mean, over entries that aren't stored too."""
+    terms = torch.Size([input.shape[d] for d in _dims(dim, input.ndim)]).numel()
+    return mul(sum(input, dim, keepdim), 1 / terms if terms else float("nan"))
+
+
+def softmax(input: Any, dim: int) -> Any:
+    """softmax over the entries that are stored; the others stay unstored, as if they were -inf.
+
+    Args:
+        input: a SparseTensor of any format.
+        dim: the dimension whose entries add up to 1.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[2.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> ns.softmax(A, 1).values
+    tensor([0.5000, 0.5000, 1.0000])
+    """
+    (place,) = _dims(dim, input.ndim)
+    largest, shifted = _softmax_requests(input.ndim, place)
+    exponentials = compute(shifted, (input, input, compute(largest, (input,), "dense")))
+    total = sum(exponentials, place)
+    kept = ",".join(f"i{at}" for at in range(input.ndim) if at != place)
+    names = _letters(input.ndim, input.ndim)
+    divisor = f"s[{kept}]" if kept else "s"
+    return evaluate_parts(f"R[{names}] = E[{names}] / {divisor}", {"E": exponentials, "s": total}, None)
+
+
+@lru_cache(maxsize=64)
+def _softmax_requests(order: int, dim: int) -> tuple[Request, Request]:
+    """The largest stored entry along a dimension, and the exponentials of entries less that."""
+    names = tuple(f"i{at}" for at in range(order))
+    kept = tuple(name for name in names if name != f"i{dim}")
+    A, B, C = (Access(TensorVar(name, dense(len(t))), tuple(map(IndexVar, t))) for name, t in (("A", names), ("B", names), ("C", kept)))
+    shifted = Binary("*", A, Call("exp", (Binary("-", B, C),)))
+    return Request(Subscripts((names,), kept), A, "stored max="), Request(Subscripts((names, names, kept), names), shifted, mask=0)
+
+
+FORMS = {
+    "abs": "abs({A})",
+    "neg": "-{A}",
+    "relu": "relu({A})",
+    "sqrt": "sqrt({A})",
+    "exp": "exp({A})",
+    "log": "log({A})",
+    "tanh": "tanh({A})",
+    "sigmoid": "sigmoid({A})",
+    "erf": "erf({A})",
+}
+UNARY = {name: _function(form) for name, form in FORMS.items()}
+NAMED: dict[str, Callable[..., Any]] = {
+    "add": add,
+    "sub": sub,
+    "mul": mul,
+    "div": div,
+    "maximum": maximum,
+    "minimum": minimum,
+    "sum": sum,
+    "amax": amax,
+    "amin": amin,
+    "mean": mean,
+    "softmax": softmax,
+    **UNARY,
+}
+
+
+def public(name: str) -> Callable[..., Any]:
+    """A function of ours under torch's name: torch's own wherever nothing is sparse."""
+    ours, theirs = NAMED[name], getattr(torch, name)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if any(map(is_sparse, args)) or any(map(is_sparse, kwargs.values())):
+            return ours(*args, **kwargs)
+        return theirs(*args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = ours.__doc__ if ours.__doc__ else f"torch.{name}, for sparse tensors too."
+    return function
