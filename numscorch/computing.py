@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .construct import from_torch
+from .contraction import Pair, split
 from .convert import has_torch_layout
 from .dense import dense_value
 from .errors import ExpressionError, SizeError, UnsupportedError
@@ -20,6 +21,8 @@ from .runtime.dispatch import Plan, find_plan, known_plan
 from .sparse_tensor import SparseTensor
 from .statements import Request, parse_statement, reducing
 
+MOST_PATHS = 1024
+_paths: dict[Any, tuple[Pair, ...]] = {}
 REDUCTIONS = {"sum": "=", "mean": "=", "max": "max=", "min": "min=", "prod": "*=", "any": "max=", "all": "min="}
 
 
@@ -35,6 +38,8 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
             return _dense(expr, ready, format, out)
         if Deferred in kinds:
             ready, signatures = identify(list(map(undeferred, ready)))
+        if len(ready) > 2 and isinstance(expr, str) and (pairs := _pairs(expr, ready)):
+            return _in_pairs(pairs, operands, format, out)
         plan = find_plan(expr, format, ready, signatures)
     if out is not None:
         return _run_into(plan, ready, out)
@@ -43,6 +48,29 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     if requested is None and (type(result) is Tensor or not is_all_native(operands)):
         return result
     return _stored(result, requested, is_all_native(operands))
+
+
+def _pairs(expr: str, operands: Sequence[Any]) -> tuple[Pair, ...]:
+    """In which pairs to contract the operands, if not all at once; decided anew where sizes or counts differ."""
+    shapes = tuple(tuple(o.shape) for o in operands)
+    stored = tuple(o.nnz if isinstance(o, SparseTensor) else None for o in operands)
+    key = (expr, shapes, stored)
+    if key not in _paths:
+        while len(_paths) >= MOST_PATHS:
+            _paths.pop(next(iter(_paths)), None)
+        _paths[key] = split(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored)
+    return _paths[key]
+
+
+def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any) -> Any:
+    """Contract pair after pair; the last one makes the result."""
+    left = list(operands)
+    for at, pair in enumerate(pairs):
+        two = left[pair.left], left[pair.right]
+        rest = [operand for n, operand in enumerate(left) if n not in (pair.left, pair.right)]
+        last = at == len(pairs) - 1
+        left = [*rest, compute(pair.expr, two, format if last else None, out if last else None)]
+    return left[0]
 
 
 def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: str, mask: Any) -> Any:
