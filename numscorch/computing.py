@@ -11,6 +11,7 @@ from torch import Tensor
 from .construct import from_torch
 from .contraction import Pair, split
 from .convert import has_torch_layout
+from .datatypes import WIDENED
 from .dense import dense_value
 from .errors import ExpressionError, SizeError, UnsupportedError
 from .ir.format import Format, as_format
@@ -36,6 +37,8 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
         kinds = set(map(type, ready))
         if SparseTensor not in kinds:
             return _dense(expr, ready, format, out)
+        if not WIDENED.keys().isdisjoint(o.dtype for o in ready if not isinstance(o, Deferred)):
+            return _widened(expr, operands, format, out)
         if Deferred in kinds:
             ready, signatures = identify(list(map(undeferred, ready)))
         if len(ready) > 2 and isinstance(expr, str) and (pairs := _pairs(expr, ready)):
@@ -48,6 +51,27 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     if requested is None and (type(result) is Tensor or not is_all_native(operands)):
         return result
     return _stored(result, requested, is_all_native(operands))
+
+
+def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any) -> Any:
+    """16-bit values are computed with, and added up, in 32 bits, and the result is rounded once."""
+    narrow = {o.dtype for o in operands}
+    if len(narrow) > 1:
+        names = sorted(str(dtype).removeprefix("torch.") for dtype in narrow)
+        raise UnsupportedError(f"operands have data types {' and '.join(names)}: convert one with .to(torch.{names[-1]})")
+    wide = [o.to(WIDENED[o.dtype]) if o.dtype in WIDENED else o for o in operands]
+    result = compute(expr, wide, format)
+    result = result.to(narrow.pop())
+    return result if out is None else _written(out, result)
+
+
+def _written(out: Any, result: Any) -> Any:
+    """``out``, holding the result."""
+    _check_out(out, result.shape, type(result), result.dtype)
+    if isinstance(out, SparseTensor):
+        out.values.copy_(result.values)
+        return out
+    return out.copy_(result)
 
 
 def _pairs(expr: str, operands: Sequence[Any]) -> tuple[Pair, ...]:
@@ -153,7 +177,7 @@ def _run_into(plan: Plan, ready: Sequence[Any], out: Any) -> Any:
         raise UnsupportedError(
             f"out and format={plan.problem.requested.name} together: the result is converted after the kernel, so leave one out"
         )
-    _check_out(out, plan.problem.shape, SparseTensor if shares is not None else Tensor)
+    _check_out(out, plan.problem.shape, SparseTensor if shares is not None else Tensor, getattr(torch, plan.problem.result.dtype))
     result = plan.run(*ready)
     if isinstance(out, SparseTensor):
         if out.pattern is not result.pattern:
@@ -164,15 +188,15 @@ def _run_into(plan: Plan, ready: Sequence[Any], out: Any) -> Any:
     return out
 
 
-def _check_out(out: Any, shape: Sequence[int], kind: type) -> None:
+def _check_out(out: Any, shape: Sequence[int], kind: type, dtype: torch.dtype | None = None) -> None:
     wanted = "a SparseTensor" if kind is SparseTensor else "a dense tensor"
     if not isinstance(out, kind) or (isinstance(out, Tensor) and out.layout is not STRIDED):
         raise UnsupportedError(f"out must be {wanted} for this expression, not {type(out).__name__}")
     found: Any = out
     if tuple(found.shape) != tuple(shape):
         raise SizeError(f"out has shape {tuple(found.shape)}, but the result has {tuple(shape)}")
-    if not found.dtype.is_floating_point:
-        raise UnsupportedError(f"out has dtype {found.dtype}, but the result is floating-point: it would be cut off")
+    if dtype is not None and not torch.can_cast(dtype, found.dtype):
+        raise UnsupportedError(f"out has dtype {found.dtype}, but the result is {dtype}: it would be cut off")
 
 
 def _dense(expr: str | Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
@@ -184,5 +208,5 @@ def _dense(expr: str | Request, operands: Sequence[Any], format: Format | str | 
         result = _stored(result, wanted, native=True) if wanted.is_dense else from_torch(result, wanted)
     if out is None:
         return result
-    _check_out(out, result.shape, Tensor)
+    _check_out(out, result.shape, Tensor, result.dtype)
     return out.copy_(result)

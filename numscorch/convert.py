@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
+from .datatypes import STORED, listed
 from .errors import SizeError, UnsupportedError
 from .ir.format import COO, CSC, CSR, Format
 from .packing import INT64_MAX, Conversion, converted, coordinates, pack
@@ -32,12 +33,11 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-VALUE_DTYPES = (torch.float32, torch.float64)
 NOTICES = (r"Sparse \w+ tensor support is in beta", "Sparse invariant checks are implicitly disabled")
 
 
 def check_values(values: torch.Tensor) -> torch.Tensor:
-    """Values that kernels can read: float32 or float64, strided, on the CPU.
+    """Values that kernels can read or that are widened for them: strided, on the CPU.
 
     Raises:
         UnsupportedError: another dtype, device or layout.
@@ -50,13 +50,9 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
         raise UnsupportedError(f"values are a {layout} tensor, but must be a plain 1-D one: pass its .values(), or .to_dense()")
     if values.device.type != "cpu":
         raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu()")
-    if values.dtype.is_complex:
-        raise UnsupportedError(f"values of dtype {values.dtype} are not compiled: split them into .real and .imag")
-    if values.dtype not in VALUE_DTYPES:
-        raise UnsupportedError(
-            f"values of dtype {values.dtype} are not compiled, only torch.float32 and torch.float64: convert them with .to(torch.float32)"
-        )
-    return values.resolve_neg()
+    if values.dtype not in STORED:
+        raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to(torch.float32)")
+    return values.resolve_conj().resolve_neg()
 
 
 def quietly(make: Callable[[], T]) -> T:

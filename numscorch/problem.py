@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import CSF, Format, as_format, can_be_assembled, dense
-from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, mapped, product, variables_in, with_dtype
+from .ir.functions import FUNCTIONS
+from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, mapped, operators_in, product, variables_in, with_dtype
 from .ir.levels import Dense, Identity
 from .parser import Subscripts
 from .schedule.facts import Facts, Target
@@ -76,6 +77,7 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     extents = _extents(subscripts, operands)
     dtype = _common_dtype(operands)
     factors = [_factor(at, names, op, extents) for at, (names, op) in enumerate(zip(subscripts.operands, operands, strict=True))]
+    _check_operators(request, dtype)
     indices = tuple(map(IndexVar, subscripts.result))
     result = TensorVar(NAMES[len(operands)], dense(len(indices)), dtype)
     stmt = Assignment(Access(result, indices), _value(request, factors, dtype), request.op)
@@ -141,6 +143,19 @@ def _common_dtype(operands: Sequence[Operand]) -> str:
     if len(dtypes) > 1:
         raise UnsupportedError(f"operands have data types {' and '.join(dtypes)}: convert one with .to(torch.{dtypes[-1]})")
     return dtypes[0]
+
+
+def _check_operators(request: Request, dtype: str) -> None:
+    """Refuse what a data type lacks: complex numbers have no order, and integers no quotients."""
+    inside = set() if request.value is None else operators_in(request.value)
+    ordered = {"<", "<=", ">", ">=", "maximum", "minimum", "relu", "abs", "erf", "gelu", "sigmoid", "log", "sqrt"}
+    lacking = ordered if dtype.startswith("complex") else {"/", *FUNCTIONS} - {"abs", "maximum", "minimum", "relu", "where"}
+    if dtype.startswith("complex") and request.op not in ("=", "+=", "*="):
+        inside = inside | {"<"}
+    if not dtype.startswith("float") and (found := sorted(inside & lacking)):
+        raise UnsupportedError(f"{', '.join(found)} of {dtype} values: convert the operands with .to(torch.float32)\n  {request}")
+    if dtype.startswith("int") and request.op not in ("=", "+=", "*="):
+        raise UnsupportedError(f"{request.op} of {dtype} values is not compiled: convert the operands with .to(torch.float64)\n  {request}")
 
 
 def _factor(at: int, names: tuple[str, ...], operand: Operand, extents: dict[IndexVar, int]) -> list[Expr]:

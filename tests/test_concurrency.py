@@ -78,6 +78,23 @@ def test_two_processes_build_the_same_kernels_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_a_later_process_loads_what_an_earlier_one_compiled(tmp_path: Path) -> None:
+    """Machine code that calls routines, too: rows of a sparse result that are long enough to be sorted."""
+    code = """
+square = ns.from_torch(torch.kron(torch.eye(40), torch.ones(2, 2)) + (torch.rand(80, 80) < 0.02), ns.CSR)
+wide = ns.from_torch((torch.rand(80, 60_000) < 0.0006).float(), ns.CSR)
+check()
+product = ns.einsum("ij,jk->ik", square, wide)
+assert product.values.sum() > 0 and torch.equal(product.to_dense(), square.to_dense() @ wide.to_dense())
+assert torch.allclose(ns.evaluate("R[i,j] = gelu(A[i,j])", A=square).to_dense(), torch.nn.functional.gelu(square.to_dense()))
+from numscorch.runtime import kernel_cache
+print(len(list((kernel_cache.folder() / "__pycache__").glob("*.nbc"))))
+"""
+    first, second = (finish(start(code, tmp_path)) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.process
 @needs_fork
 def test_a_forked_child_calls_what_its_parent_compiled(tmp_path: Path) -> None:
     finish(start("check(); assert in_child(check) == 0; check()", tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import assert_never
 
 from ..ir.loop import (
@@ -95,6 +96,8 @@ def expr(node: Expr, strength: int = 0) -> str:
             return name
         case Const(value, None):
             return str(value)
+        case Const(value, dtype) if dtype is not None and dtype.startswith("int") and isfinite(value):
+            return f"{dtype}({int(value)})"
         case Const(value, dtype):
             return f"{dtype}({value!r})"  # repr of an infinity is "inf", which the file imports
         case Load(array, index):

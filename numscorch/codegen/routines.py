@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from numba import njit
 
+SHORT = 24  # values that insertion sorts faster
 SCAN = 32  # coordinates that are looked at in the time that sorting one takes
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -94,6 +96,56 @@ def truth(condition: Any, one: Any) -> Any:
 
 
 @jitted
+def insertion_sort(array: Any, start: int, end: int) -> None:
+    """Sort a short array[start:end] in place."""
+    for at in range(start + 1, end):
+        value, place = array[at], at
+        while place > start and array[place - 1] > value:
+            array[place] = array[place - 1]
+            place -= 1
+        array[place] = value
+
+
+@jitted
+def sort(array: Any, start: int, end: int) -> None:
+    """Sort array[start:end] in place: quicksort by the median of three, with insertion where a part is short.
+
+    The parts that wait are kept in a list of their own: Numba can't load a recursive function from its cache.
+    """
+    if end - start <= SHORT:
+        insertion_sort(array, start, end)
+        return
+    waiting = np.empty(2 * 64, np.int64)  # the shorter part is sorted first, so that at most log2(n) wait
+    depth = 0
+    while True:
+        while end - start > SHORT:
+            left, middle, right = array[start], array[(start + end) // 2], array[end - 1]
+            pivot = max(min(left, middle), min(max(left, middle), right))
+            low, high = start, end - 1
+            while low <= high:
+                while array[low] < pivot:
+                    low += 1
+                while array[high] > pivot:
+                    high -= 1
+                if low <= high:
+                    array[low], array[high] = array[high], array[low]
+                    low += 1
+                    high -= 1
+            if high + 1 - start < end - low:
+                waiting[2 * depth], waiting[2 * depth + 1] = low, end
+                end = high + 1
+            else:
+                waiting[2 * depth], waiting[2 * depth + 1] = start, high + 1
+                start = low
+            depth += 1
+        insertion_sort(array, start, end)
+        if depth == 0:
+            return
+        depth -= 1
+        start, end = waiting[2 * depth], waiting[2 * depth + 1]
+
+
+@jitted
 def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
     """Put the listed coordinates in order: a look at every mark where many are set, a sort where few are."""
     if count * SCAN > size:
@@ -105,33 +157,3 @@ def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
                 break
     else:
         sort(listed, 0, count)
-
-
-@jitted
-def sort(array: Any, start: int, end: int) -> None:
-    """Sort array[start:end] in place: quicksort by the middle of three, the longer part last; insertion where it is short."""
-    while end - start > 24:
-        left, middle, right = array[start], array[(start + end) // 2], array[end - 1]
-        pivot = max(min(left, middle), min(max(left, middle), right))
-        low, high = start, end - 1
-        while low <= high:
-            while array[low] < pivot:
-                low += 1
-            while array[high] > pivot:
-                high -= 1
-            if low <= high:
-                array[low], array[high] = array[high], array[low]
-                low += 1
-                high -= 1
-        if high + 1 - start < end - low:
-            sort(array, start, high + 1)
-            start = low
-        else:
-            sort(array, low, end)
-            end = high + 1
-    for at in range(start + 1, end):
-        value, place = array[at], at
-        while place > start and array[place - 1] > value:
-            array[place] = array[place - 1]
-            place -= 1
-        array[place] = value

@@ -83,7 +83,7 @@ def _imports(program: Program) -> str:
     own, routines = sorted(called - set(RANGES) - ROUTINES), sorted(called & ROUTINES)
     lines = ["from math import inf"] if _uses_infinity(program.function) else []
     lines += ["from numba import prange"] if program.parallel else []
-    scalars = sorted({c for c in ("float32", "float64") if _uses_constant(program.function, c)})
+    scalars = sorted(_constant_types(program.function))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
     lines += ["", f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
     lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []
@@ -100,9 +100,9 @@ def _uses_infinity(function: Function) -> bool:
     return any(isinstance(e, Const) and isinf(e.value) for e in exprs)
 
 
-def _uses_constant(function: Function, dtype: str) -> bool:
+def _constant_types(function: Function) -> set[str]:
     exprs = (e for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
-    return any(getattr(e, "dtype", None) == dtype for e in exprs)
+    return {e.dtype for e in exprs if isinstance(e, Const) and e.dtype is not None}
 
 
 def _hash(text: str, target: Target) -> str:

@@ -288,6 +288,17 @@ def operands_of(stmt: Stmt) -> list[Access]:
     return [found[name] for name in sorted(found)]
 
 
+def operators_in(expr: Expr) -> set[str]:
+    """The operators and functions of an expression."""
+    match expr:
+        case Binary(op, left, right):
+            return {op} | operators_in(left) | operators_in(right)
+        case Call(function, args):
+            return {function}.union(*map(operators_in, args))
+        case Access() | Literal():
+            return set()
+
+
 def variables_in(expr: Expr) -> list[IndexVar]:
     """Index variables in order of first appearance."""
     return list(dict.fromkeys(v for access in accesses_in(expr) for v in access.indices))

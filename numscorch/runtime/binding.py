@@ -25,8 +25,6 @@ from .assembled import Layout
 from .blocks import cuts_of, equal_cuts
 from .memory import check_memory, flat
 
-DTYPES = {"float32": np.float32, "float64": np.float64}
-
 
 def bind(
     problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], counting: Kernel | None = None
@@ -57,7 +55,7 @@ class _Binder:
             "flat": flat,
             "workers": threads.workers,
             "call_lock": threads.call_lock,
-            "dtype": DTYPES[self.result.dtype],
+            "dtype": getattr(np, self.result.dtype),
         }
         if kernel.source.program.parallel:
             self.scope |= {"serial": kernel.serial, "parallel": kernel.parallel}
@@ -159,6 +157,8 @@ class _Binder:
             view = f"(o{at}._view if o{at}._values.data_ptr() == o{at}._address else o{at}.view)"
             return view if stored == operand.format else f"M{at}.values({view})"
         contiguous = operand.strides == row_major(operand.shape)
+        if operand.dtype.startswith("complex"):  # numpy has no lazily conjugated arrays
+            return f"flat(o{at}.resolve_conj())" if not contiguous else f"o{at}.resolve_conj().numpy().ravel()"
         if not contiguous:
             return f"flat(o{at})"
         return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().ravel()"
@@ -199,7 +199,7 @@ class _AssemblingBinder(_Binder):
         super().__init__(problem, stmt, kernel, operands)
         self.counting, self.spaces = counting, workspaces_of(stmt)
         self.runs = len(runs_of(self.result.format))
-        layout = Layout(self.result.format, problem.shape, DTYPES[self.result.dtype], self.result.index_dtype)
+        layout = Layout(self.result.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype)
         self.scope |= {"layout": layout, "count": counting, "fill": kernel}
 
     def function(self) -> Callable[..., Any]:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ..codegen.kernel import BUILDING, Kernel, build
 from ..codegen.source import Source, generate
+from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import UnsupportedError
 from ..ir.format import Format, dense
 from ..parser import parse_einsum
@@ -25,7 +24,6 @@ from .binding import bind
 from .target import host
 
 MOST_PLANS = 4096
-DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 _plans: dict[Hashable, Plan] = {}
 _kernels: dict[str, Kernel] = {}
@@ -92,9 +90,9 @@ def describe(operand: Any) -> Operand:
     """What the compiler may know of an operand."""
     if operand.device.type != "cpu":
         raise UnsupportedError(f"an operand is on {operand.device}: numscorch runs on the CPU, so pass operand.cpu()")
-    if operand.dtype not in DTYPES:
-        raise UnsupportedError(f"data type {operand.dtype} is not compiled yet: convert with .to(torch.float32) or .to(torch.float64)")
-    dtype, shape = DTYPES[operand.dtype], tuple(operand.shape)
+    dtype, shape = COMPILED.get(WIDENED.get(operand.dtype, operand.dtype)), tuple(operand.shape)
+    if dtype is None:
+        raise UnsupportedError(f"data type {operand.dtype} is not compiled, only {listed()}: convert with .to(torch.float32)")
     if not isinstance(operand, SparseTensor):
         return Operand(dense(len(shape)), shape, dtype, strides=tuple(operand.stride()))
     return Operand(operand.format, shape, dtype, operand.pattern.index_dtype, counts=operand.pattern.counts)

@@ -27,7 +27,7 @@ def check_memory(problem: Problem) -> None:
     Raises:
         SizeError: with the sizes, and the way to a sparse result.
     """
-    size = prod(problem.shape) * (8 if problem.result.dtype == "float64" else 4)
+    size = prod(problem.shape) * np.dtype(problem.result.dtype).itemsize
     if size > ASK_FROM and size > memory():
         raise SizeError(
             f"the dense result {'x'.join(map(str, problem.shape))} takes {size / 2**30:.3g} GiB, "

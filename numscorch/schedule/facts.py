@@ -22,7 +22,7 @@ class Target:
 
     def lanes(self, dtype: str) -> int:
         """Values of a dtype in a SIMD register."""
-        return self.vector_bytes // (8 if dtype == "float64" else 4)
+        return self.vector_bytes // (8 if dtype in ("float64", "int64", "complex64", "complex128") else 4)
 
     @property
     def accumulators(self) -> int:

@@ -29,6 +29,7 @@ from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
 WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
 GATHER_ROW = 20.0  # nonzeros in a row from which taking a register of them at once pays
+LANES = ("float32", "float64")  # data types that the intrinsics have registers of
 JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
 SHORT = 8
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
@@ -43,6 +44,8 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     * It is sparse and summed: a register of nonzeros at once where rows are long, else four sums.
     """
     loops, body = unwrap(stmt)
+    if result_of(stmt).tensor.dtype not in LANES:
+        return stmt, f"{result_of(stmt).tensor.dtype} has no vector instructions here: plain loops"
     if not is_product(value_of(stmt)) or result_of(stmt).tensor.is_assembled or any(a.op not in ("=", "+=") for a in assignments(stmt)):
         return stmt, "not a sum of products with a known place: plain loops"
     match body:

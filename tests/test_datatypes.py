@@ -1,0 +1,61 @@
+"""Every data type of values, in products, sums and sparse results; 16-bit ones are added up in 32 bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.datatypes import STORED
+
+WIDE = {True: torch.complex128, False: torch.float64}
+
+
+def numbers(dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:
+    """Small integers, so that every sum is exact."""
+    generator = torch.Generator().manual_seed(seed)
+    real = torch.randint(-3, 4, shape, generator=generator).double()
+    imaginary = torch.randint(-3, 4, shape, generator=generator).double()
+    return (torch.complex(real, imaginary) if dtype.is_complex else real).to(dtype)
+
+
+def sparse(dtype: torch.dtype, *shape: int, seed: int) -> torch.Tensor:
+    kept = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.4
+    return numbers(dtype, *shape, seed=seed) * kept
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
+@pytest.mark.parametrize("dtype", STORED, ids=str)
+@pytest.mark.parametrize("jit", [True, False])
+def test_products_and_sums(dtype: torch.dtype, fmt: ns.Format, jit: bool, request: pytest.FixtureRequest) -> None:
+    if not jit or fmt != ns.CSR:
+        request.getfixturevalue("plain")
+    a, b, x = sparse(dtype, 6, 5, seed=1), sparse(dtype, 5, 7, seed=2), numbers(dtype, 5)
+    A, B, wide = ns.from_torch(a).to(fmt), ns.from_torch(b).to(fmt), WIDE[dtype.is_complex]
+    exact = {"A @ x": a.to(wide) @ x.to(wide), "A @ B": a.to(wide) @ b.to(wide), "A + A": a.to(wide) * 2, "sampled": None}
+    made = {"A @ x": A @ x, "A @ B": A @ B, "A + A": A + A, "sampled": ns.einsum("ij,i,j->ij", A, numbers(dtype, 6), x)}
+    exact["sampled"] = a.to(wide) * numbers(dtype, 6).to(wide)[:, None] * x.to(wide)
+    for name, result in made.items():
+        assert result.dtype == dtype, name
+        dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        assert torch.equal(dense.to(wide), exact[name]), name
+
+
+def test_narrow_values_are_added_up_in_32_bits(plain: None) -> None:
+    A = ns.from_torch(torch.ones(1, 4096, dtype=torch.bfloat16))
+    assert (A @ torch.ones(4096, dtype=torch.bfloat16)).item() == 4096
+
+
+def test_conjugates_are_resolved(plain: None) -> None:
+    a, x = sparse(torch.complex64, 4, 5, seed=1), numbers(torch.complex64, 5)
+    A = ns.from_torch(a, ns.CSR)
+    assert torch.equal(A @ x.conj(), a @ x.conj())
+    assert torch.equal(ns.from_torch(a.conj(), ns.CSR) @ x, a.conj() @ x)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bfloat16], ids=str)
+def test_out(dtype: torch.dtype, plain: None) -> None:
+    a, x = sparse(dtype, 4, 5, seed=1), numbers(dtype, 5)
+    out = torch.empty(4, dtype=dtype)
+    assert ns.einsum("ij,j->i", ns.from_torch(a, ns.CSR), x, out=out) is out
+    assert torch.equal(out.double(), a.double() @ x.double())
