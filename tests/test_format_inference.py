@@ -87,13 +87,13 @@ def test_rule_2_is_dense_with_a_dense_factor(expr: str, formats: tuple[Format, .
 ALGORITHM_4 = [
     ("ij,jk->ik", (CSR, CSR), "ds"),
     ("ij,jk->ik", (CSR, CSC), "dd"),
-    ("ij,jk->ik", (DCSR, CSC), "sd"),
+    ("ij,jk->ik", (DCSR, CSC), CSC),
     ("ij,jk->ik", (DCSR, DCSR), "ss"),
     ("ij,jk->ik", (COO(2), COO(2)), "ss"),
-    ("ij,ij->ij", (CSR, CSR), "ds"),
     ("ij,ij->ij", (CSR, CSC), "ss"),
+    ("ij,jk->ik", (CSC, CSC), CSC),
     ("i,j->ij", (Format("s"), Format("s")), "ss"),
-    ("ij,jk->ki", (CSR, CSR), "sd"),
+    ("ij,jk->ki", (CSR, CSR), CSC),
     ("ij->i", (CSR,), "d"),
     ("ij->j", (CSR,), "s"),
     ("ij->", (CSR,), ""),
@@ -101,11 +101,18 @@ ALGORITHM_4 = [
 
 
 @pytest.mark.parametrize(("expr", "formats", "letters"), ALGORITHM_4)
-def test_algorithm_4_level_by_level(expr: str, formats: tuple[Format, ...], letters: str) -> None:
+def test_algorithm_4_level_by_level(expr: str, formats: tuple[Format, ...], letters: str | Format) -> None:
     made = problem(expr, *formats)
-    assert made.result.format == Format(letters)
+    assert made.result.format == (Format(letters) if isinstance(letters, str) else letters)
     assert made.inference.startswith("Algorithm 4")
     assert problem(expr, *formats, format="dense").result.is_dense
+
+
+@pytest.mark.parametrize("fmt", [CSR, CSC, COO(2), DCSR, Format("ss", (1, 0))], ids=lambda f: f.name)
+def test_operands_of_one_format_lend_it(fmt: Format) -> None:
+    assert problem("ij,ij->ij", fmt, fmt).result.format == fmt
+    assert problem("ij,ij->ji", fmt, fmt).result.format == fmt.permuted((1, 0))
+    assert problem("ij,ij->ij", fmt, fmt).inference == "the format of A[i,j], B[i,j]"
 
 
 def test_infer_skips_rule_2_only() -> None:

@@ -1,8 +1,9 @@
-"""The source of ten named kernels, to the letter: what the compiler prints is meant to be read."""
+"""The source of named kernels, to the letter: what the compiler prints is meant to be read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from numscorch.parser import parse_einsum
 from numscorch.problem import Operand, make_problem, row_major
 from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
+from numscorch.statements import parse_statement
 
 TARGET = Target(32, 16)
 
@@ -31,6 +33,9 @@ CSR_A = stored(CSR, MATRIX, 2000, 60_000)
 SHORT = stored(CSR, MATRIX, 2000, 12_000)
 COO_A = stored(COO(2), MATRIX, 60_000, 60_000)
 CSC_A = stored(CSC, MATRIX, 3000, 60_000)
+SQUARE = stored(CSR, (2000, 2000), 2000, 60_000)
+DCSR_A = stored(Format("ss"), (2000, 2000), 1500, 60_000)
+COO_S = stored(COO(2), (2000, 2000), 60_000, 60_000)
 CSF_A = stored(CSF(3), (500, 400, 300), 480, 9000, 50_000)
 
 KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
@@ -48,13 +53,25 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "intersect_dcsr": ("ij,ij->", (stored(Format("ss"), MATRIX, 1500, 60_000), stored(Format("ss"), MATRIX, 1200, 30_000))),
     "sum_csr": ("ij->", (CSR_A,)),
     "trace_csr": ("ii->", (stored(CSR, (2000, 2000), 2000, 60_000),)),
+    "spgemm_csr": ("ij,jk->ik", (SQUARE, SQUARE)),
+    "spgemm_csr_counted": ("ij,jk->ik", (SQUARE, SQUARE)),
+    "add_csr": ("C[i,j] = A[i,j] + B[i,j]", (SQUARE, SQUARE)),
+    "add_csr_dense": ("C[i,j] = A[i,j] + B[i,j]", (SQUARE, plain(2000, 2000))),
+    "add_dcsr_times_dense": ("y[i] = (A[i,j] + B[i,j]) * x[j]", (DCSR_A, DCSR_A, plain(2000))),
+    "relu_coo": ("C[i,j] = relu(A[i,j] - B[i,j])", (COO_S, COO_S)),
+    "max_csr": ("y[i] max= A[i,j]", (SQUARE,)),
 }
 
 
 def source(name: str, target: Target = TARGET) -> Source:
     expr, operands = KERNELS[name]
-    problem = make_problem(parse_einsum(expr, tuple(len(o.shape) for o in operands)), operands, target)
-    return generate(schedule(problem.stmt, problem.facts, target)[-1].stmt, target)
+    if "=" in expr:
+        (part,) = parse_statement(expr)
+        request: Any = part.request
+    else:
+        request = parse_einsum(expr, tuple(len(o.shape) for o in operands))
+    problem = make_problem(request, operands, target)
+    return generate(schedule(problem.stmt, problem.facts, target)[-1].stmt, target, counting=name.endswith("_counted"))
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -83,7 +100,7 @@ def test_source_uses_all_that_it_names(name: str) -> None:
         assert body.count(spelled) >= 2, spelled
     imports = made.text.partition("import")[2].partition("def kernel(")[0].replace("import", ",").replace("from", ",")
     for imported in (word.strip() for word in imports.split(",")):
-        if imported.isidentifier() and imported not in ("numba", "numpy"):
+        if imported.isidentifier() and imported not in ("numba", "numpy", "math", "inf"):
             assert f"{imported}(" in body, imported
 
 

@@ -69,9 +69,18 @@ def merge_loops(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lat
     start: list[Stmt] = [*_started(iterators)]
     for point in lattice.points:
         walked = [it for it in iterators if it.name in point]
+        if len(walked) == 1 and walked[0].level.is_unique:
+            start.append(_rest_of(var, walked[0], env, lattice, case))
+            continue
         step = _merge_step(var, walked, env, lattice, point, case)
         start.append(While(all_of([it.position < it.end for it in walked]), step))
     return tuple(start)
+
+
+def _rest_of(var: IndexVar, it: Iterator, env: Env, lattice: Lattice, case: Case) -> For:
+    """What is left of one operand once the others are exhausted."""
+    absent = lattice.iterated - {it.name}
+    return For(it.position, it.position, it.end, at_position(var, it, it.position, env, lambda inner: case(inner, absent)))
 
 
 def _started(iterators: list[Iterator]) -> Block:
@@ -93,9 +102,12 @@ def _merge_step(var: IndexVar, walked: list[Iterator], env: Env, lattice: Lattic
     at = {it.name: BinOp("==", mine[it.name], coord) for it in walked}
     step += _cases(var, walked, env, lattice, point, case, {name: [test] for name, test in at.items()})
     for it in walked:
-        following = it.position + 1 if it.level.is_unique else it.stop
-        step.append(If(at[it.name], (Assign(it.position, following),)) if len(walked) > 1 else Assign(it.position, following))
+        step.append(If(at[it.name], _advanced(it)) if len(walked) > 1 else _advanced(it)[0])
     return tuple(step)
+
+
+def _advanced(it: Iterator) -> Block:
+    return (Accumulate(it.position, Const(1)) if it.level.is_unique else Assign(it.position, it.stop),)
 
 
 def _cases(
@@ -127,6 +139,5 @@ def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: L
         step += [] if it.level.is_unique else [If(all_of(tests[it.name]), find_stop(it))]
     step += _cases(var, iterators, env, lattice, lattice.iterated, case, tests)
     for it in iterators:
-        on = (Accumulate(it.position, Const(1)),) if it.level.is_unique else (Assign(it.position, it.stop),)
-        step.append(If(all_of(tests[it.name]), on))
+        step.append(If(all_of(tests[it.name]), _advanced(it)))
     return (*_started(iterators), For(coord, Const(0), size_of(var), tuple(step)))

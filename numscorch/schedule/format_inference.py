@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.format import Format, dense
+from ..ir.format import Format, can_be_assembled, dense
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, is_identity, is_product, variables_in
 from ..ir.levels import Compressed, Dense
@@ -15,9 +15,10 @@ def infer_format(stmt: Assignment, literal: bool = False) -> tuple[Assignment, s
 
     1. A result with exactly one sparse operand's index set keeps that operand's pattern.
     2. Otherwise, if any factor is dense, the result is dense.
-    3. Otherwise level by level: a product is sparse where any factor is (Algorithm 4).
+    3. Otherwise, operands that have its index set and one format lend it that format.
+    4. Otherwise level by level: sparse where coordinates are left out (Algorithm 4), the dense levels first.
 
-    ``literal`` skips rule 2 (``format="infer"``).
+    ``literal`` skips rules 2 and 3, and keeps the dimensions' order (``format="infer"``).
     """
     sparse = [a for a in accesses_in(stmt.rhs) if not a.tensor.is_dense and not is_identity(a)]
     masks = [a for a in sparse if not a.tensor.has_values]
@@ -28,8 +29,23 @@ def infer_format(stmt: Assignment, literal: bool = False) -> tuple[Assignment, s
     sums = set(variables_in(stmt.rhs)) - set(stmt.lhs.indices)
     if not literal and (is_product(stmt.rhs) or sums) and any(a.tensor.is_dense and a.indices for a in accesses_in(stmt.rhs)):
         return with_format(stmt, dense(len(stmt.lhs.indices))), "rule 2: a factor is dense"
-    levels = [Compressed() if _leaves_out(stmt.rhs, sparse, var) else Dense() for var in stmt.lhs.indices]
-    return with_format(stmt, Format(levels)), "Algorithm 4: each level is sparse where a factor's is"
+    left_out = [_leaves_out(stmt.rhs, sparse, var) for var in stmt.lhs.indices]
+    common = {_seen_from(stmt.lhs, a) for a in keepers}
+    if not literal and len(common) == 1 and can_be_assembled(shared := common.pop()) and _fits(shared, left_out):
+        return with_format(stmt, shared), f"the format of {', '.join(map(str, keepers))}"
+    order = range(len(left_out)) if literal else sorted(range(len(left_out)), key=left_out.__getitem__)
+    fmt = Format([Compressed() if left_out[d] else Dense() for d in order], tuple(order))
+    return with_format(stmt, fmt), "Algorithm 4: each level is sparse where a factor's is"
+
+
+def _seen_from(lhs: Access, operand: Access) -> Format:
+    """An operand's format in terms of the result's dimensions."""
+    return Format(operand.tensor.format.levels, tuple(lhs.indices.index(operand.level_var(n)) for n in range(len(operand.indices))))
+
+
+def _fits(fmt: Format, left_out: list[bool]) -> bool:
+    """Whether just those levels are sparse whose coordinates may be left out."""
+    return all(level.full != left_out[dimension] for level, dimension in zip(fmt.levels, fmt.mode_order, strict=True))
 
 
 def _leaves_out(expr: Expr, sparse: list[Access], var: IndexVar) -> bool:
@@ -48,10 +64,9 @@ def with_format(stmt: Assignment, fmt: Format) -> Assignment:
 
 def _keep(stmt: Assignment, operand: Access) -> Assignment:
     """The operand's levels, each storing the result's dimension of the same variable."""
-    order = tuple(stmt.lhs.indices.index(operand.level_var(level)) for level in range(operand.tensor.format.order))
     result: TensorVar = replace(
         stmt.lhs.tensor,
-        format=Format(operand.tensor.format.levels, order),
+        format=_seen_from(stmt.lhs, operand),
         index_dtype=operand.tensor.index_dtype,
         strides="",
         shares=operand.tensor.name,

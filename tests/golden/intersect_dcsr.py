@@ -45,11 +45,11 @@ def kernel(A1_pos_array, A1_crd_array, A2_pos_array, A2_crd_array, A_vals_array,
                 if jA == j and jB == j:
                     t += A_vals[pA2] * B_vals[pB2]
                 if jA == j:
-                    pA2 = pA2 + 1
+                    pA2 += 1
                 if jB == j:
-                    pB2 = pB2 + 1
+                    pB2 += 1
         if iA == i:
-            pA1 = pA1 + 1
+            pA1 += 1
         if iB == i:
-            pB1 = pB1 + 1
+            pB1 += 1
     C_vals[0] = t

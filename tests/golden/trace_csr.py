@@ -30,7 +30,7 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, i_size):
             if i_1A == i_1 and i_1I0A == i_1:
                 t += A_vals[pA2]
             if i_1A == i_1:
-                pA2 = pA2 + 1
+                pA2 += 1
             if i_1I0A == i_1:
-                pI0A2 = pI0A2 + 1
+                pI0A2 += 1
     B_vals[0] = t

@@ -1,0 +1,42 @@
+"""C[i,k] += A[i,j] * B[j,k]
+
+    parallel_forall(i, where(forall(k, C[i,k] = w[k]), forall(j, forall(k, w[k] += A[i,j] * B[j,k]))))
+
+A: CSR float32, int32 indices
+B: CSR float32, int32 indices
+C: CSR float32, int32 indices
+
+This kernel counts the entries of the result; a second one writes them.
+"""
+
+from numba import prange
+
+from numscorch.codegen.intrinsics import pointer, shifted
+
+
+def kernel(A2_pos_array, A2_crd_array, B2_pos_array, B2_crd_array, w_list_array, w_mark_array, w_size, cuts_array, starts_array, blocks, workers):
+    for worker in prange(workers):
+        A2_crd = pointer(A2_crd_array)
+        A2_pos = pointer(A2_pos_array)
+        B2_crd = pointer(B2_crd_array)
+        B2_pos = pointer(B2_pos_array)
+        cuts = pointer(cuts_array)
+        starts = pointer(starts_array)
+        w_list = shifted(pointer(w_list_array), worker * w_size)
+        w_mark = shifted(pointer(w_mark_array), worker * w_size)
+        w_stamp = 0
+        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+            pC2 = 0
+            for i in range(cuts[block], cuts[block + 1]):
+                w_stamp += 1
+                w_count = 0
+                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+                    j = A2_crd[pA2]
+                    for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                        k = B2_crd[pB2]
+                        if w_mark[k] != w_stamp:
+                            w_mark[k] = w_stamp
+                            w_list[w_count] = k
+                            w_count += 1
+                pC2 += w_count
+            starts[block] = pC2
