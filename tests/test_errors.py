@@ -58,7 +58,7 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     "larger than memory": (
         lambda: ns.einsum("i,j->ij", ns.from_coo([[0]], [1.0], (10**7,)), torch.ones(1).expand(10**7)),
         ns.SizeError,
-        "the dense result 10000000x10000000 takes 3.73e+05 GiB, but the machine has",
+        "the dense result 10000000x10000000 takes 3.73e+05 GiB, but the limit is",
     ),
     # data types and devices
     "mixed float types": (
@@ -222,3 +222,13 @@ def test_bad_native_arrays_never_reach_a_kernel(pos: list[int], crd: list[int], 
         with pytest.raises(ns.FormatError) as error:
             ns.einsum("ij,jk->ik", broken, x)
         assert text in str(error.value)
+
+
+def test_the_memory_limit_is_settable(plain: pytest.MonkeyPatch) -> None:
+    column = ns.from_coo([[0]], [1.0], (40_000,))
+    plain.setenv("NUMSCORCH_MEMORY_LIMIT", "2G")
+    with pytest.raises(ns.SizeError, match=r"takes 5.96 GiB, but the limit is 2 GiB"):
+        ns.einsum("i,j->ij", column, torch.ones(40_000))
+    plain.setenv("NUMSCORCH_MEMORY_LIMIT", "lots")
+    with pytest.raises(ns.NumscorchError, match="NUMSCORCH_MEMORY_LIMIT is 'lots': give a number of bytes"):
+        ns.einsum("i,j->ij", column, torch.ones(40_000))

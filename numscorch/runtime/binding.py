@@ -23,7 +23,9 @@ from ..statements import NAMES
 from . import blocks, threads
 from .assembled import Layout
 from .blocks import cuts_of, equal_cuts
-from .memory import check_memory, flat
+from .memory import check_bytes, check_memory, flat
+
+SPACE = 24  # bytes of a workspace for each value: listed, marked, and the value
 
 
 def bind(
@@ -216,6 +218,7 @@ class _AssemblingBinder(_Binder):
         lines = []
         for space in self.spaces:
             name, size = space.tensor.name, self.problem.extents[space.indices[0]]
+            check_bytes(threads.workers() * size * SPACE, f"the workspace of {size} values", str(self.problem.stmt))
             lines += [f"{name}_list = np.empty(n * {size}, np.int64)", f"{name}_mark = np.zeros(n * {size}, np.int64)"]
             lines += [f"{name}_vals = np.empty(n * {size}, dtype)"]
         return lines

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import atexit
 import os
-import re
 import shutil
 import stat
 import sys
@@ -25,10 +24,10 @@ from types import CodeType, ModuleType
 
 from ..errors import NumscorchError
 from . import machine_code
+from .memory import parse_size
 
 PACKAGE = "numscorch_kernels"
 DEFAULT_LIMIT = "512M"
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 ABANDONED_AFTER = 3600.0  # seconds until a temporary file is taken for a crashed process's
 
 _unusable: dict[Path, str] = {}  # folders that failed under a write: only trying shows a full disk
@@ -303,8 +302,4 @@ def _evict(directory: Path, keep: Path, limit: int) -> None:
 
 
 def _limit() -> int:
-    text = os.environ.get("NUMSCORCH_CACHE_SIZE") or DEFAULT_LIMIT
-    found = re.fullmatch(r"\s*(\d+)\s*([KMG]?)B?\s*", text.upper())
-    if found is None:
-        raise NumscorchError(f"NUMSCORCH_CACHE_SIZE is {text!r}: give a number of bytes, as in 200000000, 200M or 2G")
-    return int(found[1]) * UNITS[found[2]]
+    return parse_size(os.environ.get("NUMSCORCH_CACHE_SIZE") or DEFAULT_LIMIT, "NUMSCORCH_CACHE_SIZE")

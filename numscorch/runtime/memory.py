@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+from contextlib import suppress
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from ..errors import SizeError
+from ..errors import NumscorchError, SizeError
 from ..problem import Problem
 
-ASK_FROM = 1 << 30  # bytes from which a result is held against what the machine has
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+ASK_FROM = 1 << 30  # bytes from which an allocation is held against the limit
 
 
 def flat(tensor: torch.Tensor) -> np.ndarray:
@@ -22,20 +26,49 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
 
 
 def check_memory(problem: Problem) -> None:
-    """Refuse a dense result that is larger than the machine's memory.
+    """Refuse a dense result that is larger than the memory limit.
 
     Raises:
         SizeError: with the sizes, and the way to a sparse result.
     """
-    size = prod(problem.shape) * np.dtype(problem.result.dtype).itemsize
-    if size > ASK_FROM and size > memory():
+    shape = "x".join(map(str, problem.shape))
+    check_bytes(prod(problem.shape) * np.dtype(problem.result.dtype).itemsize, f"the dense result {shape}", str(problem.stmt))
+
+
+def check_bytes(size: int, what: str, where: str) -> None:
+    """Refuse to allocate more than the limit: ``NUMSCORCH_MEMORY_LIMIT``, or else half of the memory that is free.
+
+    Raises:
+        SizeError: with both sizes.
+    """
+    if size > ASK_FROM and size > limit():
         raise SizeError(
-            f"the dense result {'x'.join(map(str, problem.shape))} takes {size / 2**30:.3g} GiB, "
-            f"but the machine has {memory() / 2**30:.3g} GiB\n"
-            f"  {problem.stmt}     format='infer' asks for the sparse result of Algorithm 4"
+            f"{what} takes {size / 2**30:.3g} GiB, but the limit is {limit() / 2**30:.3g} GiB: NUMSCORCH_MEMORY_LIMIT sets another\n"
+            f"  {where}     format='infer' asks for the sparse result of Algorithm 4"
         )
 
 
-def memory() -> int:
-    """Bytes of memory that the machine has."""
+def limit() -> int:
+    """Bytes that one allocation may take."""
+    asked = os.environ.get("NUMSCORCH_MEMORY_LIMIT")
+    return parse_size(asked, "NUMSCORCH_MEMORY_LIMIT") if asked else available() // 2
+
+
+def available() -> int:
+    """Bytes of memory that are free, or can be freed."""
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 62
+
+
+def parse_size(text: str, name: str) -> int:
+    """A number of bytes, as 200000000, 200M or 2G.
+
+    Raises:
+        NumscorchError: it is none.
+    """
+    found = re.fullmatch(r"\s*(\d+)\s*([KMG]?)B?\s*", text.upper())
+    if found is None:
+        raise NumscorchError(f"{name} is {text!r}: give a number of bytes, as in 200000000, 200M or 2G")
+    return int(found[1]) * UNITS[found[2]]
