@@ -9,7 +9,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .computing import compute, evaluate_parts, reduced
-from .explanation import Explanation, explain_problem
+from .explanation import Explanation, explain_problem, explain_statement
 from .io import load as read
 from .io import suffix_of
 from .ir.format import Format
@@ -96,13 +96,13 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, **operand
     return evaluate_parts(statement, operands, format)
 
 
-def explain(expr: Any, *operands: Any, format: Format | str | None = None) -> Explanation:
+def explain(expr: Any, *operands: Any, format: Format | str | None = None, **named: Any) -> Explanation:
     """Every stage of compiling an expression: formats, passes, costs, source, and its file.
 
     Args:
-        expr: as for :func:`einsum`.
-        operands: tensors, or formats, which stand for a tensor of size 1024 in every dimension
-            with 16 nonzeros in a row.
+        expr: as for :func:`einsum`, or a statement as for :func:`evaluate`.
+        operands, named: tensors, or formats, which stand for a tensor of size 1024 in every dimension
+            with 16 nonzeros in a row; a statement's by their names.
         format: as for :func:`einsum`.
 
     Returns:
@@ -112,11 +112,20 @@ def explain(expr: Any, *operands: Any, format: Format | str | None = None) -> Ex
     >>> text = str(ns.explain("ij,j->i", ns.CSR, ns.Format("d")))
     >>> "forall(i, where(C[i] = t" in text
     True
+    >>> "relu(A[i]) + B[i]" in str(ns.explain("y[i] = relu(A[i,j] * x[j]) + b[i]", A=ns.CSR, x=ns.Format("d"), b=ns.Format("s")))
+    True
     """
+    if isinstance(expr, str) and "=" in expr:
+        return explain_statement(expr, {name: _explained(value) for name, value in named.items()}, format)
     expr, operands = call_form(expr, operands)
-    return explain_problem(
-        expr, [Format(o) if isinstance(o, str) else o if isinstance(o, Format) else undeferred(admit(o)) for o in operands], format
-    )
+    return explain_problem(expr, list(map(_explained, operands)), format)
+
+
+def _explained(operand: Any) -> Any:
+    """A format, or a tensor as a kernel takes it."""
+    if isinstance(operand, str | Format):
+        return Format(operand) if isinstance(operand, str) else operand
+    return undeferred(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:

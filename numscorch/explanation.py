@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from .codegen.source import Source
-from .errors import UnsupportedError
-from .ir.format import Format
+from .errors import ExpressionError, UnsupportedError
+from .ir.format import Format, dense
 from .problem import Operand, Problem, row_major
 from .runtime import kernel_cache
 from .runtime.dispatch import compile_source, describe
 from .schedule import Step
-from .statements import NAMES, Request
+from .statements import NAMES, Request, parse_statement
 
 SIZE = 1024
 ROW = 16
@@ -31,6 +31,8 @@ class Explanation:
     steps: tuple[Step, ...]
     generated: Source
     path: Path
+    names: tuple[str, ...] = ()
+    before: tuple[Explanation | str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -38,8 +40,11 @@ class Explanation:
         return self.generated.text
 
     def __str__(self) -> str:
-        lines = [f"einsum {self.expr}", ""]
-        lines += [f"  {NAMES[at]}: {operand}, {operand.dtype}" for at, operand in enumerate(self.operands)]
+        lines = [str(part) + "\n" for part in self.before]
+        lines += [f"einsum {self.expr}" if isinstance(self.expr, str) else f"evaluate {self.expr}", ""]
+        named = self.names or tuple(NAMES[: len(self.operands)])
+        told = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
+        lines += [f"  {name}{operand}, {operand.dtype}" for name, operand in zip(told, self.operands, strict=True)]
         lines += ["", f"index notation    {self.problem.stmt}"]
         lines += [f"infer_format      {self.problem.result}: {self.problem.result.format.name}   ({self.problem.inference})"]
         for step in self.steps:
@@ -58,15 +63,57 @@ def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format
     return Explanation(expr, described, problem, steps, source, kernel_cache.store(source.name, source.text))
 
 
+def explain_statement(text: str, given: Mapping[str, Any], format: Format | str | None) -> Explanation:
+    """The story of each part of a statement; temporaries are described as the parts before leave them."""
+    parts = parse_statement(text)
+    known = {name: assumed(value) if isinstance(value, Format) else describe(value) for name, value in given.items()}
+    told: list[Explanation | str] = []
+    for at, part in enumerate(parts):
+        if missing := [name for name in part.operands if name not in known]:
+            raise ExpressionError(
+                f"operands: {', '.join(missing)} missing\n  {text}     give each tensor, or its format, by its name, as A=A"
+            )
+        operands = tuple(known[name] for name in part.operands)
+        if all(operand.format.is_dense for operand in operands):
+            told.append(f"{part.name} = {part.request}: every operand is dense, so this is torch's")
+            known[part.name] = _described(dense(len(part.request.subscripts.result)), shape_of(part.request, operands), operands[0].dtype)
+            continue
+        problem, steps, source = compile_source(part.request, operands, format if at == len(parts) - 1 else None)
+        path = kernel_cache.store(source.name, source.text)
+        told.append(Explanation(part.request, operands, problem, steps, source, path, tuple(map(_called, part.operands)), tuple(told)))
+        known[part.name] = _described(problem.result.format, problem.shape, problem.result.dtype)
+    last = told[-1]
+    if isinstance(last, str):
+        raise UnsupportedError(f"{last}\n  {text}     nothing is compiled for it")
+    return last
+
+
+def _called(name: str) -> str:
+    return f"result {name}" if name.isdigit() else name
+
+
+def shape_of(request: Request, operands: Sequence[Operand]) -> tuple[int, ...]:
+    """The shape of a request's result."""
+    sizes: dict[str, int] = {}
+    for names, operand in zip(request.subscripts.operands, operands, strict=True):
+        sizes |= {name: size for name, size in zip(names, operand.shape, strict=True) if sizes.get(name, 1) == 1}
+    return tuple(sizes[name] for name in request.subscripts.result)
+
+
 def assumed(format: Format) -> Operand:
     """A float32 tensor of size 1024 in every dimension, with 16 nonzeros below each position of a compressed level."""
-    shape = (SIZE,) * format.order
+    return _described(format, (SIZE,) * format.order, "float32")
+
+
+def _described(format: Format, shape: tuple[int, ...], dtype: str) -> Operand:
+    """A tensor of which nothing else is known."""
     if format.is_dense:
         strides = dict(zip(format.mode_order, row_major(shape), strict=True))
-        return Operand(format, shape, "float32", strides=tuple(strides[d] for d in range(format.order)))
+        return Operand(format, shape, dtype, strides=tuple(strides[d] for d in range(format.order)))
     counts: list[int] = []
     for at, level in enumerate(format.levels):
         parents = counts[-1] if counts else 1
-        grows = 1 if level.branchless else SIZE if level.full or at == 0 else ROW
+        size = shape[format.mode_order[at]]
+        grows = 1 if level.branchless else size if level.full or at == 0 else min(ROW, size)
         counts.append(min(parents * grows, prod(shape[: at + 1])))
-    return Operand(format, shape, "float32", "int32", counts=tuple(counts))
+    return Operand(format, shape, dtype, "int32", counts=tuple(counts))

@@ -157,3 +157,18 @@ def test_what_torch_computes_is_said_to_be_torchs() -> None:
 def test_errors_are_those_of_einsum(expr: str, operands: tuple[object, ...]) -> None:
     with pytest.raises((ns.ExpressionError, ns.FormatError)):
         ns.explain(expr, *operands)
+
+
+def test_a_statement_is_told_part_by_part(plain: pytest.MonkeyPatch) -> None:
+    told = ns.explain("D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j] * x[j]", A=ns.CSR, B=ns.CSR, C=ns.CSR, x="d")
+    text = str(told)
+    first, second, third = (
+        text.index(part) for part in ("A[i,k] * B[k,j] over", "relu(A[i,j]) + B[i,j] * C[j] over", "A: result 1, 1024x1024 (CSR)")
+    )
+    assert first < second < third
+    assert told.source in text
+    assert "A: result 1, 1024 (dense)" in str(ns.explain("y[i] = tanh(A[i,j] * x[j]) * b[i]", A=ns.CSR, x="d", b="s"))
+    with pytest.raises(ns.ExpressionError, match="operands: B missing"):
+        ns.explain("D[i,j] = A[i,j] + B[i,j]", A=ns.CSR)
+    with pytest.raises(ns.UnsupportedError, match="every operand is dense, so this is torch's"):
+        ns.explain("D[i,j] = A[i,j] + 1", A=torch.ones(2, 2))

@@ -57,8 +57,13 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
     return tuple(counts)
 
 
-def iterations(var: IndexVar, sparse: Iterable[tuple[Access, tuple[float, ...]]], facts: Facts) -> tuple[float, float]:
-    """(coordinates that survive a loop, steps the loop takes) for one iteration of the loops around it."""
+def iterations(
+    var: IndexVar, sparse: Iterable[tuple[Access, tuple[float, ...]]], facts: Facts, united: bool = False
+) -> tuple[float, float]:
+    """(coordinates that survive a loop, steps the loop takes) for one iteration of the loops around it.
+
+    Factors of a product intersect; the operands of anything else are taken to be ``united``.
+    """
     extent = max(facts.extent(var), 1.0)
     fans = []
     for access, counts in sparse:
@@ -71,4 +76,6 @@ def iterations(var: IndexVar, sparse: Iterable[tuple[Access, tuple[float, ...]]]
     survivors = extent
     for fan in fans:
         survivors *= fan / extent
+    if united:
+        survivors = min(sum(fans), extent)
     return survivors, fans[0] if len(fans) == 1 else MERGE * sum(fans)

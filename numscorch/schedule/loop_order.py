@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, map_expr, variables_in
+from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_product, map_expr, variables_in
 from . import cost
 from .facts import Facts, Target
 
@@ -124,15 +124,15 @@ def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: T
 def _nest_cost(
     stmt: Assignment, order: tuple[IndexVar, ...], sparse: list[tuple[Access, tuple[float, ...]]], facts: Facts, target: Target
 ) -> float:
-    runs, total = 1.0, 0.0
+    runs, total, united = 1.0, 0.0, not is_product(stmt.rhs)
     for var in order[:-1]:
-        survivors, steps = cost.iterations(var, sparse, facts)
+        survivors, steps = cost.iterations(var, sparse, facts, united)
         total += runs * steps
         runs *= survivors
     if not order:
         return 1.0
     inner = order[-1]
-    _, steps = cost.iterations(inner, sparse, facts)
+    _, steps = cost.iterations(inner, sparse, facts, united)
     result = set(stmt.lhs.indices)
     scatters = any(var not in result and set(order[at + 1 :]) & result for at, var in enumerate(order))
     step = cost.SCATTER if scatters else 1.0

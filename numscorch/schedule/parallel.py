@@ -58,9 +58,9 @@ def steps_of(stmt: Stmt, facts: Facts) -> float:
 def work_of(stmt: Stmt, facts: Facts) -> float:
     """About how often the innermost statement runs."""
     sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense]
-    work = 1.0
+    work, united = 1.0, not is_product(value_of(stmt))
     for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
-        work *= cost.iterations(var, sparse, facts)[0]
+        work *= cost.iterations(var, sparse, facts, united)[0]
     return work
 
 

@@ -1,60 +1,65 @@
 """C[i,j] = A[i,j] + B[i,j]
 
-    forall(i, forall(j, C[i,j] = A[i,j] + B[i,j]))
+    parallel_forall(i, forall(j, C[i,j] = A[i,j] + B[i,j]))
 
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
 C: CSR float32, int32 indices
 """
 
+from numba import prange
+
 from numscorch.codegen.intrinsics import pointer
 
 
-def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C2_pos_array, C2_crd_array, C_vals_array, starts_array, i_size):
-    A2_crd = pointer(A2_crd_array)
-    A2_pos = pointer(A2_pos_array)
-    A_vals = pointer(A_vals_array)
-    B2_crd = pointer(B2_crd_array)
-    B2_pos = pointer(B2_pos_array)
-    B_vals = pointer(B_vals_array)
-    C2_crd = pointer(C2_crd_array)
-    C2_pos = pointer(C2_pos_array)
-    C_vals = pointer(C_vals_array)
-    starts = pointer(starts_array)
-    pC2 = starts[0]
-    for i in range(i_size):
-        pA2 = A2_pos[i]
-        pA2_end = A2_pos[i + 1]
-        pB2 = B2_pos[i]
-        pB2_end = B2_pos[i + 1]
-        while pA2 < pA2_end and pB2 < pB2_end:
-            jA = A2_crd[pA2]
-            jB = B2_crd[pB2]
-            j = min(jA, jB)
-            if jA == j and jB == j:
-                C_vals[pC2] = A_vals[pA2] + B_vals[pB2]
-                C2_crd[pC2] = j
-                pC2 += 1
-            elif jA == j:
-                C_vals[pC2] = A_vals[pA2]
-                C2_crd[pC2] = j
-                pC2 += 1
-            elif jB == j:
-                C_vals[pC2] = B_vals[pB2]
-                C2_crd[pC2] = j
-                pC2 += 1
-            if jA == j:
-                pA2 += 1
-            if jB == j:
-                pB2 += 1
-        for pA2 in range(pA2, pA2_end):
-            j = A2_crd[pA2]
-            C_vals[pC2] = A_vals[pA2]
-            C2_crd[pC2] = j
-            pC2 += 1
-        for pB2 in range(pB2, pB2_end):
-            j = B2_crd[pB2]
-            C_vals[pC2] = B_vals[pB2]
-            C2_crd[pC2] = j
-            pC2 += 1
-        C2_pos[i + 1] = pC2
+def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C2_pos_array, C2_crd_array, C_vals_array, cuts_array, starts_array, blocks, workers):
+    for worker in prange(workers):
+        A2_crd = pointer(A2_crd_array)
+        A2_pos = pointer(A2_pos_array)
+        A_vals = pointer(A_vals_array)
+        B2_crd = pointer(B2_crd_array)
+        B2_pos = pointer(B2_pos_array)
+        B_vals = pointer(B_vals_array)
+        C2_crd = pointer(C2_crd_array)
+        C2_pos = pointer(C2_pos_array)
+        C_vals = pointer(C_vals_array)
+        cuts = pointer(cuts_array)
+        starts = pointer(starts_array)
+        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+            pC2 = starts[block]
+            for i in range(cuts[block], cuts[block + 1]):
+                pA2 = A2_pos[i]
+                pA2_end = A2_pos[i + 1]
+                pB2 = B2_pos[i]
+                pB2_end = B2_pos[i + 1]
+                while pA2 < pA2_end and pB2 < pB2_end:
+                    jA = A2_crd[pA2]
+                    jB = B2_crd[pB2]
+                    j = min(jA, jB)
+                    if jA == j and jB == j:
+                        C_vals[pC2] = A_vals[pA2] + B_vals[pB2]
+                        C2_crd[pC2] = j
+                        pC2 += 1
+                    elif jA == j:
+                        C_vals[pC2] = A_vals[pA2]
+                        C2_crd[pC2] = j
+                        pC2 += 1
+                    elif jB == j:
+                        C_vals[pC2] = B_vals[pB2]
+                        C2_crd[pC2] = j
+                        pC2 += 1
+                    if jA == j:
+                        pA2 += 1
+                    if jB == j:
+                        pB2 += 1
+                for pA2 in range(pA2, pA2_end):
+                    j = A2_crd[pA2]
+                    C_vals[pC2] = A_vals[pA2]
+                    C2_crd[pC2] = j
+                    pC2 += 1
+                for pB2 in range(pB2, pB2_end):
+                    j = B2_crd[pB2]
+                    C_vals[pC2] = B_vals[pB2]
+                    C2_crd[pC2] = j
+                    pC2 += 1
+                C2_pos[i + 1] = pC2
