@@ -18,7 +18,13 @@ from .sparse_tensor import SparseTensor
 
 
 def einsum(
-    expr: Any, *operands: Any, format: Format | str | None = None, out: Any = None, reduce: str = "sum", mask: SparseTensor | None = None
+    expr: Any,
+    *operands: Any,
+    format: Format | str | None = None,
+    out: Any = None,
+    reduce: str = "sum",
+    mask: SparseTensor | None = None,
+    schedule: str | None = None,
 ) -> Any:
     """Sum of products over any mix of sparse and dense tensors, in numpy's einsum notation.
 
@@ -35,6 +41,8 @@ def einsum(
             ``min``, ``prod``, ``any`` or ``all``. Terms of entries that aren't stored are 0, and count.
         mask: a sparse tensor of the result's shape; only where it has an entry is the result
             computed, and the result has its pattern. Its values don't matter.
+        schedule: what the passes must do, as ``"reorder(i, k, j) parallelize(i) vectorize(j)"``; what is
+            left out, they decide. ``parallelize()`` and ``vectorize()`` ask for none.
 
     Returns:
         A torch tensor, or a SparseTensor for a sparse result (a torch sparse tensor where every
@@ -43,6 +51,7 @@ def einsum(
     Raises:
         ExpressionError: the text can't be read, or doesn't fit the operands' ranks.
         SizeError: an index has two sizes.
+        ScheduleError: the schedule can't be followed; the text says which rule it breaks.
         UnsupportedError: an operand requires grad, or the construct isn't compiled yet.
 
     Complexity is that of a loop nest over the stored values: O(nnz * k) for a matrix times k
@@ -61,8 +70,8 @@ def einsum(
         refuse_tangents(operands)
     if type(expr) is not str or len(operands) == 1:
         expr, operands = call_form(expr, operands)
-    if reduce != "sum" or mask is not None:
-        return reduced(expr, operands, format, out, reduce, mask)
+    if reduce != "sum" or mask is not None or schedule is not None:
+        return reduced(expr, operands, format, out, reduce, mask, schedule)
     return compute(expr, operands, format, out)
 
 

@@ -20,7 +20,7 @@ from .parser import parse_einsum
 from .problem import wanted_format
 from .runtime.dispatch import Plan, find_plan, known_plan
 from .sparse_tensor import SparseTensor
-from .statements import Request, parse_statement, reducing
+from .statements import Request, parse_statement, plain_request, reducing, scheduled
 
 MOST_PATHS = 1024
 _paths: dict[Any, tuple[Pair, ...]] = {}
@@ -97,7 +97,7 @@ def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: 
     return left[0]
 
 
-def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: str, mask: Any) -> Any:
+def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: str, mask: Any, schedule: str | None = None) -> Any:
     """An einsum whose terms are joined by another operator than the sum, or whose result has a mask.
 
     Raises:
@@ -113,7 +113,10 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
             raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
         at, operands = len(operands), (*operands, mask)
         subscripts = type(subscripts)((*subscripts.operands, subscripts.result), subscripts.result)
-    result = compute(reducing(subscripts, REDUCTIONS[reduce], reduce in ("any", "all"), at), operands, format, out)
+    plain = reduce == "sum" and mask is None
+    request = plain_request(subscripts) if plain else reducing(subscripts, REDUCTIONS[reduce], reduce in ("any", "all"), at)
+    request = request if schedule is None else scheduled(request, schedule)
+    result = compute(request, operands, format, out)
     if reduce == "mean":
         sizes = {
             name: size for names, o in zip(subscripts.operands, operands, strict=True) for name, size in zip(names, o.shape, strict=True)

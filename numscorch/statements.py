@@ -9,7 +9,7 @@ the whole right side instead: ``y[i] += exp(A[i,j])`` is a sum of exponentials.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from .errors import ExpressionError
@@ -18,6 +18,7 @@ from .ir.functions import REDUCTIONS
 from .ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, mapped, variables_in
 from .ir.notation import parse_stmt
 from .parser import Subscripts
+from .schedule.options import AUTOMATIC, Options, parse_options
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -27,13 +28,14 @@ class Request:
     """One thing to compute of operands A, B, ...: their subscripts, and a value; None is their product.
 
     ``op`` joins the terms of the reduced variables, ``mask`` is the operand whose pattern the result
-    has, and whose values don't matter. Requests are told apart by identity: each text makes its own.
+    has, and whose values don't matter; ``options`` are for the passes. Requests are told apart by identity: each text makes its own.
     """
 
     subscripts: Subscripts
     value: Expr | None = None
     op: str = "="
     mask: int | None = None
+    options: Options = AUTOMATIC
 
     def __str__(self) -> str:
         return str(self.subscripts) if self.value is None else f"{self.value} over {self.subscripts}"
@@ -178,3 +180,15 @@ def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | No
     if test:
         value = Binary("!=", value, Literal(0.0, "float32"))
     return Request(subscripts, value, op, mask)
+
+
+@lru_cache(maxsize=1024)
+def plain_request(subscripts: Subscripts) -> Request:
+    """The sum of products."""
+    return Request(subscripts)
+
+
+@lru_cache(maxsize=1024)
+def scheduled(request: Request, text: str) -> Request:
+    """The request, to be compiled by a user's schedule."""
+    return replace(request, options=parse_options(text))

@@ -18,6 +18,7 @@ from ..ir.format import Format, dense
 from ..parser import parse_einsum
 from ..problem import Operand, Problem, make_problem
 from ..schedule import Step, schedule
+from ..schedule.options import AUTOMATIC
 from ..sparse_tensor import SparseTensor
 from ..statements import Request
 from .binding import bind
@@ -74,7 +75,8 @@ def compile_source(
     """Everything up to the source: no operand's values are needed, and nothing is written."""
     request = parse_einsum(expr, tuple(len(o.shape) for o in operands)) if isinstance(expr, str) else expr
     problem = make_problem(request, operands, host(), format)
-    steps = schedule(problem.stmt, problem.facts, host())
+    options = request.options if isinstance(request, Request) else AUTOMATIC
+    steps = schedule(problem.stmt, problem.facts, host(), options)
     return problem, steps, generate(steps[-1].stmt, host())
 
 

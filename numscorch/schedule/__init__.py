@@ -12,6 +12,7 @@ from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
 from .facts import Facts, Target
 from .loop_order import order_loops
+from .options import AUTOMATIC, Options
 from .parallel import parallelize
 from .vector import vectorize
 from .workspace import insert_workspaces
@@ -32,16 +33,20 @@ class Step:
 
 
 @lru_cache(maxsize=1024)
-def schedule(stmt: Assignment, facts: Facts, target: Target) -> tuple[Step, ...]:
-    """Run the passes on an assignment whose result has its format; the last step holds the loop nest."""
+def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = AUTOMATIC) -> tuple[Step, ...]:
+    """Run the passes on an assignment whose result has its format; the last step holds the loop nest.
+
+    Raises:
+        ScheduleError: the options ask for what can't be done.
+    """
     steps = []
 
     def note(name: str, stmt: Stmt, why: str) -> Stmt:
         steps.append(Step(name, verify(stmt), why))
         return stmt
 
-    nest = note("order_loops", *order_loops(stmt, facts, target))
+    nest = note("order_loops", *order_loops(stmt, facts, target, options.order))
     nest = note("insert_workspaces", insert_workspaces(nest), "a sum stays in a register while only summed loops run")
-    nest = note("vectorize", *vectorize(nest, facts, target))
-    nest = note("parallelize", *parallelize(nest, facts))
+    nest = note("vectorize", *vectorize(nest, facts, target, options.vector))
+    nest = note("parallelize", *parallelize(nest, facts, options.parallel))
     return tuple(steps)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import ScheduleError
 from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_product, map_expr, variables_in
 from . import cost
 from .facts import Facts, Target
@@ -29,13 +30,18 @@ class Choice:
         return f"{''.join(v.name for v in self.order)}: {self.cost:.3g}{moved}"
 
 
-def order_loops(stmt: Assignment, facts: Facts, target: Target) -> tuple[Stmt, str]:
-    """Wrap an assignment into foralls in the cheapest order, and say what was compared.
+def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[str, ...] | None = None) -> tuple[Stmt, str]:
+    """Wrap an assignment into foralls in the cheapest order, or the wanted one, and say what was compared.
 
     The assignment becomes ``+=`` where a variable is summed over.
+
+    Raises:
+        ScheduleError: the wanted order isn't one of all variables, or can't be compiled.
     """
     variables = variables_in(stmt.rhs)
     choices = sorted(candidates(stmt, variables, facts, target), key=lambda c: c.cost)
+    if wanted is not None:
+        choices = [_wanted(choices, wanted, stmt)]
     best = choices[0]
     moved = {a.tensor.name: a.tensor for a in best.converted}
     summed = set(variables) - set(stmt.lhs.indices)
@@ -44,6 +50,21 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target) -> tuple[Stmt, s
     for var in reversed(best.order):
         body = Forall(var, body)
     return body, "; ".join(map(str, choices[:4]))
+
+
+def _wanted(choices: list[Choice], wanted: tuple[str, ...], stmt: Assignment) -> Choice:
+    """The choice with this order."""
+    names = [var.name for var in variables_in(stmt.rhs)]
+    if sorted(wanted) != sorted(names):
+        raise ScheduleError(f"reorder({', '.join(wanted)}) must name each of {', '.join(names)} once\n  {stmt}")
+    for choice in choices:
+        if tuple(var.name for var in choice.order) == wanted:
+            return choice
+    possible = ", ".join("".join(var.name for var in choice.order) for choice in choices[:4])
+    raise ScheduleError(
+        f"reorder({', '.join(wanted)}) would reach a sparse level before those above it, or append out of order to {stmt.lhs}\n"
+        f"  {stmt}     possible orders: {possible}"
+    )
 
 
 def candidates(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target) -> list[Choice]:

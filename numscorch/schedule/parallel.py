@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..errors import ScheduleError
 from ..ir.index import (
     Access,
     Assignment,
@@ -29,14 +30,29 @@ WORTHWHILE = 1 << 13  # steps of the innermost loop from which starting threads 
 GATHERED = 2  # gathered values that take as long as one plain step
 
 
-def parallelize(stmt: Stmt, facts: Facts) -> tuple[Stmt, str]:
+def parallelize(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[Stmt, str]:
     """Run the outermost loop in parallel where its iterations write disjoint results, or one sum.
 
     A sum over the outermost loop is taken block by block, and the blocks' sums are added in order.
+    ``wanted`` names the loop that must be parallel, or "" for none.
+
+    Raises:
+        ScheduleError: the wanted loop would race, or isn't the outermost.
     """
+    if wanted == "":
+        return stmt, "asked for: serial"
+    done, why = _parallelized(stmt, facts, least=0.0 if wanted is not None else WORTHWHILE)
+    if wanted is not None and not any(loop.var.name == wanted and isinstance(loop.tag, Parallel) for loop in loops_of(done)):
+        raise ScheduleError(
+            f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, where its iterations write disjoint results"
+        )
+    return done, why
+
+
+def _parallelized(stmt: Stmt, facts: Facts, least: float) -> tuple[Stmt, str]:
     steps = steps_of(stmt, facts)
     why = f"about {steps:.3g} steps: "
-    if steps < WORTHWHILE:
+    if steps < least:
         return stmt, why + "too few to start threads"
     match stmt:
         case Forall(var, _, Serial()) if var in result_of(stmt).indices and _can_be_cut(stmt):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..errors import ScheduleError
 from ..ir.index import (
     Access,
     Assignment,
@@ -18,6 +19,7 @@ from ..ir.index import (
     assignments,
     factors_of,
     is_product,
+    loops_of,
     result_of,
     value_of,
 )
@@ -35,7 +37,24 @@ SHORT = 8
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
 
 
-def vectorize(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
+def vectorize(stmt: Stmt, facts: Facts, target: Target, wanted: str | None = None) -> tuple[Stmt, str]:
+    """Vectorise the innermost loop where that pays; ``wanted`` names the loop that must be, or "" for none.
+
+    Raises:
+        ScheduleError: the wanted loop can't be vectorised.
+    """
+    if wanted == "":
+        return stmt, "asked for: plain loops"
+    done, why = _vectorized(stmt, facts, target)
+    found = [loop.var.name for loop in loops_of(done) if isinstance(loop.tag, Vector | Positions | Unroll)]
+    if wanted is not None and wanted not in found:
+        raise ScheduleError(
+            f"vectorize({wanted}): {why}\n  {stmt}     the loop must be innermost, and contiguous or a sum over one sparse level"
+        )
+    return done, why
+
+
+def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     """Vectorise the innermost loop, by one of three rules.
 
     * It is dense, contiguous and of the result: it moves outside the summed loops around it, in

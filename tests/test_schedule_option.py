@@ -1,0 +1,73 @@
+"""schedule=: the passes do what they are told, or say which rule that breaks."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.runtime import dispatch
+from numscorch.schedule.options import Options, parse_options
+
+torch.manual_seed(0)
+D = torch.randint(-3, 4, (6, 5)).double() * (torch.rand(6, 5) < 0.4)
+X = torch.randint(-3, 4, (5, 16)).double()
+A, B = ns.from_torch(D, ns.CSR), ns.from_torch(D.T.contiguous(), ns.CSR)
+
+
+def last_stmt() -> str:
+    return str(list(dispatch._plans.values())[-1].steps[-1].stmt)
+
+
+@pytest.mark.parametrize("order", list(permutations("ijk")), ids="".join)
+def test_any_order_gives_the_same_result(order: tuple[str, ...], plain: pytest.MonkeyPatch) -> None:
+    text = f"reorder({', '.join(order)}) vectorize()"
+    assert torch.equal(ns.einsum("ij,jk->ik", A, X, schedule=text), D @ X)
+    stmt = last_stmt()
+    assert [stmt.index(f"forall({var},") for var in order] == sorted(stmt.index(f"forall({var},") for var in order)
+
+
+def test_parallel_and_vector_loops(plain: pytest.MonkeyPatch) -> None:
+    assert torch.equal(ns.einsum("ij,jk->ik", A, X, schedule="parallelize(i) vectorize(k)"), D @ X)
+    assert "parallel_forall(i, vector_forall" in last_stmt()
+    assert torch.equal(ns.einsum("ij,jk->ik", A, X, schedule="parallelize(); vectorize()"), D @ X)
+    assert last_stmt().count("forall(") == 3
+
+
+def test_sparse_results_and_reductions(plain: pytest.MonkeyPatch) -> None:
+    assert torch.equal(ns.einsum("ij,jk->ik", A, B, schedule="reorder(i, j, k) parallelize(i)").to_dense(), D @ D.T)
+    assert torch.equal(ns.einsum("ij,jk->ik", A, B, schedule="reorder(i, k, j)").to_dense(), D @ D.T)
+    assert torch.equal(ns.einsum("ij->i", A, reduce="max", schedule="parallelize(i)"), D.amax(1))
+
+
+ERRORS = {
+    "reorder(i, j)": ("ij,jk->ik", "must name each of i, j, k once"),
+    "reorder(j, i, k)": ("ij,jk->ik", "append out of order to C[i,k]"),
+    "parallelize(j)": ("ij,jk->ik", "only the outermost loop"),
+    "vectorize(i)": ("ij,jk->ik", "the loop must be innermost"),
+    "tile(k, 64)": ("ij,jk->ik", "tile is unknown"),
+    "reorder(i, j, k) reorder(i, j, k)": ("ij,jk->ik", "reorder is there twice"),
+    "faster": ("ij,jk->ik", "can't be read"),
+    "parallelize(i, j)": ("ij,jk->ik", "takes one variable"),
+}
+
+
+@pytest.mark.parametrize("text", ERRORS)
+def test_a_schedule_that_breaks_a_rule(text: str, plain: pytest.MonkeyPatch) -> None:
+    expr, why = ERRORS[text]
+    with pytest.raises(ns.ScheduleError) as error:
+        ns.einsum(expr, A, B, schedule=text)
+    assert why in str(error.value)
+    assert len(str(error.value).splitlines()) > 1
+
+
+def test_a_loop_that_would_race(plain: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ns.ScheduleError, match="outermost loop scatters"):
+        ns.einsum("ij,jk->ik", A, X, schedule="reorder(j, i, k) parallelize(j)")
+
+
+def test_options() -> None:
+    assert parse_options("") == Options()
+    assert parse_options("vectorize(), parallelize(i)") == Options(None, "i", "")
