@@ -38,7 +38,9 @@ def einsum(
             literal answer of Algorithm 4 (Scorch, section D.2).
         out: a tensor that receives the result.
         reduce: what joins the terms of indices that the result lacks: ``sum``, ``mean``, ``max``,
-            ``min``, ``prod``, ``any`` or ``all``. Terms of entries that aren't stored are 0, and count.
+            ``min``, ``prod``, ``any`` or ``all``; terms of entries that aren't stored are 0, and count.
+            ``min_plus``, ``max_plus`` and ``or_and`` are semirings, whose product joins the factors: an
+            entry that isn't stored annihilates a term, and a dense result without terms is inf or -inf.
         mask: a sparse tensor of the result's shape; only where it has an entry is the result
             computed, and the result has its pattern. Its values don't matter.
         schedule: what the passes must do, as ``"reorder(i, k, j) parallelize(i) vectorize(j)"``; what is

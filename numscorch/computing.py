@@ -25,6 +25,8 @@ from .statements import Request, parse_statement, plain_request, reducing, sched
 MOST_PATHS = 1024
 _paths: dict[Any, tuple[Pair, ...]] = {}
 REDUCTIONS = {"sum": "=", "mean": "=", "max": "max=", "min": "min=", "prod": "*=", "any": "max=", "all": "min="}
+SEMIRINGS = {"min_plus": "min plus=", "max_plus": "max plus=", "or_and": "max="}
+REDUCTIONS |= SEMIRINGS
 
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
@@ -114,7 +116,7 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
         at, operands = len(operands), (*operands, mask)
         subscripts = type(subscripts)((*subscripts.operands, subscripts.result), subscripts.result)
     plain = reduce == "sum" and mask is None
-    request = plain_request(subscripts) if plain else reducing(subscripts, REDUCTIONS[reduce], reduce in ("any", "all"), at)
+    request = plain_request(subscripts) if plain else reducing(subscripts, REDUCTIONS[reduce], reduce in ("any", "all", "or_and"), at)
     request = request if schedule is None else scheduled(request, schedule)
     result = compute(request, operands, format, out)
     if reduce == "mean":

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .ir.functions import terms_of
 from .ir.index import Access, Binary, Call, Expr, Literal, is_product
 from .statements import NAMES, Request
 
@@ -35,7 +36,14 @@ OPERATORS: dict[str, Any] = {
         for op, name in {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}.items()
     },
 }
-REDUCTIONS: dict[str, Any] = {"=": torch.sum, "+=": torch.sum, "max=": torch.amax, "min=": torch.amin}
+REDUCTIONS: dict[str, Any] = {
+    "=": torch.sum,
+    "+=": torch.sum,
+    "max=": torch.amax,
+    "min=": torch.amin,
+    "max plus=": torch.amax,
+    "min plus=": torch.amin,
+}
 
 
 def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
@@ -47,7 +55,7 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     aligned = [_aligned(tensor, term, names) for tensor, term in zip(tensors, request.subscripts.operands, strict=True)]
     if request.value is None:
         raise ValueError(f"{request} has no value to compute")
-    value = torch.broadcast_tensors(_value(request.value, aligned, tensors[0].dtype), *aligned)[0]
+    value = torch.broadcast_tensors(_value(terms_of(request.value, request.op), aligned, tensors[0].dtype), *aligned)[0]
     summed = list(range(len(request.subscripts.result), len(names)))
     if not summed:
         copied: Tensor = value.clone(memory_format=torch.contiguous_format)  # never a view of an operand

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from numscorch.ir.functions import FUNCTIONS, OPERATORS, REDUCTIONS
+from numscorch.ir.functions import FUNCTIONS, OPERATORS, REDUCTIONS, terms_of
 from numscorch.ir.index import Access, Assignment, Binary, Call, Expr, Forall, IndexVar, Literal, Stmt, Where, assignments, variables_in
 
 
@@ -46,7 +46,7 @@ def execute(stmt: Stmt, values: dict[str, np.ndarray], extents: Mapping[IndexVar
             execute(consumer, values, extents, at)
         case Assignment(lhs, rhs, op):
             place = place_of(lhs, values, at)
-            new = value(rhs, values, at)
+            new = value(terms_of(rhs, op), values, at)
             values[lhs.tensor.name][place] = new if op == "=" else REDUCTIONS[op].evaluate(values[lhs.tensor.name][place], new)
 
 

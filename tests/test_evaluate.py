@@ -117,6 +117,26 @@ def test_reduce(reduce: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(ns.einsum("ij->j", C.t().to(fmt), reduce=reduce, format="dense").shape, torch.Size([6]))
 
 
+@pytest.mark.parametrize("second", [ns.CSR, ns.COO(2), None], ids=str)
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.DCSR], ids=lambda f: f.name)
+@pytest.mark.parametrize("name", ["min_plus", "max_plus", "or_and"])
+def test_semirings(name: str, fmt: ns.Format, second: ns.Format | None, plain: pytest.MonkeyPatch) -> None:
+    """A shortest path of two edges; an edge that isn't there is no path."""
+    none = {"min_plus": torch.inf, "max_plus": -torch.inf, "or_and": 0.0}[name]
+    left = torch.where(a != 0, a, none)
+    right = b if second is None else torch.where(b != 0, b, none)
+    terms = left[:, :, None] + right[None]
+    if name == "or_and":
+        terms = ((a != 0)[:, :, None] & (b != 0)[None]).float()
+    expected = terms.amin(1) if name == "min_plus" else terms.amax(1)
+    A, B = ns.from_torch(a).to(fmt), b if second is None else ns.from_torch(b).to(second)
+    torch.testing.assert_close(ns.einsum("ij,jk->ik", A, B, reduce=name, format="dense"), expected)
+    stored = ns.einsum("ij,jk->ik", A, ns.from_torch(b, ns.CSR), reduce=name)
+    if second is not None and isinstance(stored, ns.SparseTensor):
+        kept = expected[tuple(stored.indices())]
+        torch.testing.assert_close(stored.values, kept)
+
+
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
 def test_mask(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
     A, B, C = (ns.from_torch(value).to(fmt) for value in (a, b, c))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir import index as ix
+from ..ir.functions import REDUCTIONS
 from ..ir.loop import Assign, Block, Const, For, Function, Var, call, names_used
 from ..schedule.facts import Target
 from .environment import Env
@@ -52,12 +53,13 @@ WORKSPACE = ("list", "mark", "space")  # arrays of which each worker has a part
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A kernel's function, its parameters, and whether the result must start as zeros."""
+    """A kernel's function, its parameters, and whether the result must start as zeros, or as another value of ``fill``."""
 
     function: Function
     params: tuple[Param, ...]
     zeroed: bool
     parallel: bool
+    fill: float = 0.0
 
 
 def assemble(stmt: ix.Stmt, target: Target, counting: bool = False) -> Program:
@@ -73,7 +75,13 @@ def assemble(stmt: ix.Stmt, target: Target, counting: bool = False) -> Program:
         used |= {f"{space.tensor.name}_size" for space in workspaces_of(stmt)}
     params = tuple(p for p in _all_params(stmt, operands) if p.name in used)
     names = tuple(f"{p.name}_array" if p.is_array else p.name for p in params)
-    return Program(Function("kernel", names, take_pointers(body, params)), params, must_be_zeroed(stmt), parallel)
+    return Program(Function("kernel", names, take_pointers(body, params)), params, must_be_zeroed(stmt), parallel, fill_of(stmt))
+
+
+def fill_of(stmt: ix.Stmt) -> float:
+    """What an entry without terms is: a semiring's zero."""
+    semirings = [REDUCTIONS[a.op] for a in ix.assignments(stmt) if a.op in REDUCTIONS and REDUCTIONS[a.op].times != "*"]
+    return semirings[0].identity if semirings else 0.0
 
 
 def _lowered(stmt: ix.Stmt, operands: list[ix.Access], counting: bool) -> Block:

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from ..errors import ScheduleError
 from ..ir import index as ix
-from ..ir.functions import REDUCTIONS, is_zero, simplified
+from ..ir.functions import REDUCTIONS, is_zero, simplified, terms_of
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, call
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
@@ -196,6 +196,7 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     """Add to a register, or write the result."""
     if is_zero(stmt.rhs):
         return ()
+    stmt = replace(stmt, rhs=terms_of(stmt.rhs, stmt.op))
     if stmt.lhs.tensor.name in env.registers:
         return _add_to_register(stmt, env)
     if stmt.lhs.tensor.name in env.inserted:

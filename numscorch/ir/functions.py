@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .index import Access, Binary, Call, Expr, Literal, mapped
+from .index import Access, Binary, Call, Expr, Literal, factors_of, mapped
 
 
 def maximum(a: float, b: float) -> float:
@@ -93,13 +93,15 @@ OPERATORS: dict[str, Callable[[float, float], float]] = {
 class Reduction:
     """How terms are joined: the operator, its identity, and the function it is written as.
 
-    ``of_stored``: terms that aren't stored take no part; otherwise they are 0.
+    ``of_stored``: terms that aren't stored take no part; otherwise they are 0.  ``times`` is what the
+    factors of a term are joined by: a semiring's product, in which an absent factor annihilates the term.
     """
 
     identity: float
     evaluate: Callable[[float, float], float]
     function: str = ""
     of_stored: bool = False
+    times: str = "*"
 
 
 REDUCTIONS = {
@@ -108,6 +110,8 @@ REDUCTIONS = {
     "max=": Reduction(-math.inf, maximum, "maximum"),
     "min=": Reduction(math.inf, minimum, "minimum"),
     "stored max=": Reduction(-math.inf, maximum, "maximum", of_stored=True),
+    "min plus=": Reduction(math.inf, minimum, "minimum", of_stored=True, times="+"),
+    "max plus=": Reduction(-math.inf, maximum, "maximum", of_stored=True, times="+"),
 }
 
 
@@ -127,6 +131,18 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
     if gone:
         expr = mapped(expr, lambda a: Literal(0.0, a.tensor.dtype) if a.tensor.name in gone else a)
     return _folded(expr)
+
+
+def terms_of(expr: Expr, op: str) -> Expr:
+    """What a reduction joins: a product in the semiring's sense."""
+    times = REDUCTIONS[op].times if op in REDUCTIONS else "*"
+    if times == "*":
+        return expr
+    factors = [factor for factor in factors_of(expr) if not (isinstance(factor, Access) and not factor.tensor.has_values)]
+    joined = factors[0]
+    for factor in factors[1:]:
+        joined = Binary(times, joined, factor)
+    return joined
 
 
 def is_zero(expr: Expr) -> bool:

@@ -113,6 +113,9 @@ class _Binder:
             make = f"np.{'zeros' if zeroed else 'empty'}(P{self.shared}.counts[-1], dtype)"
             return [f"C = {make}"]
         check_memory(self.problem)
+        if zeroed and self.kernel.source.program.fill:
+            self.scope["inf"] = np.inf
+            return [f"C = np.full({shape}, {self.kernel.source.program.fill}, dtype)"]
         make = f"np.{'zeros' if zeroed else 'empty'}({shape}, dtype)"
         return [f"C = {make}"]
 
