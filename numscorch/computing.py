@@ -14,7 +14,7 @@ from .convert import has_torch_layout
 from .datatypes import WIDENED
 from .dense import dense_value
 from .errors import ExpressionError, SizeError, UnsupportedError
-from .ir.format import Format, as_format
+from .ir.format import COO, Format, as_format
 from .operands import STRIDED, Deferred, identify, is_all_native, undeferred
 from .parser import parse_einsum
 from .problem import wanted_format
@@ -65,6 +65,16 @@ def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any
     result = compute(expr, wide, format)
     result = result.to(narrow.pop())
     return result if out is None else _written(out, result)
+
+
+def _written_dense(result: SparseTensor, out: Any) -> Any:
+    """``out``, a strided tensor, holding a sparse result whose pattern is its own."""
+    if isinstance(out, SparseTensor) or not isinstance(out, Tensor) or out.layout is not STRIDED:
+        raise UnsupportedError(
+            "out can't hold a sparse result, whose pattern is known only afterwards: leave it out, or pass a strided tensor"
+        )
+    _check_out(out, result.shape, Tensor, result.dtype)
+    return out.copy_(result.to_dense())
 
 
 def _written(out: Any, result: Any) -> Any:
@@ -140,6 +150,8 @@ def evaluate_parts(text: str, given: dict[str, Any], format: Format | str | None
     Raises:
         ExpressionError: operands are missing, unknown, or have another rank than their indices.
     """
+    if not isinstance(text, str):
+        raise ExpressionError(f"evaluate takes a statement's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
     parts = parse_statement(text)
     wanted = {name for part in parts for name in part.operands if not name.isdigit()}
     if wanted != set(given):
@@ -163,14 +175,24 @@ def _operand(value: Any, given: dict[str, Any]) -> Any:
     if not isinstance(value, int | float):
         return value
     dtypes = [other.dtype for other in given.values() if hasattr(other, "dtype")]
-    return torch.tensor(value, dtype=dtypes[0] if dtypes else torch.get_default_dtype())
+    dtype = dtypes[0] if dtypes else torch.get_default_dtype()
+    if isinstance(value, float) and not (dtype.is_floating_point or dtype.is_complex):
+        raise UnsupportedError(
+            f"the number {value} beside {dtype} values: convert them with .to(torch.float32), as nothing is cut off here"
+        )
+    try:
+        return torch.tensor(value, dtype=dtype)
+    except (RuntimeError, ValueError, OverflowError) as error:
+        raise UnsupportedError(f"the number {value} does not fit {dtype}: convert the tensors with .to(torch.float64)") from error
 
 
 def _stored(result: Any, requested: Format | None, native: bool) -> Any:
     """The result in the format asked for; torch's, where every operand is torch's and it has the layout."""
     if isinstance(result, SparseTensor):
         result = result if requested is None else result.to(requested)
-        return result.to_torch() if native and has_torch_layout(result.format) else result
+        if not native:
+            return result
+        return (result if has_torch_layout(result.format) else result.to(COO(result.ndim))).to_torch()
     order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
     return result.permute(order).contiguous().permute([order.index(d) for d in range(result.ndim)])
 
@@ -178,6 +200,8 @@ def _stored(result: Any, requested: Format | None, native: bool) -> Any:
 def _run_into(plan: Plan, ready: Sequence[Any], out: Any) -> Any:
     """Write the result into ``out``, which is checked first."""
     shares = plan.problem.result.shares
+    if plan.problem.result.is_assembled:
+        return _written_dense(plan.run(*ready), out)
     if plan.problem.requested is not None:
         raise UnsupportedError(
             f"out and format={plan.problem.requested.name} together: the result is converted after the kernel, so leave one out"

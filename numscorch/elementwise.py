@@ -47,7 +47,9 @@ def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
 
 
 def _function(form: str) -> Callable[..., Any]:
-    def function(input: Any) -> Any:
+    def function(input: Any, *, inplace: bool = False) -> Any:
+        if inplace:
+            raise UnsupportedError("inplace=True of a SparseTensor: use what is returned")
         term = _term("A", input.ndim, input.ndim)
         return evaluate_parts(f"{_term('R', input.ndim, input.ndim)} = {form.format(A=term)}", {"A": input}, None)
 
@@ -101,6 +103,10 @@ def _dims(dim: Dim, order: int) -> list[int]:
 def _reduction(op: str) -> Callable[..., Any]:
     def reduction(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
         gone = _dims(dim, input.ndim)
+        if op == "+=" and input.dtype in (torch.int8, torch.int16, torch.int32):
+            input = input.to(torch.int64)  # as torch does, lest it overflow
+        if op != "+=" and any(input.shape[d] == 0 for d in gone):
+            raise SizeError(f"the largest or smallest of no entries: dim={dim} of shape {tuple(input.shape)} has size 0")
         kept = [f"i{at}" for at in range(input.ndim) if at not in gone]
         text = f"R[{','.join(kept)}]" if kept else "R"
         result = evaluate_parts(f"{text} {op} {_term('A', input.ndim, input.ndim)}", {"A": input}, "dense" if len(kept) < 2 else None)
@@ -120,6 +126,8 @@ amin = _reduction("min=")
 
 def mean(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
     """The mean, over entries that aren't stored too."""
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):
+        raise UnsupportedError(f"the mean of {input.dtype} values is not one of them: convert with .to(torch.float32)")
     terms = torch.Size([input.shape[d] for d in _dims(dim, input.ndim)]).numel()
     return mul(sum(input, dim, keepdim), 1 / terms if terms else float("nan"))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import CSF, Format, as_format, can_be_assembled, dense
 from .ir.functions import FUNCTIONS
-from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, mapped, operators_in, product, variables_in, with_dtype
+from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, literals_in, mapped, operators_in, product, variables_in, with_dtype
 from .ir.levels import Dense, Identity
 from .parser import Subscripts
 from .schedule.facts import Facts, Target
@@ -74,7 +74,7 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
         raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
     request = Request(request) if isinstance(request, Subscripts) else request
     subscripts = request.subscripts
-    extents = _extents(subscripts, operands)
+    extents = _extents(request, operands)
     dtype = _common_dtype(operands)
     factors = [_factor(at, names, op, extents) for at, (names, op) in enumerate(zip(subscripts.operands, operands, strict=True))]
     _check_operators(request, dtype)
@@ -101,30 +101,32 @@ def _value(request: Request, factors: list[list[Expr]], dtype: str) -> Expr:
     return with_dtype(mapped(request.value, lambda a: by_name[a.tensor.name]), dtype)
 
 
-def _extents(subscripts: Subscripts, operands: Sequence[Operand]) -> dict[IndexVar, int]:
+def _extents(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
     """The extent of every index; size 1 gives way to any other."""
     found: dict[IndexVar, tuple[int, int]] = {}
-    for at, (names, operand) in enumerate(zip(subscripts.operands, operands, strict=True)):
+    for at, (names, operand) in enumerate(zip(request.subscripts.operands, operands, strict=True)):
         for name, size in zip(names, operand.shape, strict=True):
             known, where = found.get(IndexVar(name), (1, at))
             if size != known and 1 not in (size, known):
-                raise _clash(subscripts, operands, name, (where, known), (at, size))
+                raise _clash(request, operands, name, (where, known), (at, size))
             if known == 1:
                 found[IndexVar(name)] = (size, at)
     return {var: size for var, (size, _) in found.items()}
 
 
-def _clash(subs: Subscripts, operands: Sequence[Operand], name: str, first: tuple[int, int], second: tuple[int, int]) -> SizeError:
+def _clash(request: Request, operands: Sequence[Operand], name: str, first: tuple[int, int], second: tuple[int, int]) -> SizeError:
+    subs = request.subscripts
     listed = "     ".join(f"{NAMES[at]}: {operand}" for at, operand in enumerate(operands))
     if first[0] == second[0]:
         return SizeError(
             f"index {name} takes the diagonal of {NAMES[first[0]]}, whose sizes differ there: {first[1]} and {second[1]}\n  {listed}"
         )
     terms = [f"{NAMES[at]}[{','.join(names)}]" for at, names in enumerate(subs.operands)]
+    value = " * ".join(terms) if request.value is None else str(request.value)
     hint = _reversed_hint(subs, operands, name, second)
     return SizeError(
         f"index {name} has size {first[1]} in {NAMES[first[0]]} but {second[1]} in {NAMES[second[0]]}\n"
-        f"  {NAMES[len(operands)]}[{','.join(subs.result)}] = {' * '.join(terms)}     {listed}{hint}"
+        f"  {NAMES[len(operands)]}[{','.join(subs.result)}] = {value}     {listed}{hint}"
     )
 
 
@@ -148,12 +150,17 @@ def _common_dtype(operands: Sequence[Operand]) -> str:
 def _check_operators(request: Request, dtype: str) -> None:
     """Refuse what a data type lacks: complex numbers have no order, and integers no quotients."""
     inside = set() if request.value is None else operators_in(request.value)
-    ordered = {"<", "<=", ">", ">=", "maximum", "minimum", "relu", "abs", "erf", "gelu", "sigmoid", "log", "sqrt"}
+    ordered = {"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}
+    numbers = [] if request.value is None else literals_in(request.value)
+    if dtype.startswith("int") and (cut := [n for n in numbers if n != int(n)]):
+        raise UnsupportedError(f"the number {cut[0]} beside {dtype} values: convert them with .to(torch.float32)\n  {request}")
     lacking = ordered if dtype.startswith("complex") else {"/", *FUNCTIONS} - {"abs", "maximum", "minimum", "relu", "where"}
     if dtype.startswith("complex") and request.op not in ("=", "+=", "*="):
         inside = inside | {"<"}
+    other = "float32" if dtype.startswith("int") else "float32), or compute with .real and .imag ("
+    other = other.rstrip(" (")
     if not dtype.startswith("float") and (found := sorted(inside & lacking)):
-        raise UnsupportedError(f"{', '.join(found)} of {dtype} values: convert the operands with .to(torch.float32)\n  {request}")
+        raise UnsupportedError(f"{', '.join(found)} of {dtype} values: convert the operands with .to(torch.{other})\n  {request}")
     if dtype.startswith("int") and request.op not in ("=", "+=", "*="):
         raise UnsupportedError(f"{request.op} of {dtype} values is not compiled: convert the operands with .to(torch.float64)\n  {request}")
 

@@ -8,6 +8,8 @@ the whole right side instead: ``y[i] += exp(A[i,j])`` is a sum of exponentials.
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,6 +22,7 @@ from .ir.notation import parse_stmt
 from .parser import Subscripts
 from .schedule.options import AUTOMATIC, Options, parse_options
 
+INDEX = re.compile(r"[A-Za-z]\d*|e\d+")  # longer names could be those of generated variables and functions
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -65,7 +68,12 @@ def parse_statement(text: str) -> tuple[Part, ...]:
     stmt = parse_stmt(text)
     if not isinstance(stmt, Assignment):
         raise ExpressionError(f"a scheduled statement can't be evaluated: write an assignment, as y[i] = A[i,j] * x[j]\n  {text}")
+    if not accesses_in(stmt.rhs):
+        raise ExpressionError(f"the right side has no tensor\n  {text}")
     names = [var.name for var in stmt.lhs.indices]
+    taken = [v.name for v in variables_in(stmt.rhs) if not INDEX.fullmatch(v.name) or keyword.iskeyword(v.name)]
+    if taken:
+        raise ExpressionError(f"{taken[0]} can't name an index, since kernels use it: write a letter, or a letter and a number\n  {text}")
     missing = [name for name in names if IndexVar(name) not in variables_in(stmt.rhs)]
     if missing or len(set(names)) < len(names):
         what = f"index {missing[0]} is on the left side only" if missing else "the left side repeats an index"

@@ -68,7 +68,7 @@ def minimum(a: Any, b: Any) -> Any:
 @jitted
 def relu(x: Any) -> Any:
     """x, or 0 where it is negative."""
-    return x if x > 0 or x != x else x - x
+    return x if x > 0 or x != x else 0.0
 
 
 @jitted

@@ -288,6 +288,19 @@ def operands_of(stmt: Stmt) -> list[Access]:
     return [found[name] for name in sorted(found)]
 
 
+def literals_in(expr: Expr) -> list[float]:
+    """The numbers of an expression."""
+    match expr:
+        case Binary(_, left, right):
+            return literals_in(left) + literals_in(right)
+        case Call(_, args):
+            return [number for arg in args for number in literals_in(arg)]
+        case Literal(value):
+            return [value]
+        case Access():
+            return []
+
+
 def operators_in(expr: Expr) -> set[str]:
     """The operators and functions of an expression."""
     match expr:

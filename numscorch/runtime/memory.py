@@ -44,7 +44,7 @@ def check_bytes(size: int, what: str, where: str) -> None:
     if size > ASK_FROM and size > limit():
         raise SizeError(
             f"{what} takes {size / 2**30:.3g} GiB, but the limit is {limit() / 2**30:.3g} GiB: NUMSCORCH_MEMORY_LIMIT sets another\n"
-            f"  {where}     format='infer' asks for the sparse result of Algorithm 4"
+            f"  {where}     a sparse result is asked for by format=, as format=ns.CSR"
         )
 
 

@@ -16,7 +16,8 @@ def infer_format(stmt: Assignment, literal: bool = False) -> tuple[Assignment, s
     1. A result with exactly one sparse operand's index set keeps that operand's pattern.
     2. Otherwise, if any factor is dense, the result is dense.
     3. Otherwise, operands that have its index set and one format lend it that format.
-    4. Otherwise level by level: sparse where coordinates are left out (Algorithm 4), the dense levels first.
+    4. Otherwise level by level: sparse where coordinates are left out (Algorithm 4), the dense levels first;
+       where that makes every level dense, though all operands are sparse, the last one is compressed.
 
     ``literal`` skips rules 2 and 3, and keeps the dimensions' order (``format="infer"``).
     """
@@ -33,6 +34,8 @@ def infer_format(stmt: Assignment, literal: bool = False) -> tuple[Assignment, s
     common = {_seen_from(stmt.lhs, a) for a in keepers}
     if not literal and len(common) == 1 and can_be_assembled(shared := common.pop()) and _fits(shared, left_out):
         return with_format(stmt, shared), f"the format of {', '.join(map(str, keepers))}"
+    if not literal and len(left_out) > 1 and not any(left_out) and is_zero(simplified(stmt.rhs, {a.tensor.name for a in sparse})):
+        return with_format(stmt, Format("d" * (len(left_out) - 1) + "s")), "nothing is stored where no operand stores anything"
     order = range(len(left_out)) if literal else sorted(range(len(left_out)), key=left_out.__getitem__)
     fmt = Format([Compressed() if left_out[d] else Dense() for d in order], tuple(order))
     return with_format(stmt, fmt), "Algorithm 4: each level is sparse where a factor's is"
