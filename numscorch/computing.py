@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from .dense import dense_value
 from .errors import ExpressionError, SizeError, UnsupportedError
 from .ir.format import COO, Format, as_format
 from .operands import STRIDED, Deferred, identify, is_all_native, undeferred
-from .parser import parse_einsum
+from .parser import Subscripts, parse_einsum
 from .problem import wanted_format
 from .runtime.dispatch import Plan, find_plan, known_plan
 from .sparse_tensor import SparseTensor
@@ -80,10 +81,7 @@ def _written_dense(result: SparseTensor, out: Any) -> Any:
 def _written(out: Any, result: Any) -> Any:
     """``out``, holding the result."""
     _check_out(out, result.shape, type(result), result.dtype)
-    if isinstance(out, SparseTensor):
-        out.values.copy_(result.values)
-        return out
-    return out.copy_(result)
+    return _copied(out, result)
 
 
 def _pairs(expr: str, operands: Sequence[Any]) -> tuple[Pair, ...]:
@@ -120,28 +118,46 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
         raise ExpressionError(f"unknown reduction {reduce!r}: known are {', '.join(REDUCTIONS)}")
     subscripts = parse_einsum(expr, tuple(o.ndim for o in operands))
     at = None
+    if REDUCTIONS[reduce] not in ("=", "+=") and any(len(set(names)) < len(names) for names in subscripts.operands):
+        subscripts, operands = _diagonals(subscripts, operands)
     if mask is not None:
         if isinstance(mask, Tensor) and mask.layout is STRIDED:
             raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
+        sizes = _sizes(subscripts, operands)
+        if tuple(mask.shape) != (wanted := tuple(sizes[name] for name in subscripts.result)):
+            raise SizeError(f"mask has shape {tuple(mask.shape)}, but the result has {wanted}\n  {expr}")
         at, operands = len(operands), (*operands, mask)
-        subscripts = type(subscripts)((*subscripts.operands, subscripts.result), subscripts.result)
+        subscripts = Subscripts((*subscripts.operands, subscripts.result), subscripts.result)
     plain = reduce == "sum" and mask is None
     request = plain_request(subscripts) if plain else reducing(subscripts, REDUCTIONS[reduce], reduce in ("any", "all", "or_and"), at)
     request = request if schedule is None else scheduled(request, schedule)
     result = compute(request, operands, format, out)
     if reduce == "mean":
-        sizes = {
-            name: size for names, o in zip(subscripts.operands, operands, strict=True) for name, size in zip(names, o.shape, strict=True)
-        }
-        for name in set(sizes) - set(subscripts.result):
-            result = _scaled(result, 1 / sizes[name] if sizes[name] else float("nan"))
+        if not (result.dtype.is_floating_point or result.dtype.is_complex):
+            raise UnsupportedError(f"the mean of {result.dtype} values is not one of them: convert with .to(torch.float32)")
+        terms = prod(size for name, size in _sizes(subscripts, operands).items() if name not in subscripts.result)
+        values = result.values if isinstance(result, SparseTensor) else result
+        values.mul_(1 / terms if terms else float("nan"))  # the result, or out
     return result
 
 
-def _scaled(result: Any, factor: float) -> Any:
-    if isinstance(result, SparseTensor):
-        return result.with_values(result.values * factor)
-    return result.mul_(factor)
+def _sizes(subscripts: Subscripts, operands: Sequence[Any]) -> dict[str, int]:
+    """The extent of each index; size 1 gives way to any other."""
+    sizes: dict[str, int] = {}
+    for names, operand in zip(subscripts.operands, operands, strict=True):
+        for name, size in zip(names, operand.shape, strict=True):
+            sizes[name] = size if sizes.get(name, 1) == 1 else sizes[name]
+    return sizes
+
+
+def _diagonals(subscripts: Subscripts, operands: Sequence[Any]) -> tuple[Subscripts, tuple[Any, ...]]:
+    """The operands' diagonals where indices repeat: entries off them are no terms of a reduction."""
+    terms, taken = [], []
+    for names, operand in zip(subscripts.operands, operands, strict=True):
+        once = tuple(dict.fromkeys(names))
+        terms.append(once)
+        taken.append(operand if once == names else compute(plain_request(Subscripts((names,), once)), (operand,)))
+    return Subscripts(tuple(terms), subscripts.result), tuple(taken)
 
 
 def evaluate_parts(text: str, given: dict[str, Any], format: Format | str | None) -> Any:
@@ -208,12 +224,16 @@ def _run_into(plan: Plan, ready: Sequence[Any], out: Any) -> Any:
         )
     _check_out(out, plan.problem.shape, SparseTensor if shares is not None else Tensor, getattr(torch, plan.problem.result.dtype))
     result = plan.run(*ready)
-    if isinstance(out, SparseTensor):
-        if out.pattern is not result.pattern:
-            raise SizeError("out must share the pattern that the result keeps: make it with A.with_values(...)")
-        out.values.copy_(result.values)
-    else:
-        out.copy_(result)
+    return _copied(out, result)
+
+
+def _copied(out: Any, result: Any) -> Any:
+    """``out``, of the result's kind, holding its values."""
+    if not isinstance(out, SparseTensor):
+        return out.copy_(result)
+    if out.pattern is not result.pattern:
+        raise SizeError("out must share the pattern that the result keeps: make it with A.with_values(...)")
+    out.values.copy_(result.values)
     return out
 
 

@@ -50,7 +50,8 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     """What a request asks for; indices that the result lacks are reduced."""
     if request.op in ("=", "+=") and (request.value is None or is_product(request.value)) and _is_plain(request):
         product: Tensor = torch.einsum(_text(request), *tensors)
-        return product
+        is_view = any(product.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in tensors)
+        return product.clone(memory_format=torch.contiguous_format) if is_view else product
     names = list(dict.fromkeys([*request.subscripts.result, *(n for term in request.subscripts.operands for n in term)]))
     aligned = [_aligned(tensor, term, names) for tensor, term in zip(tensors, request.subscripts.operands, strict=True)]
     if request.value is None:

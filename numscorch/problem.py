@@ -75,7 +75,7 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     request = Request(request) if isinstance(request, Subscripts) else request
     subscripts = request.subscripts
     extents = _extents(request, operands)
-    dtype = _common_dtype(operands)
+    dtype = _common_dtype([op for at, op in enumerate(operands) if at != request.mask])
     factors = [_factor(at, names, op, extents) for at, (names, op) in enumerate(zip(subscripts.operands, operands, strict=True))]
     _check_operators(request, dtype)
     indices = tuple(map(IndexVar, subscripts.result))
@@ -141,7 +141,7 @@ def _reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, cla
 
 
 def _common_dtype(operands: Sequence[Operand]) -> str:
-    dtypes = sorted({operand.dtype for operand in operands if operand.dtype != PATTERN})
+    dtypes = sorted({operand.dtype for operand in operands})
     if len(dtypes) > 1:
         raise UnsupportedError(f"operands have data types {' and '.join(dtypes)}: convert one with .to(torch.{dtypes[-1]})")
     return dtypes[0]

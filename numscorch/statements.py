@@ -84,6 +84,15 @@ def parse_statement(text: str) -> tuple[Part, ...]:
     return tuple(splitter.parts)
 
 
+def _has_diagonal(value: Expr, op: str) -> bool:
+    """Whether another reduction than a sum is of a diagonal: entries off it are no terms."""
+    return op not in ("=", "+=") and any(len(set(a.indices)) < len(a.indices) for a in accesses_in(value))
+
+
+def _uses(expr: Expr) -> frozenset[IndexVar]:
+    return frozenset(variables_in(expr))
+
+
 class _Splitter:
     """Collects the parts of one statement."""
 
@@ -92,8 +101,8 @@ class _Splitter:
         self.parts: list[Part] = []
 
     def add(self, name: str, indices: Sequence[IndexVar], value: Expr, op: str) -> None:
-        """A part whose result has these indices; where it is no product, diagonals are taken first."""
-        if not is_product(value):
+        """A part whose result has these indices; where it is no sum of products, diagonals are taken first."""
+        if not is_product(value) or _has_diagonal(value, op):
             value = mapped(value, self._diagonal)
         accesses = list(dict.fromkeys(accesses_in(value)))
         if len(accesses) >= len(NAMES):
@@ -120,17 +129,19 @@ class _Splitter:
         inner, left = self._inside(expr, wanted)
         return self._temporary(inner, left) if left else inner
 
-    def _inside(self, expr: Expr, wanted: set[IndexVar]) -> tuple[Expr, set[IndexVar]]:
-        """The expression with what only one of its arguments sums over reduced there, and the variables that are left."""
+    def _inside(self, expr: Expr, wanted: set[IndexVar], outer: frozenset[IndexVar] = frozenset()) -> tuple[Expr, set[IndexVar]]:
+        """The expression with what only one of its arguments sums over reduced there, and the variables that are left.
+
+        ``outer`` are the variables of the factors around it, whose uses count too.
+        """
         match expr:
             case Binary("*", left, right):
-                (a, left_over), (b, right_over) = (self._factor(side, other, wanted) for side, other in ((left, right), (right, left)))
+                (a, left_over), (b, right_over) = (self._factor(s, wanted, outer | _uses(o)) for s, o in ((left, right), (right, left)))
                 return Binary("*", a, b), left_over | right_over
             case Binary("/", left, right):
-                a, left_over = self._factor(left, right, wanted)
-                own = (wanted & set(variables_in(right))) - set(variables_in(left))
-                rest = (wanted & set(variables_in(right))) - own
-                return Binary("/", a, self.reduced(right, own)), left_over | rest
+                a, left_over = self._factor(left, wanted, outer | _uses(right))
+                own = (wanted & _uses(right)) - _uses(left) - outer
+                return Binary("/", a, self.reduced(right, own)), left_over | ((wanted & _uses(right)) - own)
             case Binary(op, left, right):
                 (a, b), over = self._arguments((left, right), wanted)
                 return Binary(op, a, b), over
@@ -138,15 +149,15 @@ class _Splitter:
                 inner, over = self._arguments(args, wanted)
                 return Call(function, inner), over
             case Access() | Literal():
-                return expr, wanted & set(variables_in(expr))
+                return expr, wanted & _uses(expr)
 
-    def _factor(self, side: Expr, other: Expr, wanted: set[IndexVar]) -> tuple[Expr, set[IndexVar]]:
-        """A factor of a product: products and sums stay open, functions are closed over what is theirs."""
-        here = wanted & set(variables_in(side))
+    def _factor(self, side: Expr, wanted: set[IndexVar], outer: frozenset[IndexVar]) -> tuple[Expr, set[IndexVar]]:
+        """A factor of a product: products stay open, sums and functions are closed over what no other factor uses."""
+        here = wanted & _uses(side)
         if isinstance(side, Binary) and side.op in "*/":
-            return self._inside(side, here)
-        if isinstance(side, Call):
-            own = here - set(variables_in(other))
+            return self._inside(side, here, outer)
+        if isinstance(side, Call | Binary):
+            own = here - outer
             return self.reduced(side, own), here - own
         return side, here
 

@@ -76,12 +76,12 @@ class Drawn:
         (left, a), (right, b) = self.elementwise(depth - 1), self.elementwise(depth - 1)
         return form.format(left, right), BINARY[form](a, b)
 
-    def product(self) -> tuple[str, Array]:
-        """A product of accesses, and now and then of a sum of them."""
+    def product(self, sums: bool = False) -> tuple[str, Array]:
+        """A product of accesses, and, if wanted, now and then of a sum of them."""
         texts, values = [], []
         for _ in range(many := self.rng.choices((1, 2, 3), (2, 5, 2))[0]):
             text, value = self.access()
-            if many > 1 and self.rng.random() < 0.2:  # alone, it would be two terms
+            if sums and many > 1 and self.rng.random() < 0.4:  # alone, it would be two terms
                 other, more = self.access()
                 text, value = f"({text} + {other})", value + more
             texts.append(text)
@@ -111,11 +111,11 @@ def random_statement(seed: int) -> Statement:
     rng = random.Random(seed)
     names = rng.sample("ijkl", rng.randint(1, 3))
     drawn = Drawn(rng, {name: rng.choices(SIZES, WEIGHTS)[0] for name in sorted(names)}, {}, {})
-    kind = rng.choice(("sum", "elementwise", "max=", "min=", "*="))
+    kind = rng.choice(("sum", "sum", "elementwise", "max=", "min=", "*=", "+="))
     if kind == "sum":
         text, result, value = _sum_of_products(drawn)
     else:
-        text, full = drawn.elementwise(2)
+        text, full = drawn.elementwise(2) if kind != "+=" or rng.random() < 0.5 else drawn.product(sums=True)
         used = [name for name in drawn.sizes if f"{name}," in text or f"{name}]" in text]
         result = used if kind == "elementwise" else [name for name in used if rng.random() < 0.5]
         if any(drawn.sizes[name] == 0 for name in used):  # no term to take the largest of
@@ -147,7 +147,7 @@ def _reduced(drawn: Drawn, value: Array, used: list[str], result: list[str], kin
     all_names = list(drawn.sizes)
     value = np.broadcast_to(value, [drawn.sizes[n] if n in used else 1 for n in all_names])
     axes = tuple(at for at, n in enumerate(all_names) if n in used and n not in result)
-    join: Callable[..., Array] = {"+": np.sum, "max=": np.max, "min=": np.min, "*=": np.prod, "elementwise": np.sum}[kind]
+    join: Callable[..., Array] = {"+": np.sum, "+=": np.sum, "max=": np.max, "min=": np.min, "*=": np.prod, "elementwise": np.sum}[kind]
     value = join(value, axis=axes, keepdims=True)
     drop = tuple(at for at, n in enumerate(all_names) if n not in result)
     return np.asarray(value.squeeze(axis=drop))

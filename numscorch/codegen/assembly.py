@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir import index as ix
-from ..ir.functions import REDUCTIONS
+from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, For, Function, Var, call, names_used
 from ..schedule.facts import Target
 from .environment import Env
@@ -158,7 +158,7 @@ def must_be_zeroed(stmt: ix.Stmt) -> bool:
     variable of the result and leaves no coordinate out.
     """
     loops, assignment = _around_result(stmt)
-    if assignment.op == "+=" or assignment.lhs.tensor.is_assembled:
+    if assignment.op == "+=" or assignment.lhs.tensor.is_assembled or is_zero(simplified(ix.value_of(stmt))):
         return True
     result = assignment.lhs
     sparse = [a for a in ix.operands_of(stmt) if not a.tensor.is_dense]

@@ -53,7 +53,7 @@ def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = N
     """A plain loop; where operands are absent, its body has 0 in their place."""
 
     def case(inner: Env, absent: frozenset[str]) -> Block:
-        rest = ix.map_rhs(stmt.body, lambda rhs: simplified(rhs, absent)) if absent else stmt.body
+        rest = ix.map_rhs(stmt.body, lambda rhs: simplified(rhs, absent))
         body = lower(rest, inner)
         return body if inner.assembly is None else inner.assembly.around(stmt.var, inner.coords, body)
 

@@ -1,7 +1,7 @@
 """What generated source calls besides intrinsics: element-wise functions and a sort, in plain Python.
 
-Numba compiles them into the kernel that calls them.  Un-jitted kernels sort with the same routine, and take the
-functions from ``ir.functions``, which don't raise where the machine's answer is an infinity or NaN.
+Numba compiles them into the kernel that calls them.  Un-jitted kernels sort with
+numpy, and take the functions from ``ir.functions``, which don't raise where the machine's answer is an infinity or NaN.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
     if count * SCAN > size:
         at = 0
         for coordinate in range(size):
-            listed[at] = coordinate  # overwritten unless it is marked; the last one may be one past the end
+            listed[at] = coordinate  # overwritten unless it is marked
             at += mark[coordinate] == stamp
             if at == count:
                 break

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
-from math import isinf
+from math import isfinite
 from typing import Any
 
 from ..ir import index as ix
@@ -81,7 +81,7 @@ def describe(access: ix.Access) -> str:
 def _imports(program: Program) -> str:
     called = _functions(program.function)
     own, routines = sorted(called - set(RANGES) - ROUTINES), sorted(called & ROUTINES)
-    lines = ["from math import inf"] if _uses_infinity(program.function) else []
+    lines = [f"from math import {', '.join(found)}"] if (found := _unwritable(program.function)) else []
     lines += ["from numba import prange"] if program.parallel else []
     scalars = sorted(_constant_types(program.function))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
@@ -95,9 +95,10 @@ def _functions(function: Function) -> set[str]:
     return {e.function for e in exprs if isinstance(e, Call)}
 
 
-def _uses_infinity(function: Function) -> bool:
+def _unwritable(function: Function) -> list[str]:
+    """Numbers whose Python text is a name."""
     exprs = (e for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
-    return any(isinstance(e, Const) and isinf(e.value) for e in exprs)
+    return sorted({repr(abs(e.value)) for e in exprs if isinstance(e, Const) and not isfinite(e.value)})
 
 
 def _constant_types(function: Function) -> set[str]:

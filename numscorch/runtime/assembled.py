@@ -11,6 +11,7 @@ from ..errors import SizeError
 from ..ir.format import Format, runs_of
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
+from .memory import check_bytes
 
 INT32_MAX = 2**31 - 1
 
@@ -50,11 +51,13 @@ class Layout:
                 positions *= self.shape[self.format.mode_order[at]]
                 continue
             total = self._counted(int(totals[run]))
+            check_bytes((positions + 1 + total) * 8, f"level {at + 1} of the result", str(self.format))
             if "pos" in level.arrays:
                 index[at, "pos"] = np.zeros(positions + 1, self.index_dtype)
                 index[at, "pos"][-1] = total
             index[at, "crd"] = np.empty(total, self.index_dtype)
             positions = total
+        check_bytes(positions * np.dtype(self.dtype).itemsize, f"the result's {positions} values", str(self.format))
         below = runs[-1][1] < self.format.order - 1
         return Arrays((np.zeros if below else np.empty)(positions, self.dtype), index)
 

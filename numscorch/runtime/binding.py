@@ -110,6 +110,9 @@ class _Binder:
         zeroed = self.kernel.source.program.zeroed
         shape: object = self.problem.shape
         if self.result.shares is not None:
+            if zeroed and self.kernel.source.program.fill:
+                self.scope["inf"] = np.inf
+                return [f"C = np.full(P{self.shared}.counts[-1], {self.kernel.source.program.fill}, dtype)"]
             make = f"np.{'zeros' if zeroed else 'empty'}(P{self.shared}.counts[-1], dtype)"
             return [f"C = {make}"]
         check_memory(self.problem)
@@ -163,7 +166,7 @@ class _Binder:
             return view if stored == operand.format else f"M{at}.values({view})"
         contiguous = operand.strides == row_major(operand.shape)
         if operand.dtype.startswith("complex"):  # numpy has no lazily conjugated arrays
-            return f"flat(o{at}.resolve_conj())" if not contiguous else f"o{at}.resolve_conj().numpy().ravel()"
+            return f"flat(o{at})" if not contiguous else f"o{at}.resolve_conj().numpy().ravel()"
         if not contiguous:
             return f"flat(o{at})"
         return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().ravel()"

@@ -19,7 +19,9 @@ ASK_FROM = 1 << 30  # bytes from which an allocation is held against the limit
 
 
 def flat(tensor: torch.Tensor) -> np.ndarray:
-    """A 1-D view of everything that a strided tensor reaches, without a copy."""
+    """A 1-D view of everything that a strided tensor reaches; a copy only of a lazily conjugated one."""
+    if tensor.is_conj():
+        return flat(tensor.conj()).conj()
     span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
     view: np.ndarray = torch.as_strided(tensor, (span,), (1,)).numpy()
     return view

@@ -37,18 +37,18 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
                 B6 = load(B_vals, i * B_stride0 + 48, 8)
                 B7 = load(B_vals, i * B_stride0 + 56, 8)
                 for pA2 in range(pA2_start, pA2_split, 4):
-                    j_0 = A2_crd[pA2]
-                    j_1 = A2_crd[pA2 + 1]
-                    j_2 = A2_crd[pA2 + 2]
-                    j_3 = A2_crd[pA2 + 3]
+                    j_u0 = A2_crd[pA2]
+                    j_u1 = A2_crd[pA2 + 1]
+                    j_u2 = A2_crd[pA2 + 2]
+                    j_u3 = A2_crd[pA2 + 3]
                     t0_lanes = splat(float32(0.0), 8)
                     t1_lanes = splat(float32(0.0), 8)
                     t2_lanes = splat(float32(0.0), 8)
                     t3_lanes = splat(float32(0.0), 8)
-                    pC_0 = j_0 * C_stride0
-                    pC_1 = j_1 * C_stride0
-                    pC_2 = j_2 * C_stride0
-                    pC_3 = j_3 * C_stride0
+                    pC_0 = j_u0 * C_stride0
+                    pC_1 = j_u1 * C_stride0
+                    pC_2 = j_u2 * C_stride0
+                    pC_3 = j_u3 * C_stride0
                     t0_lanes = fma(B0, load(C_vals, pC_0, 8), t0_lanes)
                     t1_lanes = fma(B0, load(C_vals, pC_1, 8), t1_lanes)
                     t2_lanes = fma(B0, load(C_vals, pC_2, 8), t2_lanes)

@@ -1,0 +1,105 @@
+"""What reviews found, kept by name: each was wrong, read foreign memory, or ended in another library's error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+
+torch.manual_seed(0)
+a = torch.randn(6, 5).double() * (torch.rand(6, 5) < 0.4)
+b, c = torch.randn(6).double(), torch.randn(6).double()
+q = -torch.diag(torch.arange(1.0, 7.0)).double()
+A, Q, EMPTY = ns.from_torch(a, ns.CSR), ns.from_torch(q, ns.CSR), ns.from_torch(a * 0, ns.CSR)
+z = torch.randn(5, 8, dtype=torch.complex128)
+RIGHT: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
+    "an operand that is multiplied by 0 isn't read": (lambda: ns.evaluate("y[i,j] = A[i,j] + 0 * B[i,j]", A=A, B=EMPTY), lambda: a),
+    "a result that is 0 everywhere is written": (lambda: ns.evaluate("y[i,j] = 0 * A[i,j]", A=A, format="dense"), lambda: a * 0),
+    "a chain of factors": (
+        lambda: ns.evaluate("y[i] = exp(A[i,j]) * b[i] * C[i,j]", A=A, b=b, C=A),
+        lambda: (a.exp() * b[:, None] * a).sum(1),
+    ),
+    "a divisor inside a chain": (
+        lambda: ns.evaluate("y[i] = b[i] / (abs(B[i,j]) + 1) * C[i,j]", b=b, B=A, C=A),
+        lambda: (b[:, None] / (a.abs() + 1) * a).sum(1),
+    ),
+    "a sum inside a product": (lambda: ns.evaluate("y[i] = (A[i,k] + b[i]) * c[i]", A=A, b=b, c=c), lambda: (a.sum(1) + b) * c),
+    "the largest of a diagonal": (lambda: ns.einsum("ii->i", Q, reduce="max", format="dense"), q.diagonal),
+    "the product of a diagonal": (lambda: ns.einsum("ii->", Q, reduce="prod"), lambda: q.diagonal().prod()),
+    "the largest of a diagonal, as a statement": (lambda: ns.evaluate("y max= A[i,i]", A=Q), lambda: q.diagonal().max()),
+    "strided conjugates": (
+        lambda: ns.einsum("ij,jk->ik", ns.from_torch(a + 0j, ns.CSR), z[:, ::2].conj()),
+        lambda: (a + 0j) @ z[:, ::2].conj(),
+    ),
+    "the mean with a broadcast operand": (
+        lambda: ns.einsum("ij,jk->ik", A, torch.ones(1, 4).double(), reduce="mean"),
+        lambda: a.mean(1, keepdim=True).expand(6, 4),
+    ),
+    "a function that is NaN where nothing is stored": (lambda: ns.evaluate("y[i,j] = sqrt(A[i,j] - 1)", A=A), lambda: (a - 1).sqrt()),
+    "relu of -inf": (lambda: torch.relu(ns.from_torch(torch.full((2, 2), -torch.inf).double())), lambda: torch.zeros(2, 2).double()),
+    "out for a sparse result": (lambda: ns.einsum("ij,kj->ik", A, A, out=torch.empty(6, 6).double()), lambda: a @ a.T),
+}
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_right(name: str, jit: bool, request: pytest.FixtureRequest) -> None:
+    if not jit:
+        request.getfixturevalue("plain")
+    ours, theirs = RIGHT[name]
+    made = ours()
+    dense = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+    torch.testing.assert_close(dense, theirs(), equal_nan=True)
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.DCSR, ns.COO(2)], ids=lambda f: f.name)
+def test_a_masked_semiring_has_its_own_zero(fmt: ns.Format, plain: None) -> None:
+    mask = ns.from_torch(torch.ones(6, 6))
+    infinite = torch.where(a != 0, a, torch.inf)
+    made = ns.einsum("ij,kj->ik", A.to(fmt), A.to(fmt), reduce="min_plus", mask=mask)
+    torch.testing.assert_close(made.values.reshape(6, 6), (infinite[:, None] + infinite[None]).amin(2))
+
+
+def test_small_integers_do_not_overflow(plain: None) -> None:
+    ones = ns.from_torch(torch.full((2, 3), 100, dtype=torch.int8))
+    assert ns.sum(ones).item() == 600
+    assert ns.sum(ones, 1).dtype == torch.int64
+
+
+WHOLE = ns.from_torch(torch.tensor([3, 0, 5], dtype=torch.int32))
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "a fraction beside integers": (lambda: WHOLE * 2.5, ns.UnsupportedError, "the number 2.5 beside torch.int32 values"),
+    "a fraction in a statement": (
+        lambda: ns.evaluate("D[i] = 0.5 * I[i]", I=WHOLE),
+        ns.UnsupportedError,
+        "the number 0.5 beside int32 values",
+    ),
+    "a number that is too large": (lambda: WHOLE * 2**40, ns.UnsupportedError, "does not fit torch.int32"),
+    "the mean of integers": (lambda: ns.mean(WHOLE), ns.UnsupportedError, "the mean of torch.int32 values"),
+    "the largest of none": (lambda: ns.amax(ns.from_torch(torch.ones(0, 3), ns.CSR), 0), ns.SizeError, "of no entries"),
+    "a generated name": (lambda: ns.evaluate("y[i] = A[i,pA2]", A=A), ns.ExpressionError, "pA2 can't name an index"),
+    "a keyword": (lambda: ns.evaluate("y[if] = A[if,j]", A=A), ns.ExpressionError, "if can't name an index"),
+    "no tensor": (lambda: ns.evaluate("y = 2 * 3"), ns.ExpressionError, "the right side has no tensor"),
+    "no text": (lambda: ns.evaluate(None, A=A), ns.ExpressionError, "not NoneType"),  # type: ignore[arg-type]
+    "a mask of another shape": (
+        lambda: ns.einsum("ij,kj->ik", A, A, mask=A),
+        ns.SizeError,
+        "mask has shape (6, 5), but the result has (6, 6)",
+    ),
+    "functions of complex numbers": (lambda: torch.exp(ns.from_torch(a + 0j)), ns.UnsupportedError, "exp of complex128 values"),
+    "a sparse out": (lambda: ns.einsum("ij,kj->ik", A, A, out=A), ns.UnsupportedError, "out can't hold a sparse result"),
+    "sizes in a statement": (lambda: ns.evaluate("D[i,j] = A[i,j] + Q[i,j]", A=A, Q=Q), ns.SizeError, "= A[i,j] + B[i,j]"),
+    "in place": (lambda: torch.nn.functional.relu(A, inplace=True), ns.UnsupportedError, "inplace=True"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, plain: None) -> None:
+    call, kind, text = REFUSED[name]
+    with pytest.raises(kind) as error:
+        call()
+    assert text in str(error.value)
