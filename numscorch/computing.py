@@ -53,7 +53,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     requested = plan.problem.requested
     if requested is None and (type(result) is Tensor or not is_all_native(operands)):
         return result
-    return _stored(result, requested, is_all_native(operands))
+    return _stored(result, requested, is_all_native(operands), format is not None)
 
 
 def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any) -> Any:
@@ -202,11 +202,11 @@ def _operand(value: Any, given: dict[str, Any]) -> Any:
         raise UnsupportedError(f"the number {value} does not fit {dtype}: convert the tensors with .to(torch.float64)") from error
 
 
-def _stored(result: Any, requested: Format | None, native: bool) -> Any:
+def _stored(result: Any, requested: Format | None, native: bool, asked: bool = True) -> Any:
     """The result in the format asked for; torch's, where every operand is torch's and it has the layout."""
     if isinstance(result, SparseTensor):
         result = result if requested is None else result.to(requested)
-        if not native:
+        if not native or (asked and not has_torch_layout(result.format)):
             return result
         return (result if has_torch_layout(result.format) else result.to(COO(result.ndim))).to_torch()
     order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
