@@ -12,7 +12,7 @@ from . import nn, operators
 from .api import einsum, evaluate, explain, load
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
-from .ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format
+from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
 from .sparse_tensor import SparseTensor
 
 add, sub, mul, div = map(_elementwise.public, ("add", "sub", "mul", "div"))
@@ -20,12 +20,16 @@ amax, amin, mean, sum, softmax = map(_elementwise.public, ("amax", "amin", "mean
 
 __version__ = "0.1.0"
 __all__ = [
+    "BCSR",
     "COO",
     "CSC",
     "CSF",
     "CSR",
     "DCSC",
     "DCSR",
+    "DIA",
+    "ELL",
+    "NM",
     "ExpressionError",
     "Format",
     "FormatError",

@@ -12,7 +12,8 @@ import torch
 from .datatypes import STORED, listed
 from .errors import SizeError, UnsupportedError
 from .ir.format import COO, CSC, CSR, Format
-from .packing import INT64_MAX, Conversion, converted, coordinates, pack
+from .ir.levels import INT64_MAX
+from .packing import Conversion, converted, coordinates, pack, positions_of
 
 if TYPE_CHECKING:
     from scipy.sparse import sparray
@@ -77,11 +78,12 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
         return stored.permute([order.index(d) for d in range(A.ndim)])
     if prod(A.pattern.shape) * A.dtype.itemsize > INT64_MAX:
         raise SizeError(f"to_dense() of a tensor of shape {A.pattern.shape} would hold {prod(A.pattern.shape):.3g} values: keep it sparse")
-    place, stride = torch.zeros(A.nnz, dtype=torch.int64), 1
-    indices = coordinates(A.pattern)
+    indices, positions = coordinates(A.pattern), positions_of(A.pattern)
+    place, stride = torch.zeros(indices.shape[1], dtype=torch.int64), 1
     for d in reversed(range(A.ndim)):
         place, stride = place.add_(indices[d], alpha=stride), stride * A.pattern.shape[d]
-    return A.values.new_zeros(stride).index_copy_(0, place, A.values).reshape(A.pattern.shape)
+    values = A.values if positions is None else A.values.index_select(0, torch.from_numpy(positions))
+    return A.values.new_zeros(stride).index_copy_(0, place, values).reshape(A.pattern.shape)
 
 
 def to_torch(A: SparseTensor) -> torch.Tensor:

@@ -8,10 +8,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from .accesses import row_major
 from .codegen.source import Source
 from .errors import ExpressionError, UnsupportedError
 from .ir.format import Format, dense
-from .problem import Operand, Problem, row_major
+from .ir.padded import Fixed
+from .operand import Operand
+from .problem import Problem
 from .runtime import kernel_cache
 from .runtime.dispatch import compile_source, describe
 from .schedule import Step
@@ -46,7 +49,7 @@ class Explanation:
         told = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
         lines += [f"  {name}{operand}, {operand.dtype}" for name, operand in zip(told, self.operands, strict=True)]
         lines += ["", f"index notation    {self.problem.stmt}"]
-        lines += [f"infer_format      {self.problem.result}: {self.problem.result.format.name}   ({self.problem.inference})"]
+        lines += [f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})"]
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
         return "\n".join([*lines, "", f"source            {self.path}", "", self.source])
@@ -81,7 +84,7 @@ def explain_statement(text: str, given: Mapping[str, Any], format: Format | str 
         problem, steps, source = compile_source(part.request, operands, format if at == len(parts) - 1 else None)
         path = kernel_cache.store(source.name, source.text)
         told.append(Explanation(part.request, operands, problem, steps, source, path, tuple(map(_called, part.operands)), tuple(told)))
-        known[part.name] = _described(problem.result.format, problem.shape, problem.result.dtype)
+        known[part.name] = _described(problem.format, problem.shape, problem.result.dtype)
     last = told[-1]
     if isinstance(last, str):
         raise UnsupportedError(f"{last}\n  {text}     nothing is compiled for it")
@@ -111,9 +114,9 @@ def _described(format: Format, shape: tuple[int, ...], dtype: str) -> Operand:
         strides = dict(zip(format.mode_order, row_major(shape), strict=True))
         return Operand(format, shape, dtype, strides=tuple(strides[d] for d in range(format.order)))
     counts: list[int] = []
-    for at, level in enumerate(format.levels):
+    format = Format([Fixed(ROW) if level == Fixed() else level for level in format.levels], format.parts)
+    for at, (level, size) in enumerate(zip(format.levels, format.sizes(shape), strict=True)):
         parents = counts[-1] if counts else 1
-        size = shape[format.mode_order[at]]
-        grows = 1 if level.branchless else size if level.full or at == 0 else min(ROW, size)
-        counts.append(min(parents * grows, prod(shape[: at + 1])))
+        grows = size if level.full or at == 0 else min(ROW, size) if level.arrays and not level.branchless else int(level.fan(size))
+        counts.append(min(parents * grows, prod(format.sizes(shape)[: at + 1])))
     return Operand(format, shape, dtype, "int32", counts=tuple(counts))

@@ -16,14 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike
 
-from .errors import FormatError, SizeError, UnsupportedError
+from .errors import FormatError, SizeError
 from .ir.format import COO, Format
-from .ir.levels import Level
+from .ir.levels import INT64_MAX, Arrays, Entries, Level, Stored
 from .pattern import Pattern
 from .runtime.threads import must_run_serial
 
 INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 
 
 def pack(
@@ -31,14 +30,14 @@ def pack(
 ) -> tuple[Pattern, np.ndarray, np.ndarray]:
     """Build the pattern that stores given coordinates.
 
-    Entries are sorted by the format's mode order.  Equal coordinates get the same position: summing
+    Entries are sorted by the levels' coordinates.  Equal coordinates get the same position: summing
     or refusing them is the caller's concern, as is their being in range.  O(n log n), O(n) when
     sorted, and O(positions) for what dense levels add.
 
     Args:
         indices: coordinates, int64 of shape (ndim, n).
         shape: size of every dimension.
-        format: how to store them: dense, compressed and singleton levels in any order.
+        format: how to store them.
         index_dtype: int32 or int64; int64 is used where int32 does not fit. By default the smaller that fits.
 
     Returns:
@@ -46,10 +45,8 @@ def pack(
         permutation): ``values[slots] = entries[order]``.
 
     Raises:
-        FormatError: the format has another number of levels, or a singleton level whose parents
-            don't have exactly one child each.
+        FormatError: the format has another number of dimensions, or a level that can't store these entries.
         SizeError: the positions of dense levels can't be counted in int64.
-        UnsupportedError: a level that stores no coordinates of its own.
 
     >>> pattern, slots, order = pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds"))
     >>> [a.tolist() for a in pattern.arrays[1]], order.tolist()
@@ -57,33 +54,45 @@ def pack(
     """
     shape = tuple(int(size) for size in shape)
     check_order(format, shape)
-    order, is_sorted = sorting(indices, shape, format.mode_order)
-    columns = [indices[d] if is_sorted else indices[d][order] for d in format.mode_order]
+    sizes, columns = format.sizes(shape), [part.of(indices, shape) for part in format.parts]
+    order, is_sorted = sorting(columns, sizes, indices.shape[1])
+    columns = columns if is_sorted else [column[order] for column in columns]
+    levels, arrays, positions, count = _pack_levels(format, columns, sizes, indices.shape[1])
+    dtype = index_dtype_for(sizes, count, index_dtype)
+    tensors = tuple(
+        tuple(torch.from_numpy(array.astype(level.array_dtype(name) or dtype)) for name, array in zip(level.arrays, stored, strict=True))
+        for level, stored in zip(levels, arrays, strict=True)
+    )
+    return Pattern(Format(levels, format.parts), shape, tensors), positions, order
+
+
+def _pack_levels(
+    format: Format, columns: list[np.ndarray], sizes: tuple[int, ...], n: int
+) -> tuple[list[Level], list[Arrays], np.ndarray, int]:
+    """Pack sorted entries level by level: levels, their arrays, the entries' positions, and how many positions there are."""
     firsts = _firsts(columns)
-    positions, count = np.zeros(indices.shape[1], dtype=np.int64), 1
-    arrays: list[tuple[np.ndarray, ...]] = []
-    stored: tuple[np.ndarray, ...]
-    for at, (level, column) in enumerate(zip(format.levels, columns, strict=True)):
-        size, first = shape[format.mode_order[at]], firsts[_run_end(format.levels, at)]
-        if level.full:
-            count = _product(format, count, size)
-            positions, stored = positions * size + column, ()
-        elif level.branchless:
-            stored = _pack_singleton(format, at, column, first, positions, count)
-        else:
-            stored, positions, count = _pack_compressed(column, first, positions, count)
+    levels: list[Level] = []
+    arrays: list[Arrays] = []
+    positions, count = np.zeros(n, dtype=np.int64), 1
+    for at, level in enumerate(format.levels):
+        first = firsts[_run_end(format.levels, at)]
+        try:
+            made, stored, positions, count = level.pack(Entries(columns[at], first, positions, count, at, sizes, tuple(columns[:at])))
+        except FormatError as error:
+            raise FormatError(f"level {at + 1} ({level}) of {format} {error}") from error
+        except SizeError as error:
+            raise SizeError(f"level {at + 1} ({level}) of {format.name}: {error}") from error
+        levels.append(made)
         arrays.append(stored)
-    dtype = index_dtype_for(shape, count, index_dtype)
-    tensors = tuple(tuple(torch.from_numpy(a.astype(dtype)) for a in stored) for stored in arrays)
-    return Pattern(format, shape, tensors), positions, order
+    return levels, arrays, positions, count
 
 
 def check_order(format: Format, shape: Sequence[int]) -> None:
-    """Refuse a format whose number of levels differs from the number of dimensions."""
+    """Refuse a format of another number of dimensions."""
     if format.order != len(shape):
         raise FormatError(
-            f"format {format.name} has {format.order} levels, but shape {tuple(shape)} has {len(shape)} dimensions: "
-            f"use a format of {len(shape)} levels, as in {Format('d' * (len(shape) - 1) + 's' if len(shape) else '')!r}"
+            f"format {format.name} has {format.order} dimensions, but shape {tuple(shape)} has {len(shape)}: "
+            f"use a format of {len(shape)} dimensions, as in {Format('d' * (len(shape) - 1) + 's' if len(shape) else '')!r}"
         )
 
 
@@ -97,20 +106,18 @@ def index_dtype_for(shape: Sequence[int], nnz: int, wanted: DTypeLike | None = N
     return np.dtype(np.int32 if fits and (wanted is None or np.dtype(wanted) == np.int32) else np.int64)
 
 
-def sorting(indices: np.ndarray, shape: Sequence[int], mode_order: Sequence[int]) -> tuple[np.ndarray, bool]:
-    """The stable permutation that sorts entries by mode order, and whether they already were sorted."""
-    n = indices.shape[1]
-    if prod(shape) <= INT64_MAX:
+def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tuple[np.ndarray, bool]:
+    """The stable permutation that sorts n entries by these columns, the first one first, and whether they already were sorted."""
+    if prod(sizes) <= INT64_MAX:
         key = np.zeros(n, dtype=np.int64)
-        for d in mode_order:
-            key = key * shape[d] + indices[d]
+        for column, size in zip(columns, sizes, strict=True):
+            key = key * size + column
         if n < 2 or bool((key[1:] >= key[:-1]).all()):
             return np.arange(n), True
         if must_run_serial():  # torch's threads hang in a forked child
             return np.argsort(key, kind="stable"), False
         # torch sorts integers by radix, in parallel: twice as fast as numpy's stable sort
         return torch.sort(torch.from_numpy(key), stable=True).indices.numpy(), False
-    columns = [indices[d] for d in mode_order]
     if bool(in_order(columns, strict=False).all()):
         return np.arange(n), True
     return np.lexsort(columns[::-1]), False
@@ -146,71 +153,54 @@ def _run_end(levels: Sequence[Level], at: int) -> int:
     return at
 
 
-def _product(format: Format, count: int, size: int) -> int:
-    if count * size > INT64_MAX:
-        raise SizeError(f"the dense levels of {format.name} have {count} x {size} positions: use compressed levels")
-    return count * size
-
-
-def _pack_compressed(
-    column: np.ndarray, first: np.ndarray, parents: np.ndarray, count: int
-) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, int]:
-    crd = column[first]
-    try:
-        pos = np.zeros(count + 1, dtype=np.int64)
-        np.cumsum(np.bincount(parents[first], minlength=count), out=pos[1:])
-    except MemoryError as error:
-        raise SizeError(f"a pos array for {count} parents does not fit in memory: use compressed levels above, as in DCSR") from error
-    return (pos, crd), np.cumsum(first) - 1, len(crd)
-
-
-def _pack_singleton(format: Format, at: int, column: np.ndarray, first: np.ndarray, parents: np.ndarray, count: int) -> tuple[np.ndarray]:
-    level = format.levels[at]
-    if "crd" not in level.arrays:
-        raise UnsupportedError(f"level {at + 1} ({level}) of {format} stores no coordinates: pack them in a compressed level")
-    children = np.bincount(parents[first], minlength=count)
-    wrong = np.flatnonzero(children != 1)
-    if wrong.size:
-        raise FormatError(
-            f"level {at + 1} ({level}) of {format} holds one coordinate for each position above it, "
-            f"but position {wrong[0]} has {children[wrong[0]]}: use a compressed level"
-        )
-    return (column[first],)
-
-
 def coordinates(pattern: Pattern) -> torch.Tensor:
-    """Coordinates of the stored values: (ndim, nnz) int64, in storage order.
+    """Coordinates of the stored values: (ndim, n) int64, in storage order.
 
-    Entries that dense levels add are included.  Remembered with the pattern; O(ndim * nnz).
+    Entries that dense levels add are included, positions outside the tensor (of blocks that reach over its
+    edge) are not.  Remembered with the pattern; O(ndim * nnz).
 
     >>> coordinates(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds"))[0]).tolist()
     [[0, 1], [2, 0]]
     """
-    return pattern.remember("coordinates", lambda: _coordinates(pattern))
+    return _unpacked(pattern)[0]
 
 
-def _coordinates(pattern: Pattern) -> torch.Tensor:
+def positions_of(pattern: Pattern) -> np.ndarray | None:
+    """Where the values at these coordinates lie; None where that is 0, 1, 2, ..."""
+    return _unpacked(pattern)[1]
+
+
+def _unpacked(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
+    return pattern.remember("coordinates", lambda: _unpack(pattern))
+
+
+def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     shared = _shared_rows(pattern)
     if shared is not None:
-        return shared
-    columns: list[np.ndarray] = []
-    parents = 1
-    for at, (level, dimension) in enumerate(zip(pattern.format.levels, pattern.format.mode_order, strict=True)):
-        arrays, size = pattern.level_arrays(at), pattern.shape[dimension]
-        if level.full:
-            columns = [np.repeat(column, size) for column in columns]
-            columns.append(np.tile(np.arange(size), parents))
-        elif level.branchless:
-            columns.append(arrays[0] if arrays else columns[-1])
-        else:
-            children = np.diff(arrays[0])
-            columns = [np.repeat(column, children) for column in columns]
-            columns.append(arrays[1])
-        parents = pattern.counts[at]
-    table = np.empty((len(columns), pattern.nnz), dtype=np.int64)
-    for dimension, column in zip(pattern.format.mode_order, columns, strict=True):
-        table[dimension] = column
-    return torch.from_numpy(table)
+        return shared, None
+    columns, positions = _unpack_levels(pattern)
+    table = np.empty((len(pattern.shape), len(positions)), dtype=np.int64)
+    table[:] = 0
+    for part, column in zip(pattern.format.parts, columns, strict=True):
+        if part.minus is None:
+            table[part.dimension] += column * part.divisor
+    if not pattern.format.is_plain:
+        inside = (table < np.array(pattern.shape)[:, None]).all(axis=0)
+        table, positions = table[:, inside], positions[inside]
+    return torch.from_numpy(table), None if is_identity(positions, pattern.nnz) else positions
+
+
+def _unpack_levels(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
+    """For every stored entry its coordinate in each level, and its position."""
+    sizes, columns = pattern.format.sizes(pattern.shape), list[np.ndarray]()
+    positions = np.zeros(1, dtype=np.int64)
+    for at, level in enumerate(pattern.format.levels):
+        children = level.unpack(pattern.level_arrays(at), Stored(positions, tuple(columns), at, sizes))
+        if not (isinstance(children.counts, int) and children.counts == 1):
+            columns = [np.repeat(column, children.counts) for column in columns]
+        columns.append(children.coordinates)
+        positions = children.positions
+    return columns, positions
 
 
 def _shared_rows(pattern: Pattern) -> torch.Tensor | None:
@@ -270,7 +260,8 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
 
     def compute() -> Conversion:
         target, slots, order = pack(coordinates(pattern).numpy(), pattern.shape, format, pattern.index_dtype)
-        return Conversion(target, order, None if is_identity(slots, target.nnz) else slots)
+        places = positions_of(pattern)
+        return Conversion(target, order if places is None else places[order], None if is_identity(slots, target.nnz) else slots)
 
     return pattern.remember(("converted", format), compute)
 

@@ -28,7 +28,8 @@ class Pattern:
         format: how the tensor is stored.
         shape: its size in every dimension.
         arrays: for each level, its index tensors in the order of ``level.arrays``:
-            (pos, crd) for compressed, (crd,) for singleton, () for dense. All int32 or all int64.
+            (pos, crd) for compressed, (crd,) for singleton, () for dense. All int32 or all int64, but
+            for those that a level wants otherwise.
 
     ``counts[l]`` is the number of positions of level l; the last one is the number of values.
     Nothing is checked here: see ``validate``.
@@ -54,7 +55,8 @@ class Pattern:
         self.shape = tuple(int(s) for s in shape)
         self.arrays = arrays
         self.take_views()
-        dtypes = [array.dtype for level in arrays for array in level]
+        named = [(level, *pair) for level, own in zip(format.levels, arrays, strict=True) for pair in zip(level.arrays, own, strict=False)]
+        dtypes = [array.dtype for level, name, array in named if level.array_dtype(name) is None]
         self.index_dtype = INDEX_DTYPES[dtypes[0]] if dtypes else "int64"
         self.counts = self._count()
         self.derived: dict[Hashable, Any] = {}
@@ -81,11 +83,8 @@ class Pattern:
 
     def _count(self) -> tuple[int, ...]:
         counts, parents = [], 1
-        for level, dimension, arrays in zip(self.format.levels, self.format.mode_order, self.arrays, strict=True):
-            if level.full:
-                parents *= self.shape[dimension]
-            elif not level.branchless:
-                parents = arrays[-1].numel()
+        for at, (level, size) in enumerate(zip(self.format.levels, self.format.sizes(self.shape), strict=True)):
+            parents = level.count(self.level_arrays(at), parents, size)
             counts.append(parents)
         return tuple(counts)
 

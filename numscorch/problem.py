@@ -5,37 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .accesses import Accesses
 from .errors import FormatError, SizeError, UnsupportedError
-from .ir.format import CSF, Format, as_format, can_be_assembled, dense
-from .ir.functions import FUNCTIONS
-from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, literals_in, mapped, operators_in, product, variables_in, with_dtype
-from .ir.levels import Dense, Identity
+from .ir.format import CSF, Format, as_format, can_be_assembled, dense, without_parts
+from .ir.functions import FUNCTIONS, is_zero, simplified
+from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product, literals_in, operators_in, variables_in
+from .ir.levels import Dense
+from .ir.parts import Part
+from .operand import Operand
 from .parser import Subscripts
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
+from .splitting import Splitting, Stored, split
 from .statements import NAMES, Request
 
-PATTERN = "pattern"
 INT32_MAX = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """What the compiler knows of an operand: never its values.
-
-    ``strides`` (in values) belongs to dense operands, ``counts`` (positions in each level) to
-    sparse ones.
-    """
-
-    format: Format
-    shape: tuple[int, ...]
-    dtype: str
-    index_dtype: str = "int64"
-    strides: tuple[int, ...] = ()
-    counts: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{'x'.join(map(str, self.shape)) or 'scalar'} ({self.format.name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +27,26 @@ class Problem:
     """An assignment whose result has its format, the exact extents, and the facts for scheduling.
 
     ``inference`` says why the result has its format; ``requested`` is the format that the result
-    is converted to afterwards, None where it is stored so at once.
+    is converted to afterwards, None where it is stored so at once.  ``format`` is the result's,
+    ``stored`` those in which sparse operands are read, by name, where the statement has a level for each part;
+    ``strides`` are those of dense tensors, and ``permutation`` turns a kept pattern's dimensions into the result's.
     """
 
     stmt: Assignment
     extents: Mapping[IndexVar, int]
     facts: Facts
     inference: str
+    shape: tuple[int, ...]
+    format: Format
+    stored: Mapping[str, Format]
+    strides: Mapping[str, tuple[int, ...]]
+    permutation: tuple[int, ...] = ()
     requested: Format | None = None
 
     @property
     def result(self) -> TensorVar:
         """The result's variable."""
         return self.stmt.lhs.tensor
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The result's shape."""
-        return tuple(self.extents[v] for v in self.stmt.lhs.indices)
 
 
 def make_problem(request: Request | Subscripts, operands: Sequence[Operand], target: Target, format: Format | str | None = None) -> Problem:
@@ -73,32 +59,33 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     if len(operands) >= len(NAMES):
         raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
     request = Request(request) if isinstance(request, Subscripts) else request
-    subscripts = request.subscripts
-    extents = _extents(request, operands)
+    names, extents = request.subscripts.result, _extents(request, operands)
     dtype = _common_dtype([op for at, op in enumerate(operands) if at != request.mask])
-    factors = [_factor(at, names, op, extents) for at, (names, op) in enumerate(zip(subscripts.operands, operands, strict=True))]
     _check_operators(request, dtype)
-    indices = tuple(map(IndexVar, subscripts.result))
-    result = TensorVar(NAMES[len(operands)], dense(len(indices)), dtype)
-    stmt = Assignment(Access(result, indices), _value(request, factors, dtype), request.op)
-    wide = any(op.index_dtype == "int64" for op in operands if not op.format.is_dense) or max(extents.values(), default=0) > INT32_MAX
-    stmt, why, requested = _choose_format(stmt, format, "int64" if wide else "int32")
-    stmt = _with_strides(stmt, extents)
-    counts = {NAMES[at]: (op.format, op.counts) for at, op in enumerate(operands) if not op.format.is_dense}
+    wanted = wanted_format(format, len(names))
+    sizes = {var.name: size for var, size in extents.items()}
+    splitting, formats = _split(request, operands, sizes, wanted)
+    extents |= splitting.extents(sizes)
+    accesses = Accesses(request, operands, formats, splitting, extents)
+    parts, index_dtype = splitting.result_parts(names), _index_dtype(operands, extents)
+    stmt = accesses.statement(dtype, may_keep=wanted is None or not wanted.is_dense)
+    stmt, why, requested = _choose_format(stmt, format == "infer", wanted, index_dtype, parts)
+    shape = tuple(sizes[name] for name in names)
+    stmt, strides = accesses.with_strides(stmt, shape)
     used = {var: extents[var] for var in variables_in(stmt.rhs)}
-    facts = Facts.of(used, counts, target.lanes(dtype), target)
-    return Problem(stmt, extents, facts, why, requested)
+    facts = Facts.of(used, accesses.counts(stmt.rhs), target.lanes(dtype), target)
+    stored = {NAMES[at]: fmt for at, fmt in enumerate(formats) if fmt is not None}
+    shares, result = stmt.lhs.tensor.shares, result_format(stmt, parts)
+    if shares is None:
+        return Problem(stmt, extents, facts, why, shape, result, stored, strides, requested=requested)
+    permutation = tuple(request.subscripts.operands[NAMES.index(shares)].index(name) for name in names)
+    kept = stored[shares].permuted(permutation)
+    return Problem(stmt, extents, facts, why, shape, kept, stored, strides, permutation, requested if requested != kept else None)
 
 
-def _value(request: Request, factors: list[list[Expr]], dtype: str) -> Expr:
-    """What is computed, of the operands as they are accessed."""
-    if request.mask is not None:
-        mask = next(f for f in factors[request.mask] if isinstance(f, Access))
-        factors[request.mask] = [replace(mask, tensor=replace(mask.tensor, dtype=PATTERN))]
-    if request.value is None:
-        return product([factor for each in factors for factor in each])
-    by_name = {NAMES[at]: product(each) for at, each in enumerate(factors)}
-    return with_dtype(mapped(request.value, lambda a: by_name[a.tensor.name]), dtype)
+def _index_dtype(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -> str:
+    wide = any(op.index_dtype == "int64" for op in operands if not op.format.is_dense)
+    return "int64" if wide or max(extents.values(), default=0) > INT32_MAX else "int32"
 
 
 def _extents(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
@@ -165,65 +152,57 @@ def _check_operators(request: Request, dtype: str) -> None:
         raise UnsupportedError(f"{request.op} of {dtype} values is not compiled: convert the operands with .to(torch.float64)\n  {request}")
 
 
-def _factor(at: int, names: tuple[str, ...], operand: Operand, extents: dict[IndexVar, int]) -> list[Expr]:
-    """The operand's access; a sparse one gets variables of its own where it broadcasts or repeats."""
-    if operand.format.is_dense:
-        strides = "".join(_letter(size, stride) for size, stride in zip(operand.shape, operand.strides, strict=True))
-        tensor = TensorVar(NAMES[at], operand.format, operand.dtype, strides=strides)
-        return [Access(tensor, tuple(map(IndexVar, names)))]
-    tensor = TensorVar(NAMES[at], operand.format, operand.dtype, operand.index_dtype)
-    return _sparse_factor(tensor, names, operand, extents)
+def _split(
+    request: Request, operands: Sequence[Operand], sizes: Mapping[str, int], wanted: Format | None
+) -> tuple[Splitting, list[Format | None]]:
+    """How indices are split into parts, and the formats in which operands are read."""
+    names = request.subscripts.operands
+    tensors = [None if op.format.is_dense else Stored(n, op.shape, op.format) for n, op in zip(names, operands, strict=True)]
+    if all(tensor is None or (tensor.format.is_plain and tensor.format.is_ordered) for tensor in tensors):
+        return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
+    result = request.subscripts.result
+    keepers = [at for at, t in enumerate(tensors) if t is not None and sorted(t.names) == sorted(result)]
+    kept = len(keepers) == 1 and (request.value is None or is_zero(simplified(request.value, {NAMES[keepers[0]]})))
+    alone = kept and sum(t is not None for t in tensors) == 1
+    sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
+    own = None if kept or wanted is None or wanted.is_dense else Stored(result, (), wanted)
+    appended = set() if kept or (wanted is not None and wanted.is_dense) else set(result)
+    if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change
+        tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
+    return split(tensors, sizes, own, appended, sums)
 
 
-def _letter(size: int, stride: int) -> str:
-    if size == 1 or (stride == 0 and size > 1):
-        return "0"
-    return "1" if stride == 1 else "n"
-
-
-def _sparse_factor(tensor: TensorVar, names: tuple[str, ...], operand: Operand, extents: dict[IndexVar, int]) -> list[Expr]:
-    """A[i,i] becomes A[i,i_1] times an identity; a dimension of size 1 is summed over instead of broadcast."""
-    indices = list(map(IndexVar, names))
-    identities: list[Expr] = []
-    for level, dimension in enumerate(operand.format.mode_order):
-        var = indices[dimension]
-        above = [indices[operand.format.mode_order[up]] for up in range(level)]
-        if operand.shape[dimension] == 1 and extents[var] != 1:
-            indices[dimension] = _fresh(var, 1, extents)
-        elif var in above:
-            indices[dimension] = _fresh(var, extents[var], extents)
-            eye = TensorVar(f"I{len(identities)}{tensor.name}", Format((Dense(), Identity())), PATTERN)
-            identities.append(Access(eye, (var, indices[dimension])))
-    return [Access(tensor, tuple(indices)), *identities]
-
-
-def _fresh(var: IndexVar, extent: int, extents: dict[IndexVar, int]) -> IndexVar:
-    number = 1
-    while IndexVar(f"{var}_{number}") in extents:
-        number += 1
-    fresh = IndexVar(f"{var}_{number}")
-    extents[fresh] = extent
-    return fresh
-
-
-def _choose_format(stmt: Assignment, format: Format | str | None, index_dtype: str) -> tuple[Assignment, str, Format | None]:
+def _choose_format(
+    stmt: Assignment, literal: bool, wanted: Format | None, index_dtype: str, parts: Sequence[Part]
+) -> tuple[Assignment, str, Format | None]:
     """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
-    inferred, why = infer_format(stmt, literal=format == "infer")
+    inferred, why = infer_format(stmt, literal, sum(bool(part.modulus) for part in parts))
     inferred = _with_index_dtype(inferred, index_dtype)
-    wanted = wanted_format(format, len(stmt.lhs.indices))
-    if wanted is None or wanted == inferred.lhs.tensor.format:
+    if wanted is None:
         return inferred, why, None
+    would = f"asked for; {why}, would be {result_format(inferred, parts).name}"
     if wanted.is_dense:
-        return stmt, f"asked for; {why}, would be {inferred.lhs.tensor.format.name}", None if wanted.is_row_major else wanted
-    if inferred.lhs.tensor.shares is None and can_be_assembled(wanted):
-        return (
-            _with_index_dtype(with_format(stmt, wanted), index_dtype),
-            f"asked for; {why}, would be {inferred.lhs.tensor.format.name}",
-            None,
-        )
+        return stmt, would, None if wanted.is_row_major else wanted
+    if inferred.lhs.tensor.shares is not None:
+        return inferred, why if wanted == inferred.lhs.tensor.format else f"{why}, then converted to {wanted.name}", wanted
+    if wanted == result_format(inferred, parts):
+        return inferred, why, None
+    if can_be_assembled(wanted) and set(wanted.parts) == set(parts):
+        order = [parts.index(part) for part in wanted.parts]
+        return _with_index_dtype(with_format(stmt, Format(wanted.levels, order)), index_dtype), would, None
     if inferred.lhs.tensor.format.is_dense:
-        inferred = _with_index_dtype(with_format(stmt, CSF(wanted.order)), index_dtype)
+        inferred = _with_index_dtype(with_format(stmt, CSF(len(parts))), index_dtype)
     return inferred, f"{why}, then converted to {wanted.name}", wanted
+
+
+def result_format(stmt: Assignment, parts: Sequence[Part]) -> Format:
+    """The format of a result whose statement has these parts of its dimensions for indices."""
+    fmt = stmt.lhs.tensor.format
+    if all(part.is_whole for part in parts) or stmt.lhs.tensor.shares is not None:
+        return fmt
+    if fmt.is_dense:
+        return dense(len({part.dimension for part in parts}))
+    return Format([Dense() if level.full else level for level in fmt.levels], [parts[m] for m in fmt.mode_order])
 
 
 def _with_index_dtype(stmt: Assignment, index_dtype: str) -> Assignment:
@@ -245,26 +224,3 @@ def wanted_format(format: Format | str | None, order: int) -> Format | None:
     if wanted.order != order:
         raise FormatError(f"format={wanted.name} has {wanted.order} dimensions, but the result has {order}")
     return wanted
-
-
-def _with_strides(stmt: Assignment, extents: Mapping[IndexVar, int]) -> Assignment:
-    """A dense result is row-major; its strides follow from its shape."""
-    result = stmt.lhs.tensor
-    if not result.is_dense:
-        return stmt
-    strides = row_major([extents[v] for v in stmt.lhs.indices])
-    letters = "".join(_letter(extents[v], s) for v, s in zip(stmt.lhs.indices, strides, strict=True))
-    return replace(stmt, lhs=Access(replace(result, strides=letters), stmt.lhs.indices))
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in values, of a contiguous tensor.
-
-    >>> row_major((2, 3, 4))
-    (12, 4, 1)
-    """
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))

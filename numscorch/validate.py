@@ -6,8 +6,10 @@ A kernel reads index arrays without bounds checks, so arrays from outside are lo
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from .errors import FormatError
+from .ir.levels import Stored
 from .packing import in_order
 from .pattern import INDEX_DTYPES, Pattern
 
@@ -31,7 +33,7 @@ def validate(pattern: Pattern, *, order: bool = True) -> None:
     ...
     numscorch.errors.FormatError: level 2 (compressed) of CSR: crd[1] = 3 is outside dimension 1 of size 3: coordinates lie in 0 to 2
     """
-    for at in range(pattern.format.order):
+    for at in range(len(pattern.format.levels)):
         _check_arrays(pattern, at)
         _check_pos(pattern, at)
         _check_range(pattern, at)
@@ -43,9 +45,12 @@ def validate(pattern: Pattern, *, order: bool = True) -> None:
 def disorder(pattern: Pattern) -> str | None:
     """What is unsorted or repeated in a pattern that is otherwise valid; None if nothing is. O(nnz)."""
     for at, level in enumerate(pattern.format.levels):
-        if "pos" not in level.arrays:
+        if "pos" in level.arrays:
+            problem = _unsorted(pattern, at) if level.is_ordered else _repeated(pattern, at)
+        elif "crd" in level.arrays and not level.branchless:
+            problem = _unsorted_children(pattern, at)
+        else:
             continue
-        problem = _unsorted(pattern, at) if level.is_ordered else _repeated(pattern, at)
         if problem is not None:
             return problem
     return None
@@ -62,7 +67,10 @@ def _check_arrays(pattern: Pattern, at: int) -> None:
     for name, array in zip(level.arrays, arrays, strict=True):
         if array.ndim != 1 or not array.is_contiguous():
             raise FormatError(f"{_where(pattern, at)}: {name} has shape {tuple(array.shape)}: pass a contiguous 1-D tensor")
-        if INDEX_DTYPES.get(array.dtype) != pattern.index_dtype:
+        wanted = level.array_dtype(name)
+        if wanted is not None and array.dtype != getattr(torch, wanted):
+            raise FormatError(f"{_where(pattern, at)}: {name} has dtype {array.dtype}, but the level stores {wanted}: convert it")
+        if wanted is None and INDEX_DTYPES.get(array.dtype) != pattern.index_dtype:
             raise FormatError(
                 f"{_where(pattern, at)}: {name} has dtype {array.dtype}, but the first index array has {pattern.index_dtype}: "
                 "pass all of them as int32 or all as int64"
@@ -76,7 +84,8 @@ def _check_pos(pattern: Pattern, at: int) -> None:
     parents, count, where = pattern.counts[at - 1] if at else 1, pattern.counts[at], _where(pattern, at)
     if "pos" not in level.arrays:
         if pattern.arrays[at][-1].numel() != count:
-            raise FormatError(f"{where}: crd has {pattern.arrays[at][-1].numel()} entries, but the level above has {count} positions")
+            above = f"the level above has {count} positions" if level.branchless else f"its {parents} parents have {count} positions"
+            raise FormatError(f"{where}: {level.arrays[-1]} has {pattern.arrays[at][-1].numel()} entries, but {above}")
         return
     pos = pattern.level_arrays(at)[0]
     if len(pos) != parents + 1:
@@ -92,9 +101,9 @@ def _check_pos(pattern: Pattern, at: int) -> None:
 
 
 def _check_range(pattern: Pattern, at: int) -> None:
-    arrays, dimension = pattern.level_arrays(at), pattern.format.mode_order[at]
-    size = pattern.shape[dimension]
-    if not arrays or not len(arrays[-1]) or (arrays[-1].min() >= 0 and arrays[-1].max() < size):
+    arrays, part = pattern.level_arrays(at), pattern.format.parts[at]
+    size, dimension = part.extent(pattern.shape), part.dimension if part.is_whole else str(part)
+    if "crd" not in pattern.format.levels[at].arrays or not len(arrays[-1]) or (arrays[-1].min() >= 0 and arrays[-1].max() < size):
         return
     crd = arrays[-1]
     k = int(np.flatnonzero((crd < 0) | (crd >= size))[0])
@@ -118,6 +127,21 @@ def _unsorted(pattern: Pattern, at: int) -> str | None:
     after[starts - 1] = True
     wrong = np.flatnonzero(~after)
     return _disordered(pattern, at, run, int(wrong[0]), int(wrong[0]) + 1) if wrong.size else None
+
+
+def _unsorted_children(pattern: Pattern, at: int) -> str | None:
+    """A level without a pos array is unpacked below all its parents, to find coordinates out of order."""
+    parents = pattern.counts[at - 1] if at else 1
+    sizes = pattern.format.sizes(pattern.shape)
+    children = pattern.format.levels[at].unpack(pattern.level_arrays(at), Stored(np.arange(parents), (), at, sizes))
+    owner = np.repeat(np.arange(parents), children.counts)
+    wrong = np.flatnonzero(~in_order([owner, children.coordinates]))
+    if not wrong.size:
+        return None
+    k = int(wrong[0]) + 1
+    here, before = int(children.coordinates[k]), int(children.coordinates[k - 1])
+    clash = f"repeats the coordinate {here}" if here == before else f"has coordinate {here} after {before}"
+    return f"{_where(pattern, at)}: position {k}, below parent {int(owner[k])}, {clash}: coordinates must increase; {WAY_OUT}"
 
 
 def _repeated(pattern: Pattern, at: int) -> str | None:

@@ -10,10 +10,14 @@ import numpy as np
 import torch
 
 import numscorch as ns
+from numscorch.ir.levels import Compressed, Dense
+from numscorch.ir.padded import Bitmap, Fixed
+from numscorch.ir.parts import Part
 
 SIZES = (0, 1, 2, 3, 4, 5, 7, 9, 17, 33)
 WEIGHTS = (1, 3, 3, 4, 4, 4, 3, 2, 1, 1)
 LETTERS = "dso"
+ANY_ENTRIES = (Dense(), Dense(), Compressed(), Compressed(), Compressed(ordered=False), Fixed(), Bitmap())
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,24 @@ def _result_format(rng: random.Random, order: int) -> ns.Format | None:
 
 
 def random_format(rng: random.Random, order: int) -> ns.Format:
-    """Any mix of levels in any mode order."""
+    """Any mix of levels in any mode order; now and then, of levels for blocks, too."""
+    if order and rng.random() < 0.4:
+        return _random_parts(rng, order)
     letters = "".join(rng.choice(LETTERS) for _ in range(order))
     return ns.Format(letters, rng.choice(list(permutations(range(order)))))
+
+
+def _random_parts(rng: random.Random, order: int) -> ns.Format:
+    """Dimensions whole or in blocks, in levels that can store any entries."""
+    if order == 2 and rng.random() < 0.2:
+        return rng.choice((ns.DIA, ns.DIA.permuted((1, 0)), ns.ELL, ns.BCSR(2, 3), ns.BCSR(4, 1), ns.BCSR(1, 2)))
+    parts: list[Part] = []
+    for dimension in range(order):
+        size = rng.choice((2, 2, 3, 4))
+        blocked = rng.random() < 0.4
+        parts += [Part(dimension, size), Part(dimension, 1, size)] if blocked else [Part(dimension)]
+    if rng.random() < 0.7:
+        parts.sort(key=lambda part: part.modulus)
+    else:
+        rng.shuffle(parts)
+    return ns.Format([rng.choice(ANY_ENTRIES) for _ in parts], parts)

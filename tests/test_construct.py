@@ -177,7 +177,7 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
     "one row": (coo([0, 1]), SizeError, "indices has shape (2,), but shape (2, 2) needs (2, nnz)"),
     "lengths": (coo(values=[1.0]), SizeError, "indices has 2 entries, but values has 1"),
     "hybrid values": (coo(values=torch.ones(2, 3)), SizeError, "values has shape (2, 3): pass one number for each entry, shape (nnz,)"),
-    "levels": (coo([[0], [0]], [1.0], (2, 2), "dds"), FormatError, "has 3 levels, but shape (2, 2) has 2 dimensions"),
+    "levels": (coo([[0], [0]], [1.0], (2, 2), "dds"), FormatError, "has 3 dimensions, but shape (2, 2) has 2:"),
     "shape": (coo(shape=(2, -2)), SizeError, "shape (2, -2) has a negative size"),
     "shape of floats": (coo(shape=(2.0, 2.0)), SizeError, "is not a sequence of integers"),
     "booleans": (coo(values=[True, False]), UnsupportedError, "values of dtype torch.bool are not compiled, only float32, float64, int8"),

@@ -86,7 +86,7 @@ def test_a_tensor_in_its_own_format_is_itself() -> None:
 
 
 def test_conversions_refuse_another_number_of_levels() -> None:
-    with pytest.raises(FormatError, match=r"COO\(3\) has 3 levels, but shape \(4, 3\) has 2 dimensions"):
+    with pytest.raises(FormatError, match=r"COO\(3\) has 3 dimensions, but shape \(4, 3\) has 2:"):
         from_torch(D).to(COO(3))
 
 

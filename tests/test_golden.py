@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from numscorch.accesses import row_major
 from numscorch.codegen.source import Source, generate
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format, dense
+from numscorch.operand import Operand
 from numscorch.parser import parse_einsum
-from numscorch.problem import Operand, make_problem, row_major
+from numscorch.problem import make_problem
 from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
 from numscorch.statements import parse_statement

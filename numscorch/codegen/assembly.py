@@ -22,7 +22,8 @@ class Param:
     ==========  =============================================  ==============
     what        meaning                                        at
     ==========  =============================================  ==============
-    pos, crd    an index array of an operand                   level, from 0
+    pos, crd    an index array of an operand; levels have      level, from 0
+                others, too
     vals        the values of an operand or the result
     stride      of a dense tensor, in values                   dimension
     size        the extent of a variable
@@ -45,9 +46,10 @@ class Param:
     @property
     def is_array(self) -> bool:
         """Whether it is an array rather than an integer."""
-        return self.what in ("pos", "crd", "vals", "cuts", "partial", "starts", *WORKSPACE)
+        return self.what not in SCALARS
 
 
+SCALARS = ("stride", "size", "blocks", "workers")
 WORKSPACE = ("list", "mark", "space")  # arrays of which each worker has a part
 
 
@@ -132,7 +134,8 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
         tensor = access.tensor
         if not tensor.is_dense and tensor.shares is None:
             for at, level in enumerate(tensor.format.levels):
-                params += [Param(f"{tensor.name}{at + 1}_{a}", a, tensor.name, at, tensor.index_dtype) for a in level.arrays]
+                dtypes = {a: level.array_dtype(a) or tensor.index_dtype for a in level.arrays}
+                params += [Param(f"{tensor.name}{at + 1}_{a}", a, tensor.name, at, dtype) for a, dtype in dtypes.items()]
         params.append(Param(f"{tensor.name}_vals", "vals", tensor.name, dtype=tensor.dtype))
     for space in workspaces_of(stmt):
         name = space.tensor.name

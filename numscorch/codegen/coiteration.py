@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..ir.index import IndexVar
 from ..ir.levels import Segment
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Expr, For, If, Stmt, Var, While, all_of, call
-from .environment import Env, Iterator, size_of
+from .environment import Env, Iterator
 from .lattice import Lattice
 
 Bounds = tuple[Expr, Expr]
@@ -35,7 +35,7 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
 def dimension_loop(var: IndexVar, env: Env, body: Body, bounds: Bounds | None = None) -> Block:
     """for i in range(size): every operand is located."""
     coord = Var(var.name)
-    start, stop = bounds or (Const(0), size_of(var))
+    start, stop = bounds or (Const(0), env.extent(var))
     return (For(coord, start, stop, body(env.bind(var, coord))),)
 
 
@@ -54,7 +54,9 @@ def at_position(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Bod
     """The body at one position of one level."""
     coord = Var(var.name)
     inner = env.bind(var, coord, {it.name: it.segment(position)})
-    return (Assign(coord, it.coordinate(position)), *body(inner))
+    step: Block = (Assign(coord, it.coordinate(position)), *body(inner))
+    present = it.present(position)
+    return (If(all_of(present), step),) if present else step
 
 
 def find_stop(it: Iterator) -> Block:
@@ -100,7 +102,7 @@ def _merge_step(var: IndexVar, walked: list[Iterator], env: Env, lattice: Lattic
     for it in walked:
         step += [] if it.level.is_unique else find_stop(it)
     at = {it.name: BinOp("==", mine[it.name], coord) for it in walked}
-    step += _cases(var, walked, env, lattice, point, case, {name: [test] for name, test in at.items()})
+    step += _cases(var, walked, env, lattice, point, case, {it.name: [at[it.name], *it.present(it.position)] for it in walked})
     for it in walked:
         step.append(If(at[it.name], _advanced(it)) if len(walked) > 1 else _advanced(it)[0])
     return tuple(step)
@@ -125,7 +127,7 @@ def _cases(
         found: dict[str, Segment] = {it.name: it.segment(it.position) for it in walked if it.name in present}
         body = case(env.bind(var, Var(var.name), found), lattice.iterated - present)
         conditions = [test for it in walked if it.name in present for test in tests[it.name]]
-        certain = not conditions or (len(walked) == 1 and not lattice.whole)
+        certain = not conditions or (len(walked) == 1 and not lattice.whole and not walked[0].present(walked[0].position))
         chain = body if certain else (If(all_of(conditions), body, chain),)
     return chain
 
@@ -137,7 +139,8 @@ def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: L
     step: list[Stmt] = []
     for it in iterators:
         step += [] if it.level.is_unique else [If(all_of(tests[it.name]), find_stop(it))]
-    step += _cases(var, iterators, env, lattice, lattice.iterated, case, tests)
+    here = {it.name: tests[it.name] + it.present(it.position) for it in iterators}
+    step += _cases(var, iterators, env, lattice, lattice.iterated, case, here)
     for it in iterators:
         step.append(If(all_of(tests[it.name]), _advanced(it)))
-    return (*_started(iterators), For(coord, Const(0), size_of(var), tuple(step)))
+    return (*_started(iterators), For(coord, Const(0), env.extent(var), tuple(step)))

@@ -67,17 +67,27 @@ class Env:
         while len(done) < len(levels) and levels[len(done)].full and access.level_var(len(done)) in self.coords:
             at = len(done)
             coord = self.coords[access.level_var(at)]
-            done.append(Segment(levels[at].locate(self.mode(access, at), self.parent(done, at), coord)))
+            done.append(Segment(levels[at].locate(self.mode(access, at, self.parent(done, at)), coord)))
         return replace(self, segments={**self.segments, access.tensor.name: tuple(done)})
 
     def parent(self, done: list[Segment] | tuple[Segment, ...], level: int) -> Segment:
         """The parent of a level, among the positions found so far."""
         return done[level - 1] if level else Segment(Const(0))
 
-    def mode(self, access: Access, level: int) -> Mode:
+    def mode(self, access: Access, level: int, parent: Segment) -> Mode:
         """A level of an access, for its level functions."""
-        outer = self.coords.get(access.level_var(level - 1)) if level else None
-        return Mode(f"{access.tensor.name}{level + 1}", size_of(access.level_var(level)), outer)
+        levels = access.tensor.format.levels
+        sizes = tuple(size_of(access.level_var(at)) if lv.extent is None else Const(lv.extent) for at, lv in enumerate(levels))
+        outer = tuple(self.coords[access.level_var(at)] for at in range(level))
+        return Mode(f"{access.tensor.name}{level + 1}", level, sizes, outer, parent)
+
+    def extent(self, var: IndexVar) -> Expr:
+        """How many coordinates a variable has: a number where a level fixes it."""
+        for access in self.operands:
+            for at, level in enumerate(access.tensor.format.levels):
+                if level.extent is not None and access.level_var(at) == var:
+                    return Const(level.extent)
+        return size_of(var)
 
     def iterated(self, var: IndexVar) -> list[Iterator]:
         """The levels that a loop over the variable iterates: the next level of each operand that has it."""
@@ -87,7 +97,7 @@ class Env:
             at = len(done)
             levels = access.tensor.format.levels
             if at < len(levels) and not levels[at].full and access.level_var(at) == var:
-                found.append(Iterator(access, at, levels[at], self.mode(access, at), self.parent(done, at)))
+                found.append(Iterator(access, at, levels[at], self.mode(access, at, self.parent(done, at))))
         return found
 
     def position(self, access: Access) -> Expr:
@@ -96,7 +106,7 @@ class Env:
         if tensor.shares is not None:
             return self.segments[tensor.shares][-1].begin
         if self.assembly is not None and tensor == self.assembly.access.tensor:
-            return self.assembly.place(tensor.format.order - 1, self.coords)
+            return self.assembly.place(len(tensor.format.levels) - 1, self.coords)
         if tensor.name in self.inserted:
             return self.coords[access.indices[0]]
         if not tensor.is_dense:
@@ -120,7 +130,11 @@ class Iterator:
     at: int
     level: Level
     mode: Mode
-    parent: Segment
+
+    @property
+    def parent(self) -> Segment:
+        """Its parent's positions."""
+        return self.mode.parent
 
     @property
     def name(self) -> str:
@@ -145,7 +159,7 @@ class Iterator:
     @property
     def bounds(self) -> tuple[Expr, Expr]:
         """First position, and one past the last."""
-        return self.level.bounds(self.mode, self.parent)
+        return self.level.bounds(self.mode)
 
     @property
     def is_single(self) -> bool:
@@ -155,6 +169,11 @@ class Iterator:
     def coordinate(self, position: Expr) -> Expr:
         """The coordinate at a position."""
         return self.level.coordinate(self.mode, position)
+
+    def present(self, position: Expr) -> list[Expr]:
+        """What must hold for a position to hold anything."""
+        condition = self.level.present(self.mode, position)
+        return [] if condition is None else [condition]
 
     def segment(self, position: Expr) -> Segment:
         """The positions that share the coordinate at ``position``."""

@@ -168,7 +168,7 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     width = tag.lanes * tag.registers
     full = (size // width) * width if tag.tail and width else size
     sums = _sums_here(stmt, env)
-    out: list[Stmt] = [*_clear_partials(sums, tag, env)]
+    out: list[Stmt] = [Assign(partial_register(name), call("splat", Const(0.0, dtype), tag.lanes)) for name, dtype in sums.items()]
     if tag.registers:
         inside = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
         out.append(For(base, Const(0), full, lower(stmt.body, inside), step=Const(width)))
@@ -182,14 +182,10 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     return tuple(out)
 
 
-def _sums_here(stmt: ix.Forall, env: Env) -> list[str]:
-    """The workspaces from outside that the loop sums into."""
-    return [a.lhs.tensor.name for a in ix.assignments(stmt.body) if a.lhs.tensor.name in env.registers and env.lanes is None]
-
-
-def _clear_partials(sums: list[str], tag: ix.Vector, env: Env) -> Block:
-    dtype = {a.tensor.dtype for a in env.operands if a.tensor.has_values}.pop()
-    return tuple(Assign(partial_register(name), call("splat", Const(0.0, dtype), tag.lanes)) for name in sums)
+def _sums_here(stmt: ix.Forall, env: Env) -> dict[str, str]:
+    """The workspaces from outside that the loop sums into, and their data types."""
+    written = [a.lhs.tensor for a in ix.assignments(stmt.body)]
+    return {tensor.name: tensor.dtype for tensor in written if tensor.name in env.registers and env.lanes is None}
 
 
 def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:

@@ -64,12 +64,13 @@ class Assembly:
             if run[0] <= level <= run[1]:
                 return self._counter(run)
         var = self.access.level_var(level)
-        return self.place(level - 1, coords) * Var(f"{var}_size") + coords[var]
+        extent = self.format.levels[level].extent
+        return self.place(level - 1, coords) * (Var(f"{var}_size") if extent is None else Const(extent)) + coords[var]
 
     @property
     def appends_values(self) -> bool:
         """Whether each value is appended: no dense level lies below the last run."""
-        return self.runs[-1][1] == self.format.order - 1
+        return self.runs[-1][1] == len(self.format.levels) - 1
 
     def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
         """Take the last run's position, at the present coordinates."""

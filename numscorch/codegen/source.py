@@ -17,7 +17,7 @@ from ..schedule.facts import Target
 from .assembly import Param, Program, assemble
 from .python import emit_function
 
-RANGES = ("min", "abs")
+RANGES = ("min", "max", "abs")
 ROUTINES = frozenset({*FUNCTIONS, "ordered", "truth"} - {"abs"})
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
 

@@ -26,12 +26,15 @@ def can_unroll(stmt: ix.Forall, env: Env) -> bool:
 
 def can_gather(stmt: ix.Forall, env: Env) -> bool:
     """Whether, besides, the positions lead to values, and what else the variable moves is dense."""
-    return can_unroll(stmt, env) and isinstance(stmt.body, ix.Assignment) and _moves_dense(stmt, stmt.body, env)
+    if not can_unroll(stmt, env) or "crd" not in env.iterated(stmt.var)[0].level.arrays:
+        return False
+    return isinstance(stmt.body, ix.Assignment) and _moves_dense(stmt, stmt.body, env)
 
 
 def can_jam(stmt: ix.Forall, env: Env) -> bool:
     """Whether each position's result is a short vector sum, written where the position says."""
-    if env.lanes is not None or _sole_iterator(stmt, env) is None:
+    it = _sole_iterator(stmt, env)
+    if env.lanes is not None or it is None or "crd" not in it.level.arrays:
         return False
     match stmt.body:
         case ix.Where(ix.Assignment(lhs, _, "=") as consumer, ix.Forall(_, ix.Assignment(), ix.Vector())):
@@ -42,13 +45,14 @@ def can_jam(stmt: ix.Forall, env: Env) -> bool:
 
 def _sole_iterator(stmt: ix.Forall, env: Env) -> Iterator | None:
     iterators = env.iterated(stmt.var)
-    return iterators[0] if len(iterators) == 1 and iterators[0].level.is_unique else None
+    plain = len(iterators) == 1 and iterators[0].level.is_unique and not iterators[0].present(iterators[0].position)
+    return iterators[0] if plain else None
 
 
 def _moves_dense(stmt: ix.Forall, assignment: ix.Assignment, env: Env) -> bool:
     it = env.iterated(stmt.var)[0]
     moved = [a for a in ix.accesses_in(assignment.rhs) if stmt.var in a.indices]
-    return it.at == it.access.tensor.format.order - 1 and all(a.tensor.is_dense or a == it.access for a in moved)
+    return it.at == len(it.access.tensor.format.levels) - 1 and all(a.tensor.is_dense or a == it.access for a in moved)
 
 
 def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block:

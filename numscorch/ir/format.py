@@ -1,8 +1,9 @@
-"""Formats: a tuple of levels, and the dimension that each level stores.
+"""Formats: a tuple of levels, and what of the dimensions each level stores.
 
 Three spellings, all accepted by :class:`Format`:
 
-* text, which is also how a format prints: ``(i, j) -> (i: dense, j: compressed)``, or its name, ``CSR``
+* text, which is also how a format prints: ``(i, j) -> (i: dense, j: compressed)``, or its name, ``CSR``;
+  a level may store a part of a dimension: a block ``i // 4``, a place in it ``i % 4``, or a diagonal ``j - i``
 * one letter a level, as in Scorch (section D.1): ``d`` dense, ``s`` compressed, ``o`` coordinate
 * level objects: ``Format((Dense(), Compressed()))``
 """
@@ -10,64 +11,82 @@ Three spellings, all accepted by :class:`Format`:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..errors import FormatError, UnsupportedError
-from .levels import Compressed, Dense, Identity, Level, Singleton
-
-NAMES = "ijklmnopqrstuvwxyzabcdefgh"
-LEVELS: dict[str, Level] = {
-    "dense": Dense(),
-    "compressed": Compressed(),
-    "compressed(unique=False)": Compressed(unique=False),
-    "singleton": Singleton(),
-    "singleton(unique=False)": Singleton(unique=False),
-    "identity": Identity(),
-}
-MAP = re.compile(r"\s*\(([^()]*)\)\s*->\s*\((.*)\)\s*")
+from ..errors import FormatError
+from .format_text import Parsed, levels_of_letters, parse_map
+from .implicit import Offset, Range
+from .levels import Compressed, Dense, Level, Singleton
+from .padded import Fixed
+from .parts import Part, check_parts, name_of
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Format:
-    """How a tensor is stored: one level after another, each for one dimension.
+    """How a tensor is stored: one level after another, each for a dimension or a part of one.
 
     Args:
         levels: text (``"ds"`` or the map form) or level objects, outermost first.
-        mode_order: the dimension each level stores; by default 0, 1, 2, ...
+        mode_order: the dimension (or the part of one) that each level stores; by default 0, 1, 2, ...
 
     Raises:
-        FormatError: unknown levels, a mode order that is no permutation, or a level with
+        FormatError: unknown levels, parts that don't make up each dimension once, or a level with
             repeated coordinates that no singleton level follows.
 
     >>> Format("(i, j) -> (i: dense, j: compressed)") == Format("ds")
     True
     >>> print(Format("ds", mode_order=[1, 0]))
     (i, j) -> (j: dense, i: compressed)
+    >>> Format("(i, j) -> (i // 2: dense, j // 2: compressed, i % 2: dense, j % 2: dense)").name
+    'BCSR(2, 2)'
     """
 
     levels: tuple[Level, ...]
-    mode_order: tuple[int, ...]
+    parts: tuple[Part, ...]
 
-    def __init__(self, levels: str | Iterable[Level], mode_order: Sequence[int] | None = None):
+    def __init__(self, levels: str | Iterable[Level], mode_order: Sequence[int | Part] | None = None):
         if isinstance(levels, str):
             parsed, order = _parse(levels, mode_order)
         else:
             parsed = tuple(levels)
             order = tuple(mode_order) if mode_order is not None else tuple(range(len(parsed)))
         object.__setattr__(self, "levels", parsed)
-        object.__setattr__(self, "mode_order", order)
+        object.__setattr__(self, "parts", tuple(m if isinstance(m, Part) else Part(int(m)) for m in order))
         _check(self)
+
+    @classmethod
+    def flat(cls, levels: Sequence[Level], order: Sequence[int] | None = None) -> Format:
+        """Levels that store dimensions of their own: what a loop nest makes of the levels of a format with parts."""
+        made = cls.__new__(cls)
+        object.__setattr__(made, "levels", tuple(levels))
+        object.__setattr__(made, "parts", tuple(map(Part, range(len(made.levels)) if order is None else order)))
+        return made
+
+    @property
+    def mode_order(self) -> tuple[int, ...]:
+        """The dimension of each level."""
+        return tuple(part.dimension for part in self.parts)
 
     @property
     def order(self) -> int:
         """Number of dimensions."""
-        return len(self.levels)
+        return len({part.dimension for part in self.parts})
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each level stores a dimension of its own."""
+        return all(part.is_whole for part in self.parts)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the coordinates of every level come in order."""
+        return all(level.is_ordered for level in self.levels)
 
     @property
     def is_dense(self) -> bool:
-        """Whether every level is full, so that nothing but values is stored."""
-        return all(level.full for level in self.levels)
+        """Whether each level stores a dimension, and all its coordinates: nothing but values, addressed by strides."""
+        return all(level.full for level in self.levels) and self.is_plain
 
     @property
     def name(self) -> str:
@@ -75,8 +94,12 @@ class Format:
         for name, other in named_formats(self.order).items():
             if self == other:
                 return name
-        if self.is_dense:
+        if not self.is_plain:
+            return _blocked_name(self) or str(self)
+        if self.is_dense and not any(level.extent for level in self.levels):
             return "dense" if self.is_row_major else f"dense{list(self.mode_order)}"
+        if self.order == 2 and isinstance(width := self.levels[1], Fixed) and self == Format((Dense(), width)):
+            return f"ELL({width.width})"
         letters = "".join(level.letter if level.is_unique else "o" for level in self.levels)
         if set(letters) - set("dso") or Format(letters).levels != self.levels:
             return str(self)
@@ -91,6 +114,14 @@ class Format:
         """The level that stores a dimension."""
         return self.levels[self.mode_order.index(dimension)]
 
+    def sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The extent of each level, for a tensor of this shape.
+
+        >>> BCSR(2, 4).sizes((3, 9))
+        (2, 3, 2, 4)
+        """
+        return tuple(part.extent(shape) for part in self.parts)
+
     def permuted(self, permutation: Sequence[int]) -> Format:
         """The format of the tensor whose dimension d is this one's ``permutation[d]``.
 
@@ -98,90 +129,64 @@ class Format:
         True
         """
         place = {old: new for new, old in enumerate(permutation)}
-        return Format(self.levels, tuple(place[m] for m in self.mode_order))
+        return Format(self.levels, tuple(part.moved(place) for part in self.parts))
 
     def __str__(self) -> str:
-        names = [NAMES[d] if d < len(NAMES) else f"i{d}" for d in range(self.order)]
-        stored = ", ".join(f"{names[m]}: {level}" for m, level in zip(self.mode_order, self.levels, strict=True))
-        return f"({', '.join(names)}) -> ({stored})"
+        stored = ", ".join(f"{part}: {level}" for part, level in zip(self.parts, self.levels, strict=True))
+        return f"({', '.join(map(name_of, range(self.order)))}) -> ({stored})"
 
     def __repr__(self) -> str:
         return f'Format("{self}")'
 
 
-def _parse(text: str, mode_order: Sequence[int] | None) -> tuple[tuple[Level, ...], tuple[int, ...]]:
+def _parse(text: str, mode_order: Sequence[int | Part] | None) -> Parsed:
     named = _from_name(text)
     if named is not None and mode_order is None:
-        return named.levels, named.mode_order
+        return named.levels, named.parts
     if "->" not in text:
-        levels = _from_letters(text)
+        levels = levels_of_letters(text)
         return levels, tuple(mode_order) if mode_order is not None else tuple(range(len(levels)))
     if mode_order is not None:
         raise FormatError(f"mode_order={list(mode_order)} was given beside the map {text!r}, which already says it: leave it out")
-    return _from_map(text)
+    return parse_map(text)
 
 
 def _from_name(text: str) -> Format | None:
-    """The format with a usual name, as CSR or COO(3)."""
-    found = re.fullmatch(r"([A-Z]+)(?:\((\d+)\))?", text.strip().upper())
+    """The format with a usual name, as CSR or COO(3) or BCSR(4, 4)."""
+    found = re.fullmatch(r"\s*([A-Z]+)\s*(?:\(([\d\s,]*)\))?\s*", text.upper())
     if found is None or set(text) <= set("dso"):
         return None
-    order = int(found[2] or 2)
-    return named_formats(order).get(found[0], named_formats(order).get(f"{found[1]}({order})"))
-
-
-def _from_letters(text: str) -> tuple[Level, ...]:
-    """A run of ``o`` is a list of coordinates: all but its last level repeat coordinates."""
-    levels: list[Level] = []
-    for at, letter in enumerate(text):
-        inside, last = at > 0 and text[at - 1] == "o", text[at + 1 : at + 2] != "o"
-        match letter:
-            case "d":
-                levels.append(Dense())
-            case "s":
-                levels.append(Compressed())
-            case "o":
-                levels.append(Singleton(unique=last) if inside else Compressed(unique=last))
-            case _:
-                raise FormatError(
-                    f"unknown level {letter!r} in format {text!r}: use d (dense), s (compressed), o (coordinate), "
-                    f"or the map form, as in {CSR!r}"
-                )
-    return tuple(levels)
-
-
-def _from_map(text: str) -> tuple[tuple[Level, ...], tuple[int, ...]]:
-    found = MAP.fullmatch(text)
-    if found is None:
-        raise FormatError(f"can't read the format {text!r}: write it as {str(CSR)!r}")
-    names = [name.strip() for name in found[1].split(",") if name.strip()]
-    levels, order = [], []
-    for part in re.split(r",(?![^()]*\))", found[2]):
-        if not part.strip():
-            continue
-        dimension, _, level = (piece.strip() for piece in part.partition(":"))
-        if "//" in dimension or "%" in dimension:
-            raise UnsupportedError(f"blocked levels ({dimension!r} in {text!r}) are not compiled yet: store the dimension in one level")
-        if dimension not in names:
-            raise FormatError(f"{dimension!r} in {text!r} is not one of the dimensions ({', '.join(names)})")
-        if level not in LEVELS:
-            raise FormatError(f"unknown level {level!r} in {text!r}: the levels are {', '.join(LEVELS)}")
-        levels.append(LEVELS[level])
-        order.append(names.index(dimension))
-    if len(set(names)) != len(names):
-        raise FormatError(f"a dimension is named twice in {text!r}")
-    return tuple(levels), tuple(order)
+    numbers = [int(n) for n in (found[2] or "").replace(",", " ").split()]
+    if len(numbers) in PARAMETERS.get(found[1], ()):
+        return BLOCKED[found[1]](*numbers)
+    order = numbers[0] if numbers else 2
+    return named_formats(order).get(found[1], named_formats(order).get(f"{found[1]}({order})"))
 
 
 def _check(fmt: Format) -> None:
-    if sorted(fmt.mode_order) != list(range(len(fmt.levels))):
+    if len(fmt.parts) != len(fmt.levels) or (fmt.is_plain and sorted(fmt.mode_order) != list(range(len(fmt.levels)))):
         raise FormatError(f"mode order {list(fmt.mode_order)} is not an order of the {len(fmt.levels)} dimensions: name each of them once")
+    if not fmt.is_plain:
+        check_parts(fmt.parts, str(fmt))
     for at, level in enumerate(fmt.levels):
         below = fmt.levels[at + 1] if at + 1 < len(fmt.levels) else None
         if not level.is_unique and not isinstance(below, Singleton):
             raise FormatError(f"level {at + 1} ({level}) repeats coordinates, so a singleton level must follow it, not {below}")
         if at == 0 and level.branchless:
             raise FormatError(f"the first level can't be {level}: it needs a level above it")
+        level.check(", ".join(map(str, fmt.levels[:at])))
+        _check_diagonal(fmt, at)
+
+
+def _check_diagonal(fmt: Format, at: int) -> None:
+    """Levels for rows and columns of diagonals stand below them: (j - i, i: range, j: offset)."""
+    if not isinstance(fmt.levels[at], Range | Offset):
+        return
+    first = at if isinstance(fmt.levels[at], Range) else at - 1
+    row = fmt.parts[first]
+    column = fmt.parts[first + 1] if first + 1 < len(fmt.parts) else row
+    if first < 1 or fmt.parts[first - 1] != Part(column.dimension, minus=row.dimension) or not (row.is_whole and column.is_whole):
+        raise FormatError(f"{fmt.levels[at]} in {fmt} needs a level of diagonals above it, as in {DIA}")
 
 
 def as_format(value: object) -> Format:
@@ -216,9 +221,47 @@ def runs_of(fmt: Format) -> list[tuple[int, int]]:
 
 def can_be_assembled(fmt: Format) -> bool:
     """Whether every run is one unique level, or a list of coordinates that ends in values."""
-    stored = all(level.full or level.arrays for level in fmt.levels)
-    lists = all(first == last or (last == fmt.order - 1 and not fmt.levels[first].is_unique) for first, last in runs_of(fmt))
+    stored = all(level.full or level.appended for level in fmt.levels)
+    lists = all(first == last or (last == len(fmt.levels) - 1 and not fmt.levels[first].is_unique) for first, last in runs_of(fmt))
     return stored and lists and bool(runs_of(fmt))
+
+
+def flattened(fmt: Format) -> Format:
+    """The format as a loop nest sees it: one dimension for each level, extents of blocks known.
+
+    >>> [str(level) for level in flattened(BCSR(2, 3)).levels]
+    ['dense', 'compressed', 'dense(2)', 'dense(3)']
+    """
+    if fmt.is_plain:
+        return fmt
+    known = [
+        Dense(part.extent(())) if part.modulus and level == Dense() else level for part, level in zip(fmt.parts, fmt.levels, strict=True)
+    ]
+    return Format.flat(known)
+
+
+def realized(flat: Format, base: Format) -> Format:
+    """The format of which ``flat`` is what a loop nest sees; its dimensions are the parts of ``base``."""
+    if base.is_plain:
+        return flat
+    return Format([Dense() if level.full else level for level in flat.levels], [base.parts[m] for m in flat.mode_order])
+
+
+def without_parts(fmt: Format) -> Format:
+    """A plain, ordered format for the same tensor: each dimension is dense if all its parts are, else compressed."""
+    if fmt.is_plain:
+        return fmt
+    levels: dict[int, Level] = {}
+    for part, level in zip(fmt.parts, fmt.levels, strict=True):
+        if part.minus is None:
+            full = level.full or isinstance(level, Range)
+            levels[part.dimension] = Dense() if full and levels.get(part.dimension, Dense()).full else Compressed()
+    return Format(levels.values(), list(levels))
+
+
+def sorted_format(fmt: Format) -> Format:
+    """The same format, with every level's coordinates in order."""
+    return Format([level if level.is_ordered else Compressed(level.is_unique) for level in fmt.levels], fmt.parts)
 
 
 def dense(order: int) -> Format:
@@ -242,8 +285,63 @@ DCSR = Format("ss")
 DCSC = Format("ss", (1, 0))
 
 
+ELL = Format((Dense(), Fixed()))
+DIA = Format("(i, j) -> (j - i: compressed, i: range, j: offset)")
+
+
+def BCSR(rows: int, columns: int) -> Format:
+    """Blocks of rows x columns values, the blocks stored as in CSR; the last ones may reach over the edge.
+
+    >>> print(BCSR(2, 3))
+    (i, j) -> (i // 2: dense, j // 3: compressed, i % 2: dense, j % 3: dense)
+    """
+    outer = (Part(0, rows), Dense()), (Part(1, columns), Compressed())
+    return _of_pairs([*outer, *_inner(0, rows, Dense()), *_inner(1, columns, Dense())])
+
+
+def NM(n: int, m: int, rows: int = 1) -> Format:
+    """n values of every m consecutive ones along the last dimension, at the same places in ``rows`` neighbouring rows.
+
+    >>> print(NM(2, 4))
+    (i, j) -> (i: dense, j // 4: dense, j % 4: fixed(2))
+    """
+    if n > m:
+        raise FormatError(f"NM({n}, {m}) keeps more values than there are: n is at most m")
+    return _of_pairs([(Part(0, rows), Dense()), (Part(1, m), Dense()), *_inner(1, m, Fixed(n)), *_inner(0, rows, Dense())])
+
+
+def _inner(dimension: int, size: int, level: Level) -> list[tuple[Part, Level]]:
+    """The level within blocks of this size; none where a block is one coordinate."""
+    return [(Part(dimension, 1, size), level)] if size > 1 else []
+
+
+def _of_pairs(stored: list[tuple[Part, Level]]) -> Format:
+    return Format([level for _, level in stored], [part for part, _ in stored])
+
+
+def _ell(width: int) -> Format:
+    return Format((Dense(), Fixed(width)))
+
+
+PARAMETERS = {"BCSR": (2,), "NM": (2, 3), "ELL": (1,)}
+BLOCKED: dict[str, Callable[..., Format]] = {"BCSR": BCSR, "NM": NM, "ELL": _ell}
+
+
+def _blocked_name(fmt: Format) -> str | None:
+    """The name of a matrix format of blocks, as BCSR(4, 4)."""
+    if fmt.order != 2:
+        return None
+    sizes = [next((part.modulus for part in fmt.parts if part.dimension == d and part.modulus), 1) for d in (0, 1)]
+    if fmt == BCSR(*sizes):
+        return f"BCSR({sizes[0]}, {sizes[1]})"
+    kept = next((level.width for level in fmt.levels if isinstance(level, Fixed) and level.width), None)
+    if kept is not None and kept <= sizes[1] and fmt == NM(kept, sizes[1], sizes[0]):
+        return f"NM({kept}, {sizes[1]})" if sizes[0] == 1 else f"NM({kept}, {sizes[1]}, {sizes[0]})"
+    return None
+
+
 def named_formats(order: int) -> dict[str, Format]:
     """The formats of an order that have a usual name."""
-    matrix = {"CSR": CSR, "CSC": CSC, "DCSR": DCSR, "DCSC": DCSC} if order == 2 else {}
+    matrix = {"CSR": CSR, "CSC": CSC, "DCSR": DCSR, "DCSC": DCSC, "ELL": ELL, "DIA": DIA} if order == 2 else {}
     lists = {f"COO({order})": COO(order)} if order > 1 else {}
     return matrix | lists | ({f"CSF({order})": CSF(order)} if order > 2 else {})

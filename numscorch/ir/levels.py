@@ -1,9 +1,9 @@
-"""Level formats: how one dimension of a tensor is stored.
+"""Level formats: how one coordinate of a tensor's entries is stored.
 
 A level is a small frozen class.  It declares properties, which the code generator consults
-instead of asking which class it has, and answers the level functions in loop IR
+instead of asking which class it has, answers the level functions in loop IR
 (Chou, Kjolstad, Amarasinghe, "Format Abstraction for Sparse Tensor Algebra Compilers",
-OOPSLA 2018, section 3).
+OOPSLA 2018, section 3), and packs and unpacks its own arrays.
 
 A *position* is a place in a level's arrays, a *coordinate* the value of an index variable.
 The parent of a level is a :class:`Segment` of positions: one position, or, below a level with
@@ -12,10 +12,16 @@ repeated coordinates, the run of positions that share them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import ClassVar
 
+import numpy as np
+
+from ..errors import FormatError, SizeError
 from .loop import Const, Expr, Var
+
+INT64_MAX = 2**63 - 1
+Arrays = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +41,16 @@ class Segment:
 class Mode:
     """One level of one access, as the level functions see it.
 
-    ``name`` is the access's name and the level's number from 1 (``A2``), ``size`` the
-    dimension's extent, ``outer`` the coordinate of the level above.
+    ``name`` is the access's name and the level's number from 1 (``A2``), ``sizes`` the extents of
+    all its levels and ``at`` the place of this one among them, ``outer`` the coordinates of the levels
+    above it, and ``parent`` its parent's positions.
     """
 
     name: str
-    size: Expr
-    outer: Expr | None = None
+    at: int
+    sizes: tuple[Expr, ...]
+    outer: tuple[Expr, ...]
+    parent: Segment
 
     @property
     def tensor(self) -> str:
@@ -49,14 +58,75 @@ class Mode:
         return self.name.rstrip("0123456789")
 
     @property
+    def size(self) -> Expr:
+        """The level's extent."""
+        return self.sizes[self.at]
+
+    def array(self, name: str) -> Var:
+        """One of the level's index arrays."""
+        return Var(f"{self.name}_{name}")
+
+    @property
     def pos(self) -> Var:
         """Where each parent's positions start; one entry more than there are parents."""
-        return Var(f"{self.name}_pos")
+        return self.array("pos")
 
     @property
     def crd(self) -> Var:
         """The coordinate at each position."""
-        return Var(f"{self.name}_crd")
+        return self.array("crd")
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What a level packs: entries in storage order.
+
+    ``coordinates`` are theirs in this level, ``outer`` those in the levels above, and ``parents`` their
+    positions in the level above, which has ``count``; ``first`` marks those that are the first with their
+    coordinates, and so get a position of their own.
+    """
+
+    coordinates: np.ndarray
+    first: np.ndarray
+    parents: np.ndarray
+    count: int
+    at: int
+    sizes: tuple[int, ...]
+    outer: tuple[np.ndarray, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The level's extent."""
+        return self.sizes[self.at]
+
+    @property
+    def children(self) -> np.ndarray:
+        """How many positions each parent has entries for."""
+        return np.bincount(self.parents[self.first], minlength=self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Parents to unpack: their positions, the coordinates that lead there, and the levels' extents."""
+
+    parents: np.ndarray
+    outer: tuple[np.ndarray, ...]
+    at: int
+    sizes: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The level's extent."""
+        return self.sizes[self.at]
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """What is below parents: how many each has (or all have), and the coordinates and positions of all, in order."""
+
+    counts: np.ndarray | int
+    coordinates: np.ndarray
+    positions: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +134,24 @@ class Level:
     """What every level format answers.
 
     ==============  =====================================================================
+    spelling        its name in the text of a format
     full            every coordinate of the dimension has a position: locate, don't iterate
-    ordered         coordinates increase along a parent's positions
-    unique          no coordinate repeats below one parent
     branchless      exactly one position for each position of the parent
-    compact         no unused positions between two parents
     arrays          names of the index arrays it stores
+    appended        coordinates may be appended below one parent after the other
+    is_ordered      coordinates increase along a parent's positions
+    is_unique       no coordinate repeats below one parent
     ==============  =====================================================================
+
+    The first group of functions answers in loop IR, the second one works on numpy arrays.
     """
 
+    spelling: ClassVar[str] = "?"
+    letter: ClassVar[str] = "?"
     full: ClassVar[bool] = False
     branchless: ClassVar[bool] = False
-    compact: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = ()
-    letter: ClassVar[str] = "?"
+    appended: ClassVar[bool] = False
 
     @property
     def is_ordered(self) -> bool:
@@ -89,38 +163,119 @@ class Level:
         """Whether no coordinate repeats below one parent."""
         return True
 
-    def bounds(self, mode: Mode, parent: Segment) -> tuple[Expr, Expr]:
-        """First position below ``parent``, and one past the last."""
+    @property
+    def extent(self) -> int | None:
+        """The extent, where the level fixes it."""
+        return None
+
+    def __str__(self) -> str:
+        given = [(f.name, getattr(self, f.name)) for f in fields(self) if f.default is MISSING or getattr(self, f.name) != f.default]
+        listed = ", ".join(f"{name}={value}" if isinstance(value, bool) else str(value) for name, value in given)
+        return f"{self.spelling}({listed})" if listed else self.spelling
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        """First position below the parent, and one past the last."""
         raise NotImplementedError
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         """The coordinate at a position."""
         raise NotImplementedError
 
-    def locate(self, mode: Mode, parent: Segment, coordinate: Expr) -> Expr:
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
         """The position of a coordinate; only for full levels."""
         raise NotImplementedError
+
+    def present(self, mode: Mode, position: Expr) -> Expr | None:
+        """Whether a position within the bounds holds anything; None where every one does."""
+        return None
+
+    def check(self, shape: str) -> None:
+        """Refuse parameters that make no sense; ``shape`` is the text of the levels above, outermost first.
+
+        Raises:
+            FormatError: they don't.
+        """
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        """The level (whose parameters may follow from the entries), its arrays, each entry's position, and how many there are.
+
+        Raises:
+            FormatError: the level can't store these entries.
+        """
+        raise NotImplementedError
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        """How many positions there are below so many parents."""
+        raise NotImplementedError
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        """What is stored below some of the parents."""
+        raise NotImplementedError
+
+    def fan(self, size: float) -> float:
+        """About how many coordinates a parent has, where no array says it."""
+        return size
+
+    def array_dtype(self, name: str) -> str | None:
+        """The data type of an array that has one of its own; the others have the tensor's index type."""
+        return None
+
+
+def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... for each start, so many of each.
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(counts)
+    found: np.ndarray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+    return found
+
+
+def times(count: int, size: int) -> int:
+    """count * size positions.
+
+    Raises:
+        SizeError: int64 can't count them.
+    """
+    if count * size > INT64_MAX:
+        raise SizeError(f"{count} x {size} positions are more than int64 counts: use compressed levels")
+    return count * size
 
 
 @dataclass(frozen=True, slots=True)
 class Dense(Level):
     """Every coordinate is stored; position = parent position * size + coordinate."""
 
-    full: ClassVar[bool] = True
+    fixed: int | None = None  # an extent known beforehand, within a block
+    spelling: ClassVar[str] = "dense"
     letter: ClassVar[str] = "d"
+    full: ClassVar[bool] = True
 
-    def bounds(self, mode: Mode, parent: Segment) -> tuple[Expr, Expr]:
-        start = parent.begin * mode.size
+    @property
+    def extent(self) -> int | None:
+        return self.fixed
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start = mode.parent.begin * mode.size
         return start, start + mode.size
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position % mode.size
 
-    def locate(self, mode: Mode, parent: Segment, coordinate: Expr) -> Expr:
-        return parent.begin * mode.size + coordinate
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        return mode.parent.begin * mode.size + coordinate
 
-    def __str__(self) -> str:
-        return "dense"
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        count = times(entries.count, entries.size)
+        return self, (), entries.parents * entries.size + entries.coordinates, count
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * size
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        coordinates = np.tile(np.arange(stored.size), len(stored.parents))
+        return Children(stored.size, coordinates, np.repeat(stored.parents * stored.size, stored.size) + coordinates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +283,47 @@ class Compressed(Level):
     """Stored coordinates in ``crd``; those of parent p lie from ``pos[p]`` to ``pos[p + 1]``."""
 
     unique: bool = True
-    arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
+    ordered: bool = True
+    spelling: ClassVar[str] = "compressed"
     letter: ClassVar[str] = "s"
+    arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
+    appended: ClassVar[bool] = True
 
     @property
     def is_unique(self) -> bool:
         return self.unique
 
-    def bounds(self, mode: Mode, parent: Segment) -> tuple[Expr, Expr]:
-        return mode.pos[parent.begin], mode.pos[parent.begin + 1]
+    @property
+    def is_ordered(self) -> bool:
+        return self.ordered
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return mode.pos[mode.parent.begin], mode.pos[mode.parent.begin + 1]
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.crd[position]
 
-    def __str__(self) -> str:
-        return "compressed" if self.unique else "compressed(unique=False)"
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        crd = entries.coordinates[entries.first]
+        try:
+            pos = np.zeros(entries.count + 1, dtype=np.int64)
+            np.cumsum(entries.children, out=pos[1:])
+        except MemoryError as error:
+            raise SizeError(
+                f"a pos array for {entries.count} parents does not fit in memory: use compressed levels above, as in DCSR"
+            ) from error
+        return self, (pos, crd), np.cumsum(entries.first) - 1, len(crd)
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return len(arrays[-1])
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        pos, crd = arrays
+        starts = pos[stored.parents]
+        counts = pos[stored.parents + 1] - starts
+        whole = len(stored.parents) == len(pos) - 1
+        positions = np.arange(len(crd)) if whole else ranges(starts, counts)
+        return Children(counts, crd if whole else crd[positions], positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,54 +331,50 @@ class Singleton(Level):
     """One coordinate for each position of the parent, in ``crd``."""
 
     unique: bool = True
+    spelling: ClassVar[str] = "singleton"
+    letter: ClassVar[str] = "o"
     branchless: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
-    letter: ClassVar[str] = "o"
+    appended: ClassVar[bool] = True
 
     @property
     def is_unique(self) -> bool:
         return self.unique
 
-    def bounds(self, mode: Mode, parent: Segment) -> tuple[Expr, Expr]:
-        return parent.begin, parent.stop
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return mode.parent.begin, mode.parent.stop
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.crd[position]
 
-    def __str__(self) -> str:
-        return "singleton" if self.unique else "singleton(unique=False)"
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        wrong = np.flatnonzero(entries.children != 1)
+        if wrong.size:
+            raise FormatError(
+                f"holds one coordinate for each position above it, but position {wrong[0]} has {entries.children[wrong[0]]}: "
+                "use a compressed level"
+            )
+        return self, (entries.coordinates[entries.first],), entries.parents, entries.count
 
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents
 
-@dataclass(frozen=True, slots=True)
-class Identity(Level):
-    """A pattern level that stores nothing: its only coordinate is the parent's."""
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        return Children(1, arrays[0][stored.parents], stored.parents)
 
-    branchless: ClassVar[bool] = True
-    letter: ClassVar[str] = "i"
-
-    def bounds(self, mode: Mode, parent: Segment) -> tuple[Expr, Expr]:
-        return Const(0), Const(1)
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        if mode.outer is None:
-            raise ValueError("an identity level needs a level above it")
-        return mode.outer
-
-    def __str__(self) -> str:
-        return "identity"
+    def fan(self, size: float) -> float:
+        return 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Listed(Level):
     """A workspace's only level: the coordinates that were inserted are listed, and values lie at their coordinates."""
 
+    spelling: ClassVar[str] = "listed"
     letter: ClassVar[str] = "w"
 
-    def bounds(self, mode: Mode, parent: Segment) -> tuple[Expr, Expr]:
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         return Const(0), Var(f"{mode.tensor}_count")
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return Var(f"{mode.tensor}_list")[position]
-
-    def __str__(self) -> str:
-        return "listed"

@@ -44,11 +44,11 @@ class Layout:
         totals = counted.sum(axis=0)
         counted[:] = np.cumsum(counted, axis=0) - counted
         index: dict[tuple[int, str], np.ndarray] = {}
-        positions = 1
+        positions, sizes = 1, self.format.sizes(self.shape)
         for at, level in enumerate(self.format.levels):
             run = next((n for n, (first, last) in enumerate(runs) if first <= at <= last), None)
             if run is None:
-                positions *= self.shape[self.format.mode_order[at]]
+                positions *= sizes[at]
                 continue
             total = self._counted(int(totals[run]))
             check_bytes((positions + 1 + total) * 8, f"level {at + 1} of the result", str(self.format))
@@ -58,7 +58,7 @@ class Layout:
             index[at, "crd"] = np.empty(total, self.index_dtype)
             positions = total
         check_bytes(positions * np.dtype(self.dtype).itemsize, f"the result's {positions} values", str(self.format))
-        below = runs[-1][1] < self.format.order - 1
+        below = runs[-1][1] < len(self.format.levels) - 1
         return Arrays((np.zeros if below else np.empty)(positions, self.dtype), index)
 
     def _counted(self, total: int) -> int:

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..accesses import row_major
 from ..codegen.assembly import WORKSPACE, Param, workspaces_of
 from ..codegen.kernel import Kernel
 from ..ir import index as ix
-from ..ir.format import runs_of
+from ..ir.format import Format, flattened, realized, runs_of
+from ..operand import Operand
 from ..packing import converted
-from ..problem import Operand, Problem, row_major
+from ..problem import Problem
 from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
@@ -46,8 +48,7 @@ class _Binder:
         self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
         self.result = problem.result
         self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
-        self.strides = {NAMES[at]: op.strides for at, op in enumerate(operands)}
-        self.strides[self.result.name] = row_major(problem.shape)
+        self.strides = problem.strides
         self.scope: dict[str, Any] = {
             "np": np,
             "torch": torch,
@@ -90,12 +91,18 @@ class _Binder:
             if operand.format.is_dense:
                 continue
             lines.append(f"P{at} = o{at}.pattern")
-            stored = self.accesses[NAMES[at]].tensor.format
+            stored = self.stored(NAMES[at])
             if stored != operand.format:
                 self.scope[f"F{at}"] = stored
                 lines += [f"M{at} = converted(P{at}, F{at})", f"P{at} = M{at}.pattern"]
             lines += self.views(at, sum(len(level.arrays) for level in stored.levels))
         return lines
+
+    def stored(self, name: str) -> Format:
+        """The format that the kernel reads an operand in."""
+        base = self.problem.stored[name]
+        flat = self.accesses[name].tensor.format
+        return base if flat == flattened(base) else realized(flat, base)
 
     def views(self, at: int, arrays: int) -> list[str]:
         """V0, V1, ...: as ``Pattern.views``, but with its loop written out, which halves its time."""
@@ -130,8 +137,6 @@ class _Binder:
     def argument(self, param: Param) -> str:
         """The expression for one parameter."""
         match param.what:
-            case "pos" | "crd":
-                return f"V{NAMES.index(param.of)}[{self.view_number(param)}]"
             case "vals":
                 return self.values(param.of)
             case "cuts":
@@ -146,8 +151,8 @@ class _Binder:
                 return str(self.problem.extents[ix.IndexVar(param.of)])
             case "stride":
                 return str(self.strides[param.of][param.at])
-            case what:
-                raise ValueError(f"unknown parameter {what}")
+            case _:
+                return f"V{NAMES.index(param.of)}[{self.view_number(param)}]"
 
     def view_number(self, param: Param) -> int:
         """Where a level's array stands among all index arrays of its pattern."""
@@ -161,7 +166,7 @@ class _Binder:
         at = NAMES.index(name)
         operand = self.operands[at]
         if not operand.format.is_dense:
-            stored = self.accesses[name].tensor.format
+            stored = self.stored(name)
             view = f"(o{at}._view if o{at}._values.data_ptr() == o{at}._address else o{at}.view)"
             return view if stored == operand.format else f"M{at}.values({view})"
         contiguous = operand.strides == row_major(operand.shape)
@@ -192,8 +197,7 @@ class _Binder:
 
     def kept(self) -> str:
         """A sparse result: the operand's pattern, transposed where the result's dimensions are."""
-        operand = next(a for a in self.accesses.values() if a.tensor.name == self.result.shares)
-        permutation = tuple(operand.indices.index(v) for v in self.problem.stmt.lhs.indices)
+        permutation = self.problem.permutation
         pattern = f"P{self.shared}"
         if permutation != tuple(range(len(permutation))):
             pattern += f".permuted({permutation})"
@@ -207,7 +211,7 @@ class _AssemblingBinder(_Binder):
         super().__init__(problem, stmt, kernel, operands)
         self.counting, self.spaces = counting, workspaces_of(stmt)
         self.runs = len(runs_of(self.result.format))
-        layout = Layout(self.result.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype)
+        layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype)
         self.scope |= {"layout": layout, "count": counting, "fill": kernel}
 
     def function(self) -> Callable[..., Any]:

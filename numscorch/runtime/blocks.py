@@ -33,16 +33,16 @@ def leaf_starts(pattern: Pattern) -> np.ndarray:
     """For each position of the first level, and one past the last, where its values start."""
     starts = np.arange(pattern.counts[0] + 1, dtype=np.int64)
     for at, level in list(enumerate(pattern.format.levels))[1:]:
-        if level.full:
-            starts = starts * pattern.shape[pattern.format.mode_order[at]]
-        elif not level.branchless:
+        if "pos" in level.arrays:
             starts = pattern.level_arrays(at)[0][starts]
+        elif not level.branchless:
+            starts = starts * (pattern.counts[at] // max(pattern.counts[at - 1], 1))
     return starts
 
 
 def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
     """Move cuts back to where a run of equal coordinates starts."""
-    crd = pattern.level_arrays(0)[-1]
+    crd = pattern.level_arrays(0)[-1]  # levels with repeated coordinates store them
     inner = cuts[1:-1]
     inside = np.minimum(inner, len(crd) - 1) if len(crd) else inner
     if len(crd):

@@ -15,8 +15,9 @@ from ..codegen.source import Source, generate
 from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import UnsupportedError
 from ..ir.format import Format, dense
+from ..operand import Operand
 from ..parser import parse_einsum
-from ..problem import Operand, Problem, make_problem
+from ..problem import Problem, make_problem
 from ..schedule import Step, schedule
 from ..schedule.options import AUTOMATIC
 from ..sparse_tensor import SparseTensor

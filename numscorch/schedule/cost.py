@@ -31,8 +31,8 @@ def is_concordant(access: Access, order: tuple[IndexVar, ...]) -> bool:
 def reordered(access: Access, order: tuple[IndexVar, ...]) -> Access:
     """The access with its tensor stored so that this loop order reads it from the top down."""
     fmt = access.tensor.format
-    modes = tuple(sorted(range(fmt.order), key=lambda d: order.index(access.indices[d])))
-    letters = "".join(level.letter if level.is_unique else "o" for level in fmt.levels)
+    modes = tuple(sorted(range(len(fmt.levels)), key=lambda d: order.index(access.indices[d])))
+    letters = "".join("o" if not level.is_unique else level.letter if level.letter in "dso" else "s" for level in fmt.levels)
     if "d" in letters[1:]:
         letters = letters[0] + "s" * (len(letters) - 1)
     return Access(replace(access.tensor, format=Format(letters, modes)), access.indices)
@@ -45,7 +45,7 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
     be stored otherwise than it is: no more than there are values, or places for them.
     """
     if is_identity(access):
-        return (facts.extent(access.indices[0]),) * 2
+        return _implied(access, facts)
     fmt, measured = facts.count(access.tensor.name)
     counts, places = [], 1.0
     for at, level in enumerate(access.tensor.format.levels):
@@ -54,6 +54,15 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
             counts.append(measured[at])
         else:
             counts.append(places if level.full else min(places, measured[-1]))
+    return tuple(counts)
+
+
+def _implied(access: Access, facts: Facts) -> tuple[float, ...]:
+    """Positions of a pattern that stores nothing."""
+    counts, parents = [], 1.0
+    for at, level in enumerate(access.tensor.format.levels):
+        parents *= level.fan(facts.extent(access.level_var(at)))
+        counts.append(parents)
     return tuple(counts)
 
 

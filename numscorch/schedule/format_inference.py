@@ -10,7 +10,7 @@ from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_i
 from ..ir.levels import Compressed, Dense
 
 
-def infer_format(stmt: Assignment, literal: bool = False) -> tuple[Assignment, str]:
+def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0) -> tuple[Assignment, str]:
     """Give the result its format, and say why.
 
     1. A result with exactly one sparse operand's index set keeps that operand's pattern.
@@ -19,7 +19,8 @@ def infer_format(stmt: Assignment, literal: bool = False) -> tuple[Assignment, s
     4. Otherwise level by level: sparse where coordinates are left out (Algorithm 4), the dense levels first;
        where that makes every level dense, though all operands are sparse, the last one is compressed.
 
-    ``literal`` skips rules 2 and 3, and keeps the dimensions' order (``format="infer"``).
+    ``literal`` skips rules 2 and 3, and keeps the dimensions' order (``format="infer"``).  The last ``inner``
+    dimensions are within blocks, and stay last.
     """
     sparse = [a for a in accesses_in(stmt.rhs) if not a.tensor.is_dense and not is_identity(a)]
     masks = [a for a in sparse if not a.tensor.has_values]
@@ -35,15 +36,17 @@ def infer_format(stmt: Assignment, literal: bool = False) -> tuple[Assignment, s
     if not literal and len(common) == 1 and can_be_assembled(shared := common.pop()) and _fits(shared, left_out):
         return with_format(stmt, shared), f"the format of {', '.join(map(str, keepers))}"
     if not literal and len(left_out) > 1 and not any(left_out) and is_zero(simplified(stmt.rhs, {a.tensor.name for a in sparse})):
-        return with_format(stmt, Format("d" * (len(left_out) - 1) + "s")), "nothing is stored where no operand stores anything"
-    order = range(len(left_out)) if literal else sorted(range(len(left_out)), key=left_out.__getitem__)
+        blocks = len(left_out) - inner
+        return with_format(stmt, Format("d" * (blocks - 1) + "s" + "d" * inner)), "nothing is stored where no operand stores anything"
+    outer = len(left_out) - inner
+    order = [*(range(outer) if literal else sorted(range(outer), key=left_out.__getitem__)), *range(outer, len(left_out))]
     fmt = Format([Compressed() if left_out[d] else Dense() for d in order], tuple(order))
     return with_format(stmt, fmt), "Algorithm 4: each level is sparse where a factor's is"
 
 
 def _seen_from(lhs: Access, operand: Access) -> Format:
     """An operand's format in terms of the result's dimensions."""
-    return Format(operand.tensor.format.levels, tuple(lhs.indices.index(operand.level_var(n)) for n in range(len(operand.indices))))
+    return Format.flat(operand.tensor.format.levels, [lhs.indices.index(operand.level_var(n)) for n in range(len(operand.indices))])
 
 
 def _fits(fmt: Format, left_out: list[bool]) -> bool:

@@ -186,5 +186,5 @@ def unit_stride(access: Access, var: IndexVar) -> bool:
         return False
     if access.tensor.is_dense:
         return access.tensor.strides[access.indices.index(var)] in "01"
-    last = access.tensor.format.order - 1
+    last = len(access.tensor.format.levels) - 1
     return access.tensor.format.levels[last].full and access.level_var(last) == var

@@ -21,8 +21,8 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, i_size):
     for i in range(i_size):
         pA2 = A2_pos[i]
         pA2_end = A2_pos[i + 1]
-        pI0A2 = 0
-        pI0A2_end = 1
+        pI0A2 = i
+        pI0A2_end = i + 1
         while pA2 < pA2_end and pI0A2 < pI0A2_end:
             i_1A = A2_crd[pA2]
             i_1I0A = i

@@ -1,0 +1,190 @@
+"""Accesses: how a statement reads its operands, each index or part of one a variable, and writes its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .ir.format import Format, dense, flattened
+from .ir.functions import is_zero, simplified
+from .ir.implicit import Identity
+from .ir.index import Access, Assignment, Binary, Expr, IndexVar, TensorVar, accesses_in, is_product, mapped, product, with_dtype
+from .ir.levels import Dense
+from .operand import Operand
+from .splitting import PATTERN, Splitting
+from .statements import NAMES, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """A request's operands, the formats in which they are read, how variables are split, and all extents.
+
+    Fresh variables enter their extents there.
+    """
+
+    request: Request
+    operands: Sequence[Operand]
+    formats: Sequence[Format | None]
+    splitting: Splitting
+    extents: dict[IndexVar, int]
+
+    def statement(self, dtype: str, may_keep: bool) -> Assignment:
+        """The request as an assignment, whose result is dense for now."""
+        subscripts = self.request.subscripts
+        factors = [self.factor(at) for at in range(len(self.operands))]
+        value = self._inside(self._value(factors, dtype))
+        result = TensorVar(NAMES[len(self.operands)], dense(0), dtype)
+        indices, _ = self.splitting.spread(subscripts.result, (0,) * len(subscripts.result))
+        indices = tuple(sorted(indices, key=self._is_inner))
+        keeper = self._keeper(value) if may_keep else None
+        if keeper is not None and not (self.formats[keeper] or dense(0)).is_plain:
+            indices = next(f for f in factors[keeper] if isinstance(f, Access)).indices
+        return Assignment(Access(replace(result, format=dense(len(indices))), indices), value, self.request.op)
+
+    def with_strides(self, stmt: Assignment, shape: Sequence[int]) -> tuple[Assignment, dict[str, tuple[int, ...]]]:
+        """The statement with the strides of a dense result, which is row-major; and those of all dense tensors."""
+        named = enumerate(zip(self.request.subscripts.operands, self.operands, strict=True))
+        strides = {NAMES[at]: self._strides(names, op, self.formats[at]) for at, (names, op) in named}
+        result = stmt.lhs.tensor
+        if not result.is_dense:
+            return stmt, strides
+        names = self.request.subscripts.result
+        variables, _ = self.splitting.spread(names, shape)
+        found = dict(zip(variables, zip(*self.strided(names, shape, row_major(shape)), strict=True), strict=True))
+        moved = [found[var] for var in stmt.lhs.indices]
+        strides[result.name] = tuple(stride for _, stride in moved)
+        letters = letters_of([size for size, _ in moved], strides[result.name])
+        return replace(stmt, lhs=Access(replace(result, strides=letters), stmt.lhs.indices)), strides
+
+    def _strides(self, names: Sequence[str], operand: Operand, fmt: Format | None) -> tuple[int, ...]:
+        if fmt is None:
+            return self.strided(names, operand.shape, operand.strides)[1]
+        return row_major(fmt.sizes(operand.shape)) if flattened(fmt).is_dense else ()
+
+    def _is_inner(self, var: IndexVar) -> bool:
+        return any(var in self.splitting.variables(name)[1:] for name in self.splitting.parts)
+
+    def _value(self, factors: list[list[Expr]], dtype: str) -> Expr:
+        """What is computed, of the operands as they are accessed."""
+        request = self.request
+        if request.mask is not None:
+            mask = next(f for f in factors[request.mask] if isinstance(f, Access))
+            factors[request.mask] = [replace(mask, tensor=replace(mask.tensor, dtype=PATTERN))]
+        if request.value is None:
+            return product([factor for each in factors for factor in each])
+        by_name = {NAMES[at]: product(each) for at, each in enumerate(factors)}
+        return with_dtype(mapped(request.value, lambda a: by_name[a.tensor.name]), dtype)
+
+    def _inside(self, value: Expr) -> Expr:
+        """The value within the edges of dimensions that dense tensors have, too."""
+        subscripts = self.request.subscripts
+        pairs = zip(subscripts.operands, self.operands, strict=True)
+        names = set(subscripts.result).union(*(n for n, op in pairs if op.format.is_dense or not is_product(value)))
+        for edge in self.splitting.edges(self.extents, names):
+            value = Binary("*", value, edge)
+        return value
+
+    def _keeper(self, value: Expr) -> int | None:
+        """The operand whose pattern the result keeps, if there is just one."""
+        subscripts, mask = self.request.subscripts, self.request.mask
+        names = enumerate(zip(subscripts.operands, self.operands, strict=True))
+        found = [at for at, (own, op) in names if not op.format.is_dense and sorted(own) == sorted(subscripts.result) and at != mask]
+        found = found if mask is None else [mask]
+        if len(found) != 1 or not is_zero(simplified(value, {NAMES[found[0]]})):
+            return None
+        return found[0]
+
+    def factor(self, at: int) -> list[Expr]:
+        """An operand's access; a sparse one gets variables of its own where it broadcasts or repeats."""
+        operand, names, fmt = self.operands[at], self.request.subscripts.operands[at], self.formats[at]
+        if fmt is None:
+            variables, _ = self.splitting.spread(names, operand.strides)
+            letters = letters_of(*self.strided(names, operand.shape, operand.strides))
+            return [Access(TensorVar(NAMES[at], dense(len(variables)), operand.dtype, strides=letters), variables)]
+        flat, sizes = flattened(fmt), fmt.sizes(operand.shape)
+        strides = letters_of(sizes, row_major(sizes)) if flat.is_dense else ""
+        tensor = TensorVar(NAMES[at], flat, operand.dtype, operand.index_dtype, strides)
+        if fmt.is_plain:
+            return self._sparse(tensor, names, operand)
+        indices = tuple(self.splitting.level_variable(names, part) for part in fmt.parts)
+        for var, size in zip(indices, sizes, strict=True):
+            self.extents.setdefault(var, size)
+        return [Access(tensor, indices)]
+
+    def strided(self, names: Sequence[str], shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Sizes and strides of a dense tensor whose dimensions are split; a broadcast dimension doesn't move."""
+        sizes: list[int] = []
+        for name, size in zip(names, shape, strict=True):
+            parts = self.splitting.variables(name)
+            sizes += [1] * len(parts) if size == 1 else [self.extents[var] for var in parts] if len(parts) > 1 else [size]
+        return tuple(sizes), self.splitting.spread(tuple(names), strides)[1]
+
+    def _sparse(self, tensor: TensorVar, names: Sequence[str], operand: Operand) -> list[Expr]:
+        """A[i,i] becomes A[i,i_1] times an identity; a dimension of size 1 is summed over instead of broadcast."""
+        indices = list(map(IndexVar, names))
+        identities: list[Expr] = []
+        for level, dimension in enumerate(tensor.format.mode_order):
+            var = indices[dimension]
+            above = [indices[tensor.format.mode_order[up]] for up in range(level)]
+            if operand.shape[dimension] == 1 and self.extents[var] != 1:
+                indices[dimension] = self._fresh(var, 1)
+            elif var in above:
+                indices[dimension] = self._fresh(var, self.extents[var])
+                eye = TensorVar(f"I{len(identities)}{tensor.name}", Format((Dense(), Identity())), PATTERN)
+                identities.append(Access(eye, (var, indices[dimension])))
+        return [Access(tensor, tuple(indices)), *identities]
+
+    def _fresh(self, var: IndexVar, extent: int) -> IndexVar:
+        number = 1
+        while IndexVar(f"{var}_{number}") in self.extents:
+            number += 1
+        fresh = IndexVar(f"{var}_{number}")
+        self.extents[fresh] = extent
+        return fresh
+
+    def counts(self, value: Expr) -> dict[str, tuple[Format, tuple[int, ...]]]:
+        """How many positions the levels of each sparse operand have; those of another format than it is stored in are estimated."""
+        found = {}
+        for access in accesses_in(value):
+            at = NAMES.find(access.tensor.name)
+            if at < 0 or access.tensor.is_dense:
+                continue
+            operand, fmt = self.operands[at], access.tensor.format
+            counts = operand.counts if self.formats[at] == operand.format else self._estimated(access, operand.counts[-1])
+            found[access.tensor.name] = (fmt, counts)
+        return found
+
+    def _estimated(self, access: Access, stored: int) -> tuple[int, ...]:
+        counts, places = [], 1
+        for at, level in enumerate(access.tensor.format.levels):
+            places *= self.extents[access.level_var(at)]
+            counts.append(places if level.full else min(places, stored))
+        return tuple(counts)
+
+
+def letters_of(sizes: Sequence[int], strides: Sequence[int]) -> str:
+    """A letter for each dimension of a dense tensor: "0" where it doesn't move, "1" where it is contiguous, else "n".
+
+    >>> letters_of((3, 1, 4), (4, 4, 1))
+    'n01'
+    """
+    return "".join(map(_letter, sizes, strides))
+
+
+def _letter(size: int, stride: int) -> str:
+    if size == 1 or (stride == 0 and size > 1):
+        return "0"
+    return "1" if stride == 1 else "n"
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in values, of a contiguous tensor.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))

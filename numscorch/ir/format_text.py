@@ -1,0 +1,77 @@
+"""The text of formats: letters, and maps from dimensions to levels."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ..errors import FormatError
+from .implicit import Band, Causal, Identity, Offset, Range
+from .levels import Compressed, Dense, Level, Singleton
+from .padded import Bitmap, Fixed
+from .parts import Part, parse_part
+
+LEVELS: dict[str, type[Level]] = {
+    level.spelling: level for level in (Dense, Compressed, Singleton, Fixed, Bitmap, Identity, Band, Causal, Range, Offset)
+}
+MAP = re.compile(r"\s*\(([^()]*)\)\s*->\s*\((.*)\)\s*", re.DOTALL)
+LEVEL = re.compile(r"(\w+)\s*(?:\((.*)\))?")
+CSR = "(i, j) -> (i: dense, j: compressed)"
+
+Parsed = tuple[tuple[Level, ...], tuple[int | Part, ...]]
+
+
+def levels_of_letters(text: str) -> tuple[Level, ...]:
+    """A run of ``o`` is a list of coordinates: all but its last level repeat coordinates."""
+    levels: list[Level] = []
+    for at, letter in enumerate(text):
+        inside, last = at > 0 and text[at - 1] == "o", text[at + 1 : at + 2] != "o"
+        match letter:
+            case "d":
+                levels.append(Dense())
+            case "s":
+                levels.append(Compressed())
+            case "o":
+                levels.append(Singleton(unique=last) if inside else Compressed(unique=last))
+            case _:
+                raise FormatError(
+                    f"unknown level {letter!r} in format {text!r}: use d (dense), s (compressed), o (coordinate), "
+                    f'or the map form, as in Format("{CSR}")'
+                )
+    return tuple(levels)
+
+
+def parse_map(text: str) -> Parsed:
+    found = MAP.fullmatch(text)
+    if found is None:
+        raise FormatError(f"can't read the format {text!r}: write it as {CSR!r}")
+    names = [name.strip() for name in found[1].split(",") if name.strip()]
+    if len(set(names)) != len(names):
+        raise FormatError(f"a dimension is named twice in {text!r}")
+    levels: list[Level] = []
+    parts: list[int | Part] = []
+    for piece in re.split(r",(?![^()]*\))", found[2]):
+        if piece.strip():
+            part, _, level = piece.partition(":")
+            parts.append(parse_part(part, names, text))
+            levels.append(_level(level.strip(), text))
+    stored = {part.dimension for part in parts if isinstance(part, Part)}
+    if missing := [name for at, name in enumerate(names) if at not in stored]:
+        raise FormatError(f"no level stores {', '.join(missing)} in {text!r}: name each dimension's level")
+    return tuple(levels), tuple(parts)
+
+
+def _level(text: str, whole: str) -> Level:
+    """A level from its text, as fixed(2) or compressed(unique=False)."""
+    found = LEVEL.fullmatch(text)
+    if found is None or found[1] not in LEVELS:
+        raise FormatError(f"unknown level {text!r} in {whole!r}: the levels are {', '.join(LEVELS)}")
+    try:
+        call = ast.parse(f"f({found[2] or ''})", mode="eval").body
+        given = [ast.literal_eval(arg) for arg in call.args] if isinstance(call, ast.Call) else []
+        named = {word.arg or "": ast.literal_eval(word.value) for word in call.keywords} if isinstance(call, ast.Call) else {}
+        if any(not isinstance(value, int) for value in [*given, *named.values()]):
+            raise TypeError("its arguments are numbers, True and False")
+        return LEVELS[found[1]](*given, **named)
+    except (SyntaxError, TypeError, ValueError) as error:
+        raise FormatError(f"can't make the level {text!r} in {whole!r}: {error}") from error

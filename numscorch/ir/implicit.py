@@ -1,0 +1,207 @@
+"""Pattern levels: they store nothing, since their coordinates follow from those above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..errors import FormatError
+from .levels import Arrays, Children, Entries, Level, Mode, Stored, ranges, times
+from .loop import Const, Expr, call
+
+
+@dataclass(frozen=True, slots=True)
+class Implicit(Level):
+    """A level without arrays, whose coordinates run from ``first`` to ``last``, both of numbers or of arrays."""
+
+    def refuse(self, entries: Entries, outside: np.ndarray) -> None:
+        """Refuse entries that the level has no position for."""
+        if outside.any():
+            at = int(np.argmax(outside))
+            place = (*(int(column[at]) for column in entries.outer), int(entries.coordinates[at]))
+            raise FormatError(f"has no place for the coordinates {place}: use a compressed level")
+
+    def check(self, shape: str) -> None:
+        if not shape:
+            raise FormatError(f"the first level can't be {self}: it needs a level above it")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity(Implicit):
+    """The diagonal: one coordinate for each parent, that of the level above."""
+
+    spelling: ClassVar[str] = "identity"
+    letter: ClassVar[str] = "i"
+    branchless: ClassVar[bool] = True
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return mode.parent.begin, mode.parent.stop
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return mode.outer[-1]
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        if entries.sizes[entries.at - 1] > entries.size:
+            above = entries.sizes[entries.at - 1]
+            raise FormatError(f"of size {entries.size} has no coordinate for each of the {above} above: transpose it")
+        self.refuse(entries, entries.coordinates != entries.outer[-1])
+        return self, (), entries.parents, entries.count
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        return Children(1, stored.outer[-1], stored.parents)
+
+    def fan(self, size: float) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Band(Implicit):
+    """Coordinates from ``lower`` below to ``upper`` above the one of the level above; position = parent position * width + offset."""
+
+    lower: int
+    upper: int
+    spelling: ClassVar[str] = "band"
+    letter: ClassVar[str] = "n"
+
+    @property
+    def width(self) -> int:
+        """Positions for each parent."""
+        return self.lower + self.upper + 1
+
+    def check(self, shape: str) -> None:
+        Implicit.check(self, shape)
+        if self.lower < 0 or self.upper < 0:
+            raise FormatError(f"{self} is no band: count the diagonals below and above the main one, from 0")
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start, outer = mode.parent.begin * self.width, mode.outer[-1]
+        first = call("max", Const(0), Const(self.lower) - outer)
+        return start + first, start + call("min", Const(self.width), mode.size - outer + self.lower)
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position - mode.parent.begin * self.width + mode.outer[-1] - Const(self.lower)
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        offset = entries.coordinates - entries.outer[-1] + self.lower
+        self.refuse(entries, (offset < 0) | (offset >= self.width))
+        return self, (), entries.parents * self.width + offset, times(entries.count, self.width)
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * self.width
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        first = np.maximum(stored.outer[-1] - self.lower, 0)
+        counts = np.maximum(np.minimum(stored.outer[-1] + self.upper + 1, stored.size) - first, 0)
+        coordinates = ranges(first, counts)
+        base = stored.parents * self.width - stored.outer[-1] + self.lower
+        return Children(counts, coordinates, np.repeat(base, counts) + coordinates)
+
+    def fan(self, size: float) -> float:
+        return min(float(self.width), size)
+
+
+@dataclass(frozen=True, slots=True)
+class Causal(Implicit):
+    """Coordinates up to the one of the level above; position = parent position * size + coordinate."""
+
+    spelling: ClassVar[str] = "causal"
+    letter: ClassVar[str] = "c"
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start = mode.parent.begin * mode.size
+        return start, start + call("min", mode.outer[-1] + 1, mode.size)
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position - mode.parent.begin * mode.size
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        self.refuse(entries, entries.coordinates > entries.outer[-1])
+        return self, (), entries.parents * entries.size + entries.coordinates, times(entries.count, entries.size)
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * size
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        counts = np.minimum(stored.outer[-1] + 1, stored.size)
+        coordinates = ranges(np.zeros(len(counts), dtype=np.int64), counts)
+        return Children(counts, coordinates, np.repeat(stored.parents * stored.size, counts) + coordinates)
+
+    def fan(self, size: float) -> float:
+        return size / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Within(Implicit):
+    """The coordinates of a block: all of them, but ``last`` in the last block, where the dimension ends."""
+
+    last: int
+    spelling: ClassVar[str] = "within"
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        left = (mode.sizes[mode.at - 1] - mode.outer[-1] - Const(1)) * mode.size + self.last
+        return Const(0), call("min", mode.size, left)
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position
+
+
+@dataclass(frozen=True, slots=True)
+class Range(Implicit):
+    """The rows that a diagonal crosses, below a level of diagonals (j - i); position = parent position * size + coordinate."""
+
+    spelling: ClassVar[str] = "range"
+    letter: ClassVar[str] = "r"
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start, diagonal, columns = mode.parent.begin * mode.size, mode.outer[-1], mode.sizes[mode.at + 1]
+        first = call("max", Const(0), mode.size - diagonal - Const(1))
+        return start + first, start + call("min", mode.size, columns + mode.size - diagonal - Const(1))
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position - mode.parent.begin * mode.size
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        return self, (), entries.parents * entries.size + entries.coordinates, times(entries.count, entries.size)
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * size
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        shift = stored.size - 1 - stored.outer[-1]
+        first = np.maximum(shift, 0)
+        counts = np.maximum(np.minimum(stored.size, stored.sizes[stored.at + 1] + shift) - first, 0)
+        coordinates = ranges(first, counts)
+        return Children(counts, coordinates, np.repeat(stored.parents * stored.size, counts) + coordinates)
+
+
+@dataclass(frozen=True, slots=True)
+class Offset(Implicit):
+    """The column at which a diagonal crosses a row, below a level of rows and one of diagonals (j - i)."""
+
+    spelling: ClassVar[str] = "offset"
+    letter: ClassVar[str] = "t"
+    branchless: ClassVar[bool] = True
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return mode.parent.begin, mode.parent.stop
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return mode.outer[-1] + mode.outer[-2] - (mode.sizes[mode.at - 1] - Const(1))
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        return self, (), entries.parents, entries.count
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        diagonal, row = stored.outer[-2], stored.outer[-1]
+        return Children(1, row + diagonal - (stored.sizes[stored.at - 1] - 1), stored.parents)
+
+    def fan(self, size: float) -> float:
+        return 1.0

@@ -1,0 +1,124 @@
+"""Levels with room for a known number of coordinates below each parent."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..errors import FormatError
+from .levels import Arrays, Children, Entries, Level, Mode, Stored, times
+from .loop import BinOp, Const, Expr
+
+WASTEFUL = 2.0  # positions for each entry from which packing warns
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed(Level):
+    """Exactly ``width`` coordinates below each parent, in ``crd``; by default, as many as the longest needs.
+
+    A parent with fewer entries stores zeros too, at coordinates that it has no entry for, so that
+    everything a level promises holds for them. ELL is a dense level above this one, and n:m keeps
+    ``n`` coordinates of every block of m.
+    """
+
+    width: int | None = None
+    spelling: ClassVar[str] = "fixed"
+    letter: ClassVar[str] = "f"
+    arrays: ClassVar[tuple[str, ...]] = ("crd",)
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start = mode.parent.begin * Const(self.width or 0)
+        return start, start + (self.width or 0)
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return mode.crd[position]
+
+    def check(self, shape: str) -> None:
+        if self.width is not None and self.width < 0:
+            raise FormatError(f"{self} is no level: its width starts at 0")
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        children = entries.children
+        most = int(children.max(initial=0))
+        width = self.width if self.width is not None else most
+        if most > width:
+            row = int(np.argmax(children > width))
+            raise FormatError(f"holds {width} coordinates for each position above it, but position {row} has {children[row]}: widen it")
+        if width > entries.size and entries.count:
+            raise FormatError(f"needs {width} different coordinates, but the dimension has {entries.size}: use a compressed level")
+        count = times(entries.count, width)
+        self._warn(count, len(entries.coordinates))
+        own = entries.parents[entries.first], entries.coordinates[entries.first]
+        parents, coordinates = _filled(*own, children, width)
+        order = np.lexsort((coordinates, parents))
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        return Fixed(width), (coordinates[order],), place[: len(own[0])][np.cumsum(entries.first) - 1], count
+
+    def _warn(self, count: int, entries: int) -> None:
+        if self.width is None and count > WASTEFUL * max(entries, 1) and count > 1024:
+            warnings.warn(f"{self} stores {count} values for {entries} entries: a compressed level stores just these", stacklevel=2)
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * (self.width or 0)
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        width = self.width or 0
+        positions = (stored.parents[:, None] * width + np.arange(width)).reshape(-1)
+        return Children(width, arrays[0][positions], positions)
+
+    def fan(self, size: float) -> float:
+        return float(self.width or size)
+
+
+def _filled(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """The entries, followed by the smallest free coordinates of each parent that has fewer than ``width``."""
+    short = np.flatnonzero(children < width)
+    number = np.full(len(children), -1)
+    number[short] = np.arange(len(short))
+    free = np.ones((len(short), width), dtype=bool)
+    used = (number[parents] >= 0) & (coordinates < width)
+    free[number[parents[used]], coordinates[used]] = False
+    wanted = free & (np.cumsum(free, axis=1) <= (width - children[short])[:, None])
+    rows, columns = np.nonzero(wanted)
+    return np.concatenate([parents, short[rows]]), np.concatenate([coordinates, columns])
+
+
+@dataclass(frozen=True, slots=True)
+class Bitmap(Level):
+    """Room for every coordinate, and in ``bit`` whether it is stored; position = parent position * size + coordinate."""
+
+    spelling: ClassVar[str] = "bitmap"
+    letter: ClassVar[str] = "b"
+    arrays: ClassVar[tuple[str, ...]] = ("bit",)
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start = mode.parent.begin * mode.size
+        return start, start + mode.size
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position - mode.parent.begin * mode.size
+
+    def present(self, mode: Mode, position: Expr) -> Expr | None:
+        return BinOp("!=", mode.array("bit")[position], Const(0))
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        count = times(entries.count, entries.size)
+        positions = entries.parents * entries.size + entries.coordinates
+        bit = np.zeros(count, dtype=np.uint8)
+        bit[positions] = 1
+        return self, (bit,), positions, count
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * size
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        bits = arrays[0][(stored.parents[:, None] * stored.size + np.arange(stored.size))] != 0
+        rows, coordinates = np.nonzero(bits)
+        return Children(bits.sum(axis=1), coordinates, stored.parents[rows] * stored.size + coordinates)
+
+    def array_dtype(self, name: str) -> str | None:
+        return "uint8"

@@ -1,0 +1,104 @@
+"""Parts: which coordinate a level stores, of which dimension: all of it, its block, its place in a block, or a diagonal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import FormatError
+
+NAMES = "ijklmnopqrstuvwxyzabcdefgh"
+PART = re.compile(r"([A-Za-z]\w*)\s*(?:-\s*([A-Za-z]\w*)|(?:%\s*(\d+))?\s*(?://\s*(\d+))?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """i, i // divisor, i % modulus, i % modulus // divisor, or i - minus, of dimension i.
+
+    A difference is counted from the least one there is, so that it starts at 0.
+
+    >>> str(Part(1, 4)), Part(1, 4).of(np.array([[7, 7], [0, 11]])).tolist(), Part(1, 4).extent((10, 11))
+    ('j // 4', [0, 2], 3)
+    """
+
+    dimension: int
+    divisor: int = 1
+    modulus: int = 0
+    minus: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a dimension's own coordinate."""
+        return self == Part(self.dimension)
+
+    def of(self, coordinates: np.ndarray, shape: Sequence[int] = ()) -> np.ndarray:
+        """The part of coordinates, of shape (ndim, n); of a difference, the shape is needed too."""
+        coordinate: np.ndarray = coordinates[self.dimension]
+        if self.minus is not None:
+            coordinate = coordinate - coordinates[self.minus] + (shape[self.minus] - 1)
+        coordinate = coordinate % self.modulus if self.modulus else coordinate
+        return coordinate // self.divisor if self.divisor > 1 else coordinate
+
+    def extent(self, shape: Sequence[int]) -> int:
+        """How many coordinates the part has."""
+        if self.minus is not None:
+            return max(shape[self.dimension] + shape[self.minus] - 1, 0)
+        return -(-(self.modulus or shape[self.dimension]) // self.divisor)
+
+    def moved(self, places: Sequence[int] | dict[int, int]) -> Part:
+        """The part where dimension d becomes ``places[d]``."""
+        minus = None if self.minus is None else places[self.minus]
+        return Part(places[self.dimension], self.divisor, self.modulus, minus)
+
+    def __str__(self) -> str:
+        text = name_of(self.dimension)
+        if self.minus is not None:
+            return f"{text} - {name_of(self.minus)}"
+        return text + (f" % {self.modulus}" if self.modulus else "") + (f" // {self.divisor}" if self.divisor > 1 else "")
+
+
+def name_of(dimension: int) -> str:
+    """The letter by which a dimension is printed."""
+    return NAMES[dimension] if dimension < len(NAMES) else f"i{dimension}"
+
+
+def parse_part(text: str, names: Sequence[str], whole: str) -> Part:
+    """Read a part; ``whole`` is the text that errors show.
+
+    Raises:
+        FormatError: it is none, or of an unknown dimension.
+
+    >>> parse_part("j % 4", ["i", "j"], "...")
+    Part(dimension=1, divisor=1, modulus=4, minus=None)
+    """
+    found = PART.fullmatch(text.strip())
+    if found is None:
+        raise FormatError(f"can't read {text.strip()!r} in {whole!r}: a level stores i, i // 4, i % 4, i % 16 // 4, or j - i")
+    for name in (found[1], found[2]):
+        if name is not None and name not in names:
+            raise FormatError(f"{name!r} in {whole!r} is not one of the dimensions ({', '.join(names)})")
+    if found[2] is not None:
+        return Part(names.index(found[1]), minus=names.index(found[2]))
+    numbers = int(found[4] or 1), int(found[3] or 0)
+    if numbers[0] < 1 or found[3] == "0":
+        raise FormatError(f"{text.strip()!r} in {whole!r} divides by 0: blocks have at least one coordinate")
+    return Part(names.index(found[1]), *numbers)
+
+
+def check_parts(parts: Sequence[Part], shown: str) -> None:
+    """Refuse parts that don't make up each dimension just once.
+
+    Raises:
+        FormatError: they don't.
+    """
+    for dimension in sorted({part.dimension for part in parts} | set(range(max((p.dimension for p in parts), default=-1) + 1))):
+        own = sorted((p for p in parts if p.dimension == dimension and p.minus is None), key=lambda p: -p.divisor)
+        moduli = [part.modulus for part in own]
+        if not own or moduli != [0, *(part.divisor for part in own[:-1])] or own[-1].divisor != 1:
+            raise FormatError(
+                f"{shown} doesn't store dimension {name_of(dimension)} just once: use {name_of(dimension)}, "
+                f"or blocks, as {name_of(dimension)} // 4 and {name_of(dimension)} % 4"
+            )

@@ -1,0 +1,26 @@
+"""What the compiler knows of an operand: never its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .ir.format import Format
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Format, shape and data types of an operand.
+
+    ``strides`` (in values) belongs to dense operands, ``counts`` (positions in each level) to
+    sparse ones.
+    """
+
+    format: Format
+    shape: tuple[int, ...]
+    dtype: str
+    index_dtype: str = "int64"
+    strides: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{'x'.join(map(str, self.shape)) or 'scalar'} ({self.format.name})"
