@@ -6,11 +6,12 @@ rounded sizes, and builds the kernel, which is cached on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..codegen.kernel import BUILDING, Kernel, build
+from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
 from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import UnsupportedError
@@ -68,6 +69,25 @@ def make_plan(expr: str | Request, operands: Sequence[Any], format: Format | str
     kernel, stmt = kernel_for(source), steps[-1].stmt
     counting = kernel_for(generate(stmt, host(), counting=True)) if problem.result.is_assembled else None
     return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, counting))
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Within it, kernels are plain Python that checks every access; the plans made there are forgotten."""
+    global build
+    with BUILDING:
+        before, plans, kernels = build, dict(_plans), dict(_kernels)
+        _plans.clear()
+        _kernels.clear()
+        build = build_plain
+        try:
+            yield
+        finally:
+            build = before
+            _plans.clear()
+            _plans.update(plans)
+            _kernels.clear()
+            _kernels.update(kernels)
 
 
 def compile_source(
