@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from .computing import compute, evaluate_parts, reduced
+from .computing import compute
+from .evaluation import evaluate_parts
 from .explanation import Explanation, explain_problem, explain_statement
 from .io import load as read
 from .io import suffix_of
 from .ir.format import Format
 from .operands import admit, call_form, refuse_tangents, undeferred
+from .reductions import reduced
 from .sparse_tensor import SparseTensor
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from math import prod
 
-from .parser import Subscripts
+from .parser import Subscripts, parse_einsum
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST = 7  # operands up to which every path is priced; more are contracted in one nest
@@ -36,6 +37,12 @@ class Pair:
     left: int
     right: int
     expr: str
+
+
+@lru_cache(maxsize=1024)
+def pairs_of(expr: str, shapes: tuple[tuple[int, ...], ...], stored: tuple[int | None, ...]) -> tuple[Pair, ...]:
+    """:func:`split` for an einsum's text, remembered."""
+    return split(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored)
 
 
 def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> tuple[Pair, ...]:
