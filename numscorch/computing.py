@@ -72,10 +72,9 @@ def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: 
     """Contract pair after pair; the last one makes the result."""
     left = list(operands)
     for at, pair in enumerate(pairs):
-        two = left[pair.left], left[pair.right]
-        rest = [operand for n, operand in enumerate(left) if n not in (pair.left, pair.right)]
+        two = left[pair.left], left.pop(pair.right)
         last = at == len(pairs) - 1
-        left = [*rest, compute(pair.expr, two, format if last else None, out if last else None)]
+        left[pair.left] = compute(pair.expr, two, format if last else None, out if last else None)
     return left[0]
 
 
