@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import CSF, Format, as_format, can_be_assembled, dense
-from .ir.functions import FUNCTIONS
+from .ir.functions import FUNCTIONS, REDUCTIONS
 from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, literals_in, mapped, operators_in, product, variables_in, with_dtype
 from .ir.levels import Dense, Identity
 from .parser import Subscripts
@@ -148,21 +148,45 @@ def _common_dtype(operands: Sequence[Operand]) -> str:
 
 
 def _check_operators(request: Request, dtype: str) -> None:
-    """Refuse what a data type lacks: complex numbers have no order, and integers no quotients."""
-    inside = set() if request.value is None else operators_in(request.value)
-    ordered = {"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}
-    numbers = [] if request.value is None else literals_in(request.value)
-    if dtype.startswith("int") and (cut := [n for n in numbers if n != int(n)]):
-        raise UnsupportedError(f"the number {cut[0]} beside {dtype} values: convert them with .to(torch.float32)\n  {request}")
-    lacking = ordered if dtype.startswith("complex") else {"/", *FUNCTIONS} - {"abs", "maximum", "minimum", "relu", "where"}
-    if dtype.startswith("complex") and request.op not in ("=", "+=", "*="):
-        inside = inside | {"<"}
-    other = "float32" if dtype.startswith("int") else "float32), or compute with .real and .imag ("
-    other = other.rstrip(" (")
-    if not dtype.startswith("float") and (found := sorted(inside & lacking)):
-        raise UnsupportedError(f"{', '.join(found)} of {dtype} values: convert the operands with .to(torch.{other})\n  {request}")
-    if dtype.startswith("int") and request.op not in ("=", "+=", "*="):
-        raise UnsupportedError(f"{request.op} of {dtype} values is not compiled: convert the operands with .to(torch.float64)\n  {request}")
+    """Refuse what a data type lacks: integers have no quotients, and complex numbers no order."""
+    if dtype.startswith("int"):
+        _check_integers(request, dtype)
+    elif dtype.startswith("complex"):
+        _check_complex(request, dtype)
+
+
+def _check_integers(request: Request, dtype: str) -> None:
+    """Numbers and operators must give whole numbers, and the identity of the reduction be one."""
+    lacking = {"/", *FUNCTIONS} - {"abs", "maximum", "minimum", "relu", "where"}
+    fractions = [n for n in _numbers(request) if not float(n).is_integer()]
+    if fractions:
+        raise UnsupportedError(f"the number {fractions[0]} beside {dtype} values: convert them with .to(torch.float32)\n  {request}")
+    if request.op in REDUCTIONS and REDUCTIONS[request.op].times != "*":
+        raise UnsupportedError(
+            f"{request.op} of {dtype} values, which have no infinity for a result without terms: "
+            f"convert the operands with .to(torch.float64)\n  {request}"
+        )
+    _refuse(lacking & _operators(request), request, dtype, ".to(torch.float32)")
+
+
+def _check_complex(request: Request, dtype: str) -> None:
+    """Neither comparisons, nor functions that are made for real numbers, nor the largest or smallest."""
+    lacking = {"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}
+    reduction = {request.op} - {"=", "+=", "*="}
+    _refuse(lacking & _operators(request) | reduction, request, dtype, ".to(torch.float32), or compute with .real and .imag")
+
+
+def _refuse(found: set[str], request: Request, dtype: str, instead: str) -> None:
+    if found:
+        raise UnsupportedError(f"{', '.join(sorted(found))} of {dtype} values: convert the operands with {instead}\n  {request}")
+
+
+def _operators(request: Request) -> set[str]:
+    return set() if request.value is None else operators_in(request.value)
+
+
+def _numbers(request: Request) -> list[float]:
+    return [] if request.value is None else literals_in(request.value)
 
 
 def _factor(at: int, names: tuple[str, ...], operand: Operand, extents: dict[IndexVar, int]) -> list[Expr]:
