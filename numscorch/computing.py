@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -56,7 +57,9 @@ def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any
     narrow = {o.dtype for o in operands}
     if len(narrow) > 1:
         names = sorted(str(dtype).removeprefix("torch.") for dtype in narrow)
-        raise UnsupportedError(f"operands have data types {' and '.join(names)}: convert one with .to(torch.{names[-1]})")
+        raise UnsupportedError(
+            f"operands have data types {' and '.join(names)}: convert one with .to({reduce(torch.promote_types, narrow)})"
+        )
     wide = [o.to(WIDENED[o.dtype]) if o.dtype in WIDENED else o for o in operands]
     result = compute(expr, wide, format).to(narrow.pop())
     return result if out is None else write(out, result)

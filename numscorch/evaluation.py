@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .computing import compute
 from .errors import ExpressionError, UnsupportedError
 from .ir.format import Format
+from .operands import STRIDED
+from .sparse_tensor import SparseTensor
 from .statements import Part, parse_statement
 
 
@@ -50,16 +53,41 @@ def _check_ranks(text: str, part: Part, values: Mapping[str, Any]) -> None:
 
 
 def _operand(value: Any, given: Mapping[str, Any]) -> Any:
-    """A number becomes a tensor of the others' data type."""
-    if not isinstance(value, int | float):
+    """A number, or a tensor without dimensions, takes the data type of those that have some, as in torch."""
+    tensors = [other for other in given.values() if isinstance(other, SparseTensor | Tensor)]
+    leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
+    if isinstance(value, int | float | complex):
+        return _tensor(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
+    if not leading or not _is_scalar(value) or value.dtype == leading[0] or _promoted(leading[0], value) != leading[0]:
         return value
-    dtypes = [other.dtype for other in given.values() if hasattr(other, "dtype")]
-    dtype = dtypes[0] if dtypes else torch.get_default_dtype()
-    if isinstance(value, float) and not (dtype.is_floating_point or dtype.is_complex):
-        raise UnsupportedError(
-            f"the number {value} beside {dtype} values: convert them with .to(torch.float32), as nothing is cut off here"
-        )
+    _tensor(value.item(), leading[0])
+    return value.to(leading[0])
+
+
+def _promoted(dtype: torch.dtype, scalar: Any) -> torch.dtype:
+    """torch's data type for a tensor of this one times a scalar.
+
+    >>> _promoted(torch.int32, 2.5), _promoted(torch.float32, torch.tensor(2.5, dtype=torch.float64))
+    (torch.float32, torch.float32)
+    """
+    return torch.result_type(torch.empty(1, dtype=dtype), scalar)
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether it is a tensor without dimensions whose value can be looked at."""
+    return isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
+
+
+def _tensor(number: complex, dtype: torch.dtype) -> Tensor:
+    """The number in a data type that can hold it.
+
+    >>> _tensor(2, torch.float32)
+    tensor(2.)
+    """
+    promoted = dtype if isinstance(number, int) else _promoted(dtype, number)
+    if promoted != dtype:
+        raise UnsupportedError(f"the number {number} beside {dtype} values: convert them with .to({promoted}), as nothing is cut off here")
     try:
-        return torch.tensor(value, dtype=dtype)
+        return torch.tensor(number, dtype=dtype)
     except (RuntimeError, ValueError, OverflowError) as error:
-        raise UnsupportedError(f"the number {value} does not fit {dtype}: convert the tensors with .to(torch.float64)") from error
+        raise UnsupportedError(f"the number {number} does not fit {dtype}: convert the tensors with .to(torch.float64)") from error

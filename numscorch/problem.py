@@ -141,10 +141,17 @@ def _reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, cla
 
 
 def _common_dtype(operands: Sequence[Operand]) -> str:
+    """The data type of all operands."""
     dtypes = sorted({operand.dtype for operand in operands})
     if len(dtypes) > 1:
-        raise UnsupportedError(f"operands have data types {' and '.join(dtypes)}: convert one with .to(torch.{dtypes[-1]})")
+        raise UnsupportedError(f"operands have data types {' and '.join(dtypes)}: convert one with .to(torch.{max(dtypes, key=_width)})")
     return dtypes[0]
+
+
+def _width(dtype: str) -> tuple[int, int]:
+    """By which data types are ordered: integers, floats, complex numbers, each from narrow to wide."""
+    kind = dtype.rstrip("0123456789")
+    return ("int", "float", "complex").index(kind), int(dtype.removeprefix(kind))
 
 
 def _check_operators(request: Request, dtype: str) -> None:

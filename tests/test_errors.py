@@ -69,7 +69,7 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     "integers": (
         lambda: ns.einsum("ij,jk->ik", A, x.long()),
         ns.UnsupportedError,
-        "operands have data types float32 and int64: convert one with .to(torch.int64)",
+        "operands have data types float32 and int64: convert one with .to(torch.float32)",
     ),
     "bfloat16": (
         lambda: ns.einsum("ij,jk->ik", A, x.bfloat16()),

@@ -118,6 +118,7 @@ def test_forward_mode_tangents_are_refused_not_dropped(A: ns.SparseTensor) -> No
 LEFT = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
 RIGHT = torch.tensor([[1.0, -2.0, 0.0], [0.0, 0.0, 5.0]])
 ROW, COLUMN = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[1.0], [-2.0]])
+SCALARS = (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex128)
 Binary = Callable[[Any, Any], Any]
 PAIRS: dict[str, Binary] = {
     "+": lambda a, b: a + b,
@@ -146,6 +147,37 @@ def test_element_wise(name: str, fmt: ns.Format, plain: None) -> None:
     if name in "+-*":
         assert torch.equal(dense(f(A, 2)), f(LEFT, 2))
         assert torch.equal(dense(f(2, A)), f(2, LEFT))
+
+
+@pytest.mark.parametrize("scalar", SCALARS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.int64, torch.complex64], ids=str)
+def test_tensors_without_dimensions_are_promoted_as_by_torch(dtype: torch.dtype, scalar: torch.dtype, plain: None) -> None:
+    """They take the other's data type, and are refused where torch would promote that."""
+    A, s = ns.from_torch(LEFT.to(dtype)).to(ns.CSR), torch.tensor(2).to(scalar)
+    expected = LEFT.to(dtype) * s
+    if expected.dtype != dtype:
+        with pytest.raises(ns.UnsupportedError, match="operands have data types"):
+            A * s
+        return
+    for made in (A * s, s * A, ns.evaluate("R[i,j] = s * A[i,j]", A=A, s=s)):
+        assert made.dtype == dtype
+        assert torch.equal(dense(made), expected)
+
+
+def test_a_scalar_that_does_not_fit_is_refused(A: ns.SparseTensor) -> None:
+    whole = A.to(torch.int8)
+    for number in (300, torch.tensor(300)):
+        with pytest.raises(ns.UnsupportedError, match=r"the number 300 does not fit torch\.int8"):
+            whole * number
+    with pytest.raises(ns.UnsupportedError, match=r"the number 2j beside torch.float32 values: convert them with .to\(torch.complex64\)"):
+        A * 2j
+    with pytest.raises(ns.UnsupportedError, match="requires grad"):
+        A * torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+
+
+def test_numbers_beside_complex_values(plain: None) -> None:
+    a = LEFT + 1j * RIGHT
+    assert torch.equal(dense(ns.from_torch(a, ns.CSR) * 2j), a * 2j)
 
 
 def test_division_is_at_the_numerators_entries(A: ns.SparseTensor) -> None:
