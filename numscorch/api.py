@@ -25,7 +25,7 @@ def einsum(
     format: Format | str | None = None,
     out: Any = None,
     reduce: str = "sum",
-    mask: SparseTensor | None = None,
+    mask: SparseTensor | torch.Tensor | None = None,
     schedule: str | None = None,
 ) -> Any:
     """Sum of products over any mix of sparse and dense tensors, in numpy's einsum notation.
@@ -45,7 +45,7 @@ def einsum(
             ``min_plus``, ``max_plus`` and ``or_and`` are semirings, whose product joins the factors: an
             entry that isn't stored annihilates a term, and a dense result without terms is inf or -inf.
             Without terms, the ``max`` of integers is the data type's smallest number.
-        mask: a sparse tensor of the result's shape; only where it has an entry is the result
+        mask: a sparse tensor, ours or torch's, of the result's shape; only where it has an entry is the result
             computed, and the result has its pattern. Its values don't matter.
         schedule: what the passes must do, as ``"reorder(i, k, j) parallelize(i) vectorize(j)"``; what is
             left out, they decide. ``parallelize()`` and ``vectorize()`` ask for none.

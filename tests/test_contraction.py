@@ -119,7 +119,12 @@ def test_a_chain_with_a_thin_matrix_makes_no_large_product(plain: pytest.MonkeyP
 
 def test_operands_of_about_one_size_share_a_path(plain: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(contraction, "split", lambda *what: asked.append(what) or ())
+
+    def one_nest(*what: object) -> tuple[Pair, ...]:
+        asked.append(what)
+        return ()
+
+    monkeypatch.setattr(contraction, "split", one_nest)
     pairs_of.cache_clear()
     for count in (97, 98, 99, 112):
         A = ns.from_coo([range(count), range(count)], torch.ones(count), (200, 200), format=ns.CSR)

@@ -58,8 +58,9 @@ def test_the_largest_and_smallest_of_integers(dtype: torch.dtype, fmt: ns.Format
     a = sparse(dtype, 5, 6, seed=3)
     a[0], a[1], a[2], a[3, 4] = limits.min, limits.max, 0, limits.min
     A, x = ns.from_torch(a).to(fmt), numbers(dtype, 5)
+    dims: dict[str, tuple[int, ...]] = {"ij->i": (1,), "ij->j": (0,), "ij->": (0, 1)}
     for name, theirs in {"max": torch.amax, "min": torch.amin}.items():
-        for expr, dim in {"ij->i": 1, "ij->j": 0, "ij->": (0, 1)}.items():
+        for expr, dim in dims.items():
             made = ns.einsum(expr, A, reduce=name, format="dense")
             assert made.dtype == dtype
             assert torch.equal(made, theirs(a, dim=dim))
