@@ -1,4 +1,4 @@
-"""einsum and explain: from what a user writes to a plan."""
+"""What a user calls: einsum, evaluate, explain and load."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from .computing import compute, evaluate_parts, reduced
+from .computing import compute
+from .evaluation import evaluate_parts
 from .explanation import Explanation, explain_problem, explain_statement
 from .io import load as read
 from .io import suffix_of
 from .ir.format import Format
 from .operands import admit, call_form, refuse_tangents, undeferred
+from .reductions import reduced
 from .sparse_tensor import SparseTensor
 
 
@@ -23,7 +25,7 @@ def einsum(
     format: Format | str | None = None,
     out: Any = None,
     reduce: str = "sum",
-    mask: SparseTensor | None = None,
+    mask: SparseTensor | torch.Tensor | None = None,
     schedule: str | None = None,
 ) -> Any:
     """Sum of products over any mix of sparse and dense tensors, in numpy's einsum notation.
@@ -31,17 +33,19 @@ def einsum(
     Args:
         expr: the expression, as ``"ij,jk->ik"``; ellipsis, repeated indices and an implicit result
             mean what they mean in ``numpy.einsum``. The sublist form is taken as well.
-        operands: SparseTensors, torch's sparse tensors (COO, CSR, CSC) and strided tensors, all
-            float32 or all float64, on the CPU.
+        operands: SparseTensors, torch's sparse tensors (COO, CSR, CSC) and strided tensors, on the
+            CPU, all of one data type: a float of 16, 32 or 64 bits, an integer of 8 to 64, or complex.
         format: the result's format; by default it keeps a sparse operand's pattern where that has
             the result's index set, and is dense where a factor is dense. ``"infer"`` gives the
             literal answer of Algorithm 4 (Scorch, section D.2).
-        out: a tensor that receives the result.
+        out: a tensor that receives the result: a strided one, or a SparseTensor whose pattern a
+            sparse result keeps.
         reduce: what joins the terms of indices that the result lacks: ``sum``, ``mean``, ``max``,
             ``min``, ``prod``, ``any`` or ``all``; terms of entries that aren't stored are 0, and count.
             ``min_plus``, ``max_plus`` and ``or_and`` are semirings, whose product joins the factors: an
             entry that isn't stored annihilates a term, and a dense result without terms is inf or -inf.
-        mask: a sparse tensor of the result's shape; only where it has an entry is the result
+            Without terms, the ``max`` of integers is the data type's smallest number.
+        mask: a sparse tensor, ours or torch's, of the result's shape; only where it has an entry is the result
             computed, and the result has its pattern. Its values don't matter.
         schedule: what the passes must do, as ``"reorder(i, k, j) parallelize(i) vectorize(j)"``; what is
             left out, they decide. ``parallelize()`` and ``vectorize()`` ask for none.
@@ -88,7 +92,8 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, **operand
         statement: as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``. Operators are ``+ - * /`` and
             comparisons (1 or 0); functions ``abs erf exp gelu log maximum minimum relu sigmoid sqrt tanh where``.
         format: the result's format; as for :func:`einsum`.
-        operands: the tensors, or numbers, by their names.
+        operands: the tensors, or numbers, by their names. Numbers, and tensors without dimensions,
+            take the data type of the others.
 
     Returns:
         A torch tensor, or a SparseTensor for a sparse result.

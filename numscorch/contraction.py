@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from math import prod
+from typing import TypeVar
 
-from .parser import Subscripts
+from .parser import Subscripts, parse_einsum
 
+T = TypeVar("T")
+Path = tuple[tuple[int, int], ...]
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST = 7  # operands up to which every path is priced; more are contracted in one nest
 GAIN = 0.5  # a path is taken where it costs less than this part of the nest: its temporaries are written and read
@@ -31,11 +35,17 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Contract the operands at two places by an einsum; the result goes to the end of the list."""
+    """Contract the operands at two places by an einsum; the result takes the left one's place."""
 
     left: int
     right: int
     expr: str
+
+
+@lru_cache(maxsize=1024)
+def pairs_of(expr: str, shapes: tuple[tuple[int, ...], ...], stored: tuple[int | None, ...]) -> tuple[Pair, ...]:
+    """:func:`split` for an einsum's text, remembered."""
+    return split(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored)
 
 
 def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> tuple[Pair, ...]:
@@ -74,10 +84,11 @@ def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Seque
 
 
 class _Search:
-    """Prices every way to contract terms in pairs."""
+    """Prices every way to contract terms in pairs; terms that are reached in several ways are priced once."""
 
     def __init__(self, extents: dict[str, int], result: frozenset[str]):
         self.extents, self.result = extents, result
+        self.known: dict[tuple[Term, ...], tuple[float, Path]] = {}
 
     def size(self, indices: frozenset[str]) -> float:
         """Coordinates of these indices."""
@@ -91,17 +102,23 @@ class _Search:
                 steps *= term.stored / self.size(term.indices)
         return steps
 
-    def best(self, terms: tuple[Term, ...]) -> tuple[float, tuple[tuple[int, int], ...]]:
+    def best(self, terms: tuple[Term, ...]) -> tuple[float, Path]:
         """The least cost, and the places of the pairs that have it."""
+        if terms not in self.known:
+            self.known[terms] = self.priced(terms)
+        return self.known[terms]
+
+    def priced(self, terms: tuple[Term, ...]) -> tuple[float, Path]:
+        """:meth:`best`, from what is left after each pair."""
         if len(terms) == 1:
             return 0.0, ()
-        found: tuple[float, tuple[tuple[int, int], ...]] = (float("inf"), ())
+        found: tuple[float, Path] = (float("inf"), ())
         for left, right in combinations(range(len(terms)), 2):
-            rest = tuple(term for at, term in enumerate(terms) if at not in (left, right))
+            rest = without(terms, left, right)
             steps, joined = self.join(terms[left], terms[right], rest)
             if steps >= found[0]:
                 continue
-            further, path = self.best((*rest, joined))
+            further, path = self.best((*rest[:left], joined, *rest[left:]))
             if steps + further < found[0]:
                 found = (steps + further, ((left, right), *path))
         return found
@@ -122,17 +139,21 @@ class _Search:
         return steps + STORED * stored * bool(rest), Term(indices, stored, is_sparse)
 
 
-def _pairs(subscripts: Subscripts, path: Sequence[tuple[int, int]], extents: dict[str, int]) -> tuple[Pair, ...]:
+def without(terms: Sequence[T], left: int, right: int) -> tuple[T, ...]:
+    """The terms but those at two places."""
+    return (*terms[:left], *terms[left + 1 : right], *terms[right + 1 :])
+
+
+def _pairs(subscripts: Subscripts, path: Path, extents: dict[str, int]) -> tuple[Pair, ...]:
     """The path as einsums; the last one has the result's indices in their order."""
     letters = {name: LETTERS[at] for at, name in enumerate(extents)}
-    terms = ["".join(letters[name] for name in names) for names in subscripts.operands]
+    terms: tuple[str, ...] = tuple("".join(letters[name] for name in names) for names in subscripts.operands)
     result = "".join(letters[name] for name in subscripts.result)
     pairs = []
     for left, right in path:
-        a, b = terms[left], terms[right]
-        rest = [term for at, term in enumerate(terms) if at not in (left, right)]
+        a, b, rest = terms[left], terms[right], without(terms, left, right)
         needed = set(result).union(*rest)
         joined = "".join(letter for letter in dict.fromkeys(a + b) if letter in needed) if rest else result
         pairs.append(Pair(left, right, f"{a},{b}->{joined}"))
-        terms = [*rest, joined]
+        terms = (*rest[:left], joined, *rest[left:])
     return tuple(pairs)

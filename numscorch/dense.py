@@ -36,7 +36,7 @@ OPERATORS: dict[str, Any] = {
         for op, name in {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}.items()
     },
 }
-REDUCTIONS: dict[str, Any] = {
+REDUCERS: dict[str, Any] = {
     "=": torch.sum,
     "+=": torch.sum,
     "max=": torch.amax,
@@ -64,7 +64,7 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     if request.op == "*=":
         multiplied: Tensor = value.flatten(len(request.subscripts.result)).prod(-1)
         return multiplied
-    reduced: Tensor = REDUCTIONS[request.op](value, dim=summed)
+    reduced: Tensor = REDUCERS[request.op](value, dim=summed)
     return reduced
 
 

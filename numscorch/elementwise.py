@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .computing import compute, evaluate_parts
+from .computing import compute
 from .errors import SizeError, UnsupportedError
+from .evaluation import evaluate_parts
 from .ir.format import dense
 from .ir.index import Access, Binary, Call, IndexVar, TensorVar
 from .parser import Subscripts

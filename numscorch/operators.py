@@ -1,4 +1,4 @@
-"""Operators under torch's names; each is an einsum."""
+"""Matrix products under torch's names, and the table of every torch function that takes a SparseTensor."""
 
 from __future__ import annotations
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .accesses import Accesses
+from .dtype_rules import check_operators, common_dtype
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import CSF, Format, as_format, can_be_assembled, dense, without_parts
-from .ir.functions import FUNCTIONS, is_zero, simplified
-from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product, literals_in, operators_in, variables_in
+from .ir.functions import is_zero, simplified
+from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product, variables_in
 from .ir.levels import Dense
 from .ir.parts import Part
 from .operand import Operand
@@ -60,8 +61,8 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
         raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
     request = Request(request) if isinstance(request, Subscripts) else request
     names, extents = request.subscripts.result, _extents(request, operands)
-    dtype = _common_dtype([op for at, op in enumerate(operands) if at != request.mask])
-    _check_operators(request, dtype)
+    dtype = common_dtype([op for at, op in enumerate(operands) if at != request.mask])
+    check_operators(request, dtype)
     wanted = wanted_format(format, len(names))
     sizes = {var.name: size for var, size in extents.items()}
     splitting, formats = _split(request, operands, sizes, wanted)
@@ -125,31 +126,6 @@ def _reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, cla
     wanted = [operands[o].shape[t.index(name)] for o, t in enumerate(subs.operands) if name in t and o != at]
     fits = len(names) == 2 and wanted and shape[swapped.index(name)] == wanted[0]
     return f"     did you mean {NAMES[at]}[{','.join(swapped)}]?" if fits else ""
-
-
-def _common_dtype(operands: Sequence[Operand]) -> str:
-    dtypes = sorted({operand.dtype for operand in operands})
-    if len(dtypes) > 1:
-        raise UnsupportedError(f"operands have data types {' and '.join(dtypes)}: convert one with .to(torch.{dtypes[-1]})")
-    return dtypes[0]
-
-
-def _check_operators(request: Request, dtype: str) -> None:
-    """Refuse what a data type lacks: complex numbers have no order, and integers no quotients."""
-    inside = set() if request.value is None else operators_in(request.value)
-    ordered = {"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}
-    numbers = [] if request.value is None else literals_in(request.value)
-    if dtype.startswith("int") and (cut := [n for n in numbers if n != int(n)]):
-        raise UnsupportedError(f"the number {cut[0]} beside {dtype} values: convert them with .to(torch.float32)\n  {request}")
-    lacking = ordered if dtype.startswith("complex") else {"/", *FUNCTIONS} - {"abs", "maximum", "minimum", "relu", "where"}
-    if dtype.startswith("complex") and request.op not in ("=", "+=", "*="):
-        inside = inside | {"<"}
-    other = "float32" if dtype.startswith("int") else "float32), or compute with .real and .imag ("
-    other = other.rstrip(" (")
-    if not dtype.startswith("float") and (found := sorted(inside & lacking)):
-        raise UnsupportedError(f"{', '.join(found)} of {dtype} values: convert the operands with .to(torch.{other})\n  {request}")
-    if dtype.startswith("int") and request.op not in ("=", "+=", "*="):
-        raise UnsupportedError(f"{request.op} of {dtype} values is not compiled: convert the operands with .to(torch.float64)\n  {request}")
 
 
 def _split(

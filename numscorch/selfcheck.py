@@ -10,9 +10,9 @@ from itertools import product
 import numpy as np
 import torch
 
-from .computing import evaluate_parts
 from .construct import from_torch
 from .errors import FormatError
+from .evaluation import evaluate_parts
 from .ir.format import COO, CSC, CSF, CSR, DCSR, Format
 from .ir.format_text import LEVELS
 from .ir.levels import Compressed, Dense, Level

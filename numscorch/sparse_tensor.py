@@ -259,6 +259,6 @@ def _applied(name: str, *args: Any) -> Any:
     from .elementwise import NAMED
 
     for arg in args[:2]:
-        if name in ("add", "sub", "mul", "div") and not isinstance(arg, SparseTensor | torch.Tensor | int | float):
+        if name in ("add", "sub", "mul", "div") and not isinstance(arg, SparseTensor | torch.Tensor | int | float | complex):
             return NotImplemented
     return NAMED[name](*args)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeGuard
 
 from .errors import ExpressionError
 from .ir.format import dense
@@ -23,6 +24,7 @@ from .parser import Subscripts
 from .schedule.options import AUTOMATIC, Options, parse_options
 
 INDEX = re.compile(r"[A-Za-z]\d*|e\d+")  # longer names could be those of generated variables and functions
+Variables = frozenset[IndexVar]
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -80,7 +82,7 @@ def parse_statement(text: str) -> tuple[Part, ...]:
         raise ExpressionError(f"{what}, so its extent or place is unknown\n  {text}")
     splitter = _Splitter(stmt.lhs)
     rhs = splitter.final(stmt.rhs) if stmt.op == "=" else stmt.rhs
-    splitter.add(stmt.lhs.tensor.name, stmt.lhs.indices, rhs, stmt.op)
+    splitter.add(stmt.lhs.indices, rhs, stmt.op, stmt.lhs.tensor.name)
     return tuple(splitter.parts)
 
 
@@ -89,8 +91,12 @@ def _has_diagonal(value: Expr, op: str) -> bool:
     return op not in ("=", "+=") and any(len(set(a.indices)) < len(a.indices) for a in accesses_in(value))
 
 
-def _uses(expr: Expr) -> frozenset[IndexVar]:
+def _uses(expr: Expr) -> Variables:
     return frozenset(variables_in(expr))
+
+
+def _is_sum(expr: Expr) -> TypeGuard[Binary]:
+    return isinstance(expr, Binary) and expr.op in "+-"
 
 
 class _Splitter:
@@ -100,8 +106,12 @@ class _Splitter:
         self.lhs = lhs
         self.parts: list[Part] = []
 
-    def add(self, name: str, indices: Sequence[IndexVar], value: Expr, op: str) -> None:
-        """A part whose result has these indices; where it is no sum of products, diagonals are taken first."""
+    def add(self, indices: Iterable[IndexVar], value: Expr, op: str = "=", name: str = "") -> Access:
+        """A part, and the access to its result, which has these indices; where it is no sum of products, diagonals are taken first.
+
+        A temporary is named by a number, which no tensor of the user's is.
+        """
+        indices = tuple(indices)
         if not is_product(value) or _has_diagonal(value, op):
             value = mapped(value, self._diagonal)
         accesses = list(dict.fromkeys(accesses_in(value)))
@@ -110,26 +120,25 @@ class _Splitter:
         letters = {access: NAMES[at] for at, access in enumerate(accesses)}
         subscripts = Subscripts(tuple(tuple(v.name for v in a.indices) for a in accesses), tuple(v.name for v in indices))
         named = mapped(value, lambda a: Access(TensorVar(letters[a], dense(len(a.indices))), a.indices))
+        name = name or str(len(self.parts) + 1)
         self.parts.append(Part(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op)))
+        return Access(TensorVar(name, dense(len(indices))), indices)
 
     def final(self, rhs: Expr) -> Expr:
         """The right side; what is reduced is left in place where that is all of it."""
-        wanted = set(variables_in(rhs)) - set(self.lhs.indices)
-        if isinstance(rhs, Binary) and rhs.op in "+-":
-            return self.reduced(rhs, wanted)
-        return self._inside(rhs, wanted)[0]
+        wanted = _uses(rhs).difference(self.lhs.indices)
+        return self.reduced(rhs, wanted) if _is_sum(rhs) else self._inside(rhs, wanted)[0]
 
-    def reduced(self, expr: Expr, wanted: set[IndexVar]) -> Expr:
+    def reduced(self, expr: Expr, wanted: Variables) -> Expr:
         """The expression without these variables: temporaries stand where they were summed over."""
         if not wanted:
             return expr
-        if isinstance(expr, Binary) and expr.op in "+-":
-            sides = (self.reduced(side, wanted & set(variables_in(side))) for side in (expr.left, expr.right))
-            return Binary(expr.op, *sides)
+        if _is_sum(expr):
+            return Binary(expr.op, *(self.reduced(side, wanted & _uses(side)) for side in (expr.left, expr.right)))
         inner, left = self._inside(expr, wanted)
-        return self._temporary(inner, left) if left else inner
+        return self.add((v for v in variables_in(inner) if v not in left), inner) if left else inner
 
-    def _inside(self, expr: Expr, wanted: set[IndexVar], outer: frozenset[IndexVar] = frozenset()) -> tuple[Expr, set[IndexVar]]:
+    def _inside(self, expr: Expr, wanted: Variables, outer: Variables = frozenset()) -> tuple[Expr, Variables]:
         """The expression with what only one of its arguments sums over reduced there, and the variables that are left.
 
         ``outer`` are the variables of the factors around it, whose uses count too.
@@ -151,7 +160,7 @@ class _Splitter:
             case Access() | Literal():
                 return expr, wanted & _uses(expr)
 
-    def _factor(self, side: Expr, wanted: set[IndexVar], outer: frozenset[IndexVar]) -> tuple[Expr, set[IndexVar]]:
+    def _factor(self, side: Expr, wanted: Variables, outer: Variables) -> tuple[Expr, Variables]:
         """A factor of a product: products stay open, sums and functions are closed over what no other factor uses."""
         here = wanted & _uses(side)
         if isinstance(side, Binary) and side.op in "*/":
@@ -161,30 +170,17 @@ class _Splitter:
             return self.reduced(side, own), here - own
         return side, here
 
-    def _arguments(self, args: tuple[Expr, ...], wanted: set[IndexVar]) -> tuple[tuple[Expr, ...], set[IndexVar]]:
-        over: set[IndexVar] = set()
-        inner = []
-        for at, arg in enumerate(args):
-            others = {v for n, other in enumerate(args) if n != at for v in variables_in(other)}
-            here = wanted & set(variables_in(arg))
-            inner.append(self.reduced(arg, here - others))
-            over |= here & others
-        return tuple(inner), over
+    def _arguments(self, args: tuple[Expr, ...], wanted: Variables) -> tuple[tuple[Expr, ...], Variables]:
+        """Arguments, each reduced over what no other one uses, and the variables that several use."""
+        uses = [_uses(arg) for arg in args]
+        shared = frozenset(v for v in wanted if sum(v in used for used in uses) > 1)
+        inner = tuple(self.reduced(arg, (wanted & used) - shared) for arg, used in zip(args, uses, strict=True))
+        return inner, shared
 
     def _diagonal(self, access: Access) -> Access:
         """A[i,i] as a temporary of one index: the sum by which its entries are found holds nothing else."""
         indices = tuple(dict.fromkeys(access.indices))
-        if indices == access.indices:
-            return access
-        name = str(len(self.parts) + 1)
-        self.add(name, indices, access, "=")
-        return Access(TensorVar(name, dense(len(indices))), indices)
-
-    def _temporary(self, value: Expr, summed: set[IndexVar]) -> Access:
-        indices = tuple(v for v in variables_in(value) if v not in summed)
-        name = str(len(self.parts) + 1)  # no tensor of the user's has a number for a name
-        self.add(name, indices, value, "=")
-        return Access(TensorVar(name, dense(len(indices))), indices)
+        return access if indices == access.indices else self.add(indices, access)
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ import torch
 import numscorch as ns
 from numscorch.datatypes import STORED
 
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 WIDE = {True: torch.complex128, False: torch.float64}
 
 
@@ -44,6 +45,35 @@ def test_products_and_sums(dtype: torch.dtype, fmt: ns.Format, jit: bool, reques
 def test_narrow_values_are_added_up_in_32_bits(plain: None) -> None:
     A = ns.from_torch(torch.ones(1, 4096, dtype=torch.bfloat16))
     assert (A @ torch.ones(4096, dtype=torch.bfloat16)).item() == 4096
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("jit", [True, False])
+def test_the_largest_and_smallest_of_integers(dtype: torch.dtype, fmt: ns.Format, jit: bool, request: pytest.FixtureRequest) -> None:
+    """Also where they are the data type's own, and where no entry is stored."""
+    if not jit or fmt != ns.CSR:
+        request.getfixturevalue("plain")
+    limits = torch.iinfo(dtype)
+    a = sparse(dtype, 5, 6, seed=3)
+    a[0], a[1], a[2], a[3, 4] = limits.min, limits.max, 0, limits.min
+    A, x = ns.from_torch(a).to(fmt), numbers(dtype, 5)
+    dims: dict[str, tuple[int, ...]] = {"ij->i": (1,), "ij->j": (0,), "ij->": (0, 1)}
+    for name, theirs in {"max": torch.amax, "min": torch.amin}.items():
+        for expr, dim in dims.items():
+            made = ns.einsum(expr, A, reduce=name, format="dense")
+            assert made.dtype == dtype
+            assert torch.equal(made, theirs(a, dim=dim))
+        made = ns.evaluate(f"y[j] {name}= maximum(A[i,j], x[i])", A=A, x=x)
+        assert torch.equal(made, theirs(torch.maximum(a, x[:, None]), dim=0))
+    assert torch.equal(ns.einsum("ij->j", A, reduce="any", format="dense"), (a != 0).any(0).to(dtype))
+    assert torch.equal(ns.einsum("ij->j", A, reduce="all", format="dense"), (a != 0).all(0).to(dtype))
+
+
+def test_without_terms_the_largest_integer_is_the_smallest_one(plain: None) -> None:
+    A = ns.from_torch(torch.ones(2, 0, dtype=torch.int16), ns.CSR)
+    assert ns.einsum("ij->i", A, reduce="max", format="dense").tolist() == [-(2**15)] * 2
+    assert ns.einsum("ij->i", A, reduce="min", format="dense").tolist() == [2**15 - 1] * 2
 
 
 def test_conjugates_are_resolved(plain: None) -> None:

@@ -74,6 +74,23 @@ def test_out_receives_a_kept_pattern(A: ns.SparseTensor) -> None:
     assert A.values.tolist() == [4.0, 6.0, 2.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("fmt", [None, ns.CSR, ns.CSC], ids=str)
+@pytest.mark.parametrize("expr", ["ij,kj->ik", "ij,ij->ij", "ij,ij->ji"])
+def test_a_strided_out_receives_a_sparse_result(A: ns.SparseTensor, expr: str, fmt: ns.Format | None, dtype: torch.dtype) -> None:
+    """Its pattern may be new, kept, or converted."""
+    A = A.to(dtype)
+    expected = torch.einsum(expr, A.to_dense(), A.to_dense())
+    out = torch.full(expected.shape, 9.0, dtype=dtype)
+    assert ns.einsum(expr, A, A, format=fmt, out=out) is out
+    assert torch.equal(out, expected)
+
+
+def test_a_sparse_out_keeps_its_format(A: ns.SparseTensor) -> None:
+    with pytest.raises(ns.UnsupportedError, match="out and format=CSC together"):
+        ns.einsum("ij,ij->ij", A, torch.ones(2, 3), format=ns.CSC, out=A)
+
+
 @pytest.mark.parametrize("shape", [(2, 3), (4, 2, 2), (2,), (1, 2, 2)])
 @pytest.mark.parametrize("dense", [False, True])
 def test_out_of_another_shape_is_refused(A: ns.SparseTensor, x: torch.Tensor, shape: tuple[int, ...], dense: bool) -> None:
@@ -87,8 +104,8 @@ def test_out_of_another_shape_is_refused(A: ns.SparseTensor, x: torch.Tensor, sh
 def test_out_of_another_kind_is_refused(A: ns.SparseTensor, x: torch.Tensor) -> None:
     with pytest.raises(ns.UnsupportedError, match="out must be a dense tensor for this expression, not SparseTensor"):
         ns.einsum("ij,jk->ik", A, x, out=A)
-    with pytest.raises(ns.UnsupportedError, match="out must be a SparseTensor for this expression, not Tensor"):
-        ns.einsum("ij,ij->ij", A, torch.ones(2, 3), out=torch.zeros(2, 3))
+    with pytest.raises(ns.UnsupportedError, match="out must be a SparseTensor or a dense tensor for this expression, not Tensor"):
+        ns.einsum("ij,ij->ij", A, torch.ones(2, 3), out=torch.zeros(2, 3).to_sparse())
     with pytest.raises(ns.SizeError, match="out must share the pattern"):
         ns.einsum("ij,ij->ij", A, torch.ones(2, 3), out=ns.from_torch(torch.ones(2, 3)))
     with pytest.raises(ns.NumscorchError, match="out"):

@@ -69,7 +69,7 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     "integers": (
         lambda: ns.einsum("ij,jk->ik", A, x.long()),
         ns.UnsupportedError,
-        "operands have data types float32 and int64: convert one with .to(torch.int64)",
+        "operands have data types float32 and int64: convert one with .to(torch.float32)",
     ),
     "bfloat16": (
         lambda: ns.einsum("ij,jk->ik", A, x.bfloat16()),
@@ -79,7 +79,8 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     "booleans": (
         lambda: ns.einsum("ij,jk->ik", A, x > 0),
         ns.UnsupportedError,
-        "data type torch.bool is not compiled, only float32, float64, int8, int16, int32, int64, complex64, complex128, float16, bfloat16",
+        "data type torch.bool is not compiled, only float32, float64, int8, int16, int32, int64, complex64, complex128, float16, bfloat16: "
+        "convert with .to(torch.int8)",
     ),
     "quotients of integers": (
         lambda: ns.from_torch(torch.ones(2, dtype=torch.int32)) / 2,
@@ -89,7 +90,22 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     "order of complex numbers": (
         lambda: ns.einsum("i->", ns.from_torch(torch.ones(2) + 0j), reduce="max"),
         ns.UnsupportedError,
-        "< of complex64 values: convert the operands with .to(torch.float32)",
+        "max= of complex64 values: convert the operands with .to(torch.float32), or compute with .real and .imag\n  A[i] over i->",
+    ),
+    "comparisons of complex numbers": (
+        lambda: ns.evaluate("y[i] = (A[i] < A[i])", A=ns.from_torch(torch.ones(2) + 0j)),
+        ns.UnsupportedError,
+        "< of complex64 values",
+    ),
+    "a semiring of integers": (
+        lambda: ns.einsum("i->", ns.from_torch(torch.ones(2, dtype=torch.int32)), reduce="min_plus"),
+        ns.UnsupportedError,
+        "min plus= of int32 values, which have no infinity for a result without terms: convert the operands with .to(torch.float64)",
+    ),
+    "an infinity beside integers": (
+        lambda: ns.evaluate("y[i] = 1e999 * A[i]", A=ns.from_torch(torch.ones(2, dtype=torch.int32))),
+        ns.UnsupportedError,
+        "the number inf beside int32 values",
     ),
     "not on the CPU": (
         lambda: ns.einsum("ij,jk->ik", A, x.to("meta")),

@@ -90,8 +90,9 @@ EXAMPLES: dict[str, tuple[Dense, str | None]] = {
 def test_example(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
     expected, kept = EXAMPLES[text]
     given: dict[str, Any] = {"A": a, "B": b, "C": c, "D": d}
-    operands = {name: ns.from_torch(value).to(fmt) for name, value in given.items() if f"{name}[" in text}
-    result = ns.evaluate(text, **operands, **({"x": x} if "x[" in text else {}))
+    operands: dict[str, Any] = {name: ns.from_torch(value).to(fmt) for name, value in given.items() if f"{name}[" in text}
+    operands |= {"x": x} if "x[" in text else {}
+    result = ns.evaluate(text, **operands)
     if fmt == ns.CSR:
         assert (result.format.name if isinstance(result, ns.SparseTensor) else None) == kept
     dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
@@ -197,4 +198,4 @@ def test_unknown_reduction() -> None:
     with pytest.raises(ns.ExpressionError, match="unknown reduction 'median': known are sum, mean, max"):
         ns.einsum("ij->i", ns.from_torch(c), reduce="median")
     with pytest.raises(ns.UnsupportedError, match="mask must be sparse"):
-        ns.einsum("ij,jk->ik", ns.from_torch(a), b, mask=c)  # type: ignore[arg-type]
+        ns.einsum("ij,jk->ik", ns.from_torch(a), b, mask=c)

@@ -14,7 +14,10 @@ torch.manual_seed(0)
 a = torch.randn(6, 5).double() * (torch.rand(6, 5) < 0.4)
 b, c = torch.randn(6).double(), torch.randn(6).double()
 q = -torch.diag(torch.arange(1.0, 7.0)).double()
+A: Any  # torch's stubs know no tensors but its own
 A, Q, EMPTY = ns.from_torch(a, ns.CSR), ns.from_torch(q, ns.CSR), ns.from_torch(a * 0, ns.CSR)
+INFINITE: Any = ns.from_torch(torch.full((2, 2), -torch.inf).double())
+COMPLEX: Any = ns.from_torch(a + 0j)
 z = torch.randn(5, 8, dtype=torch.complex128)
 RIGHT: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
     "an operand that is multiplied by 0 isn't read": (lambda: ns.evaluate("y[i,j] = A[i,j] + 0 * B[i,j]", A=A, B=EMPTY), lambda: a),
@@ -40,7 +43,7 @@ RIGHT: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
         lambda: a.mean(1, keepdim=True).expand(6, 4),
     ),
     "a function that is NaN where nothing is stored": (lambda: ns.evaluate("y[i,j] = sqrt(A[i,j] - 1)", A=A), lambda: (a - 1).sqrt()),
-    "relu of -inf": (lambda: torch.relu(ns.from_torch(torch.full((2, 2), -torch.inf).double())), lambda: torch.zeros(2, 2).double()),
+    "relu of -inf": (lambda: torch.relu(INFINITE), lambda: torch.zeros(2, 2).double()),
     "out for a sparse result": (lambda: ns.einsum("ij,kj->ik", A, A, out=torch.empty(6, 6).double()), lambda: a @ a.T),
 }
 
@@ -70,6 +73,7 @@ def test_small_integers_do_not_overflow(plain: None) -> None:
     assert ns.sum(ones, 1).dtype == torch.int64
 
 
+NOTHING: Any = None
 WHOLE = ns.from_torch(torch.tensor([3, 0, 5], dtype=torch.int32))
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a fraction beside integers": (lambda: WHOLE * 2.5, ns.UnsupportedError, "the number 2.5 beside torch.int32 values"),
@@ -84,16 +88,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a generated name": (lambda: ns.evaluate("y[i] = A[i,pA2]", A=A), ns.ExpressionError, "pA2 can't name an index"),
     "a keyword": (lambda: ns.evaluate("y[if] = A[if,j]", A=A), ns.ExpressionError, "if can't name an index"),
     "no tensor": (lambda: ns.evaluate("y = 2 * 3"), ns.ExpressionError, "the right side has no tensor"),
-    "no text": (lambda: ns.evaluate(None, A=A), ns.ExpressionError, "not NoneType"),  # type: ignore[arg-type]
+    "no text": (lambda: ns.evaluate(NOTHING, A=A), ns.ExpressionError, "not NoneType"),
     "a mask of another shape": (
         lambda: ns.einsum("ij,kj->ik", A, A, mask=A),
         ns.SizeError,
         "mask has shape (6, 5), but the result has (6, 6)",
     ),
-    "functions of complex numbers": (lambda: torch.exp(ns.from_torch(a + 0j)), ns.UnsupportedError, "exp of complex128 values"),
+    "functions of complex numbers": (lambda: torch.exp(COMPLEX), ns.UnsupportedError, "exp of complex128 values"),
     "a sparse out": (lambda: ns.einsum("ij,kj->ik", A, A, out=A), ns.UnsupportedError, "out can't hold a sparse result"),
     "sizes in a statement": (lambda: ns.evaluate("D[i,j] = A[i,j] + Q[i,j]", A=A, Q=Q), ns.SizeError, "= A[i,j] + B[i,j]"),
-    "in place": (lambda: torch.nn.functional.relu(A, inplace=True), ns.UnsupportedError, "inplace=True"),  # type: ignore[arg-type]
+    "in place": (lambda: torch.nn.functional.relu(A, inplace=True), ns.UnsupportedError, "inplace=True"),
 }
 
 

@@ -22,10 +22,10 @@ def A(plain: None) -> ns.SparseTensor:
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 4), (5, 3, 4), (2, 5, 3, 4)])
-def test_products_from_the_left(A: ns.SparseTensor, shape: tuple[int, ...]) -> None:
+def test_products_from_the_left(A: Any, shape: tuple[int, ...]) -> None:
     x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
     assert torch.equal(A @ x, D @ x)
-    assert torch.equal(torch.matmul(A, x), D @ x)  # type: ignore[arg-type]
+    assert torch.equal(torch.matmul(A, x), D @ x)
 
 
 @pytest.mark.parametrize("shape", [(2,), (4, 2), (5, 4, 2)])
@@ -55,9 +55,9 @@ def test_a_product_has_dimensions(A: ns.SparseTensor) -> None:
 @pytest.mark.parametrize(
     ("function", "shape"), [(torch.mm, (3,)), (torch.mv, (3, 2)), (torch.bmm, (3, 2))], ids=lambda value: getattr(value, "__name__", None)
 )
-def test_torch_functions_keep_their_ranks(A: ns.SparseTensor, function: object, shape: tuple[int, ...]) -> None:
+def test_torch_functions_keep_their_ranks(A: ns.SparseTensor, function: Callable[..., Any], shape: tuple[int, ...]) -> None:
     with pytest.raises(ns.SizeError, match="-dimensional operands"):
-        function(A, torch.ones(shape))  # type: ignore[operator]
+        function(A, torch.ones(shape))
 
 
 def test_a_copy_from_another_process_has_a_plan_of_its_own(A: ns.SparseTensor) -> None:
@@ -118,6 +118,7 @@ def test_forward_mode_tangents_are_refused_not_dropped(A: ns.SparseTensor) -> No
 LEFT = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
 RIGHT = torch.tensor([[1.0, -2.0, 0.0], [0.0, 0.0, 5.0]])
 ROW, COLUMN = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[1.0], [-2.0]])
+SCALARS = (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex128)
 Binary = Callable[[Any, Any], Any]
 PAIRS: dict[str, Binary] = {
     "+": lambda a, b: a + b,
@@ -131,7 +132,7 @@ PAIRS: dict[str, Binary] = {
 
 
 def dense(value: Any) -> torch.Tensor:
-    return value.to_dense() if isinstance(value, ns.SparseTensor) else value  # type: ignore[no-any-return]
+    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
@@ -146,6 +147,37 @@ def test_element_wise(name: str, fmt: ns.Format, plain: None) -> None:
     if name in "+-*":
         assert torch.equal(dense(f(A, 2)), f(LEFT, 2))
         assert torch.equal(dense(f(2, A)), f(2, LEFT))
+
+
+@pytest.mark.parametrize("scalar", SCALARS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.int64, torch.complex64], ids=str)
+def test_tensors_without_dimensions_are_promoted_as_by_torch(dtype: torch.dtype, scalar: torch.dtype, plain: None) -> None:
+    """They take the other's data type, and are refused where torch would promote that."""
+    A, s = ns.from_torch(LEFT.to(dtype)).to(ns.CSR), torch.tensor(2).to(scalar)
+    expected = LEFT.to(dtype) * s
+    if expected.dtype != dtype:
+        with pytest.raises(ns.UnsupportedError, match="operands have data types"):
+            A * s
+        return
+    for made in (A * s, s * A, ns.evaluate("R[i,j] = s * A[i,j]", A=A, s=s)):
+        assert made.dtype == dtype
+        assert torch.equal(dense(made), expected)
+
+
+def test_a_scalar_that_does_not_fit_is_refused(A: ns.SparseTensor) -> None:
+    whole = A.to(torch.int8)
+    for number in (300, torch.tensor(300)):
+        with pytest.raises(ns.UnsupportedError, match=r"the number 300 does not fit torch\.int8"):
+            whole * number
+    with pytest.raises(ns.UnsupportedError, match=r"the number 2j beside torch.float32 values: convert them with .to\(torch.complex64\)"):
+        A * 2j
+    with pytest.raises(ns.UnsupportedError, match="requires grad"):
+        A * torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+
+
+def test_numbers_beside_complex_values(plain: None) -> None:
+    a = LEFT + 1j * RIGHT
+    assert torch.equal(dense(ns.from_torch(a, ns.CSR) * 2j), a * 2j)
 
 
 def test_division_is_at_the_numerators_entries(A: ns.SparseTensor) -> None:

@@ -112,7 +112,8 @@ def _jit(source: Source, plain: Callable[..., None], parallel: bool, path: Path)
     if dispatcher.stats.cache_misses:
         machine_code.seal(path)
     # what the dispatcher would call once it had found the types out, which costs more than most small kernels
-    return dispatcher.overloads[signature].entry_point  # type: ignore[no-any-return]
+    entry: Callable[..., None] = dispatcher.overloads[signature].entry_point
+    return entry
 
 
 def _type(param: Param) -> Any:

@@ -105,7 +105,7 @@ def _lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env) -> B
     """A register beside which its terms are counted: those that are missing are 0, and without any there is no entry."""
     seen = Var(f"{target.name}_seen")
     inner = replace(env, counted=env.counted | {target.name})
-    body = (Assign(seen, Const(0)), *clear(target, inner, REDUCTIONS[op].identity), *lower(stmt.producer, inner))
+    body = (Assign(seen, Const(0)), *clear(target, inner, REDUCTIONS[op].start(target.dtype)), *lower(stmt.producer, inner))
     if op != "+=" and not REDUCTIONS[op].of_stored:
         terms: Expr = Const(1)
         for each in ix.loops_of(stmt.producer):
@@ -234,7 +234,7 @@ def _insert(stmt: ix.Assignment, env: Env) -> Block:
     if env.assembly is not None and env.assembly.counting:
         return (If(BinOp("!=", mark[coord], stamp), tuple(first)),)
     product = lower_product(stmt.rhs, env, as_vector=False)
-    first.append(Store(values, coord, Const(REDUCTIONS[stmt.op].identity, stmt.lhs.tensor.dtype)))
+    first.append(Store(values, coord, Const(REDUCTIONS[stmt.op].start(stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype)))
     add = Store(values, coord, product.scalar if stmt.op == "+=" else joined(stmt.op, values[coord], product.scalar), stmt.op == "+=")
     return (*product.setup, If(BinOp("!=", mark[coord], stamp), tuple(first)), add)
 

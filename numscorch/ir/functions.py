@@ -103,6 +103,17 @@ class Reduction:
     of_stored: bool = False
     times: str = "*"
 
+    def start(self, dtype: str) -> float:
+        """The identity as a value of a data type: integers have no infinity, but a largest and a smallest number.
+
+        >>> REDUCTIONS["max="].start("int8"), REDUCTIONS["max="].start("float32")
+        (-128, -inf)
+        """
+        if math.isfinite(self.identity) or not dtype.startswith("int"):
+            return self.identity
+        largest = (1 << int(dtype.removeprefix("int")) - 1) - 1
+        return largest if self.identity > 0 else -largest - 1
+
 
 REDUCTIONS = {
     "+=": Reduction(0.0, OPERATORS["+"]),

@@ -1,0 +1,93 @@
+"""evaluate_parts: a statement's parts, computed one after the other, on operands given by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .computing import compute
+from .errors import ExpressionError, UnsupportedError
+from .ir.format import Format
+from .operands import STRIDED
+from .sparse_tensor import SparseTensor
+from .statements import Part, parse_statement
+
+
+def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | None) -> Any:
+    """Every part of a statement, one after the other; its temporaries live as long as they are needed.
+
+    Raises:
+        ExpressionError: operands are missing, unknown, or have another rank than their indices.
+    """
+    if not isinstance(text, str):
+        raise ExpressionError(f"evaluate takes a statement's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
+    parts = parse_statement(text)
+    _check_names(text, parts, given)
+    values = {name: _operand(value, given) for name, value in given.items()}
+    for part in parts:
+        _check_ranks(text, part, values)
+        operands = [values[name] for name in part.operands]
+        values[part.name] = compute(part.request, operands, format if part is parts[-1] else None)
+    return values[parts[-1].name]
+
+
+def _check_names(text: str, parts: tuple[Part, ...], given: Mapping[str, Any]) -> None:
+    """That just the statement's tensors are given."""
+    wanted = {name for part in parts for name in part.operands if not name.isdigit()}
+    if wanted == set(given):
+        return
+    missing, unknown = sorted(wanted - set(given)), sorted(set(given) - wanted)
+    what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} not in the statement"
+    raise ExpressionError(f"operands: {what}\n  {text}     give each tensor by its name, as A=A")
+
+
+def _check_ranks(text: str, part: Part, values: Mapping[str, Any]) -> None:
+    """That each operand has a dimension for each index."""
+    for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
+        order = values[name].ndim
+        if order != len(indices):
+            raise ExpressionError(f"{name}[{','.join(indices)}] has {len(indices)} indices, but {name} has {order} dimensions\n  {text}")
+
+
+def _operand(value: Any, given: Mapping[str, Any]) -> Any:
+    """A number, or a tensor without dimensions, takes the data type of those that have some, as in torch."""
+    tensors = [other for other in given.values() if isinstance(other, SparseTensor | Tensor)]
+    leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
+    if isinstance(value, int | float | complex):
+        return _tensor(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
+    if not leading or not _is_scalar(value) or value.dtype == leading[0] or _promoted(leading[0], value) != leading[0]:
+        return value
+    _tensor(value.item(), leading[0])
+    return value.to(leading[0])
+
+
+def _promoted(dtype: torch.dtype, scalar: Any) -> torch.dtype:
+    """torch's data type for a tensor of this one times a scalar.
+
+    >>> _promoted(torch.int32, 2.5), _promoted(torch.float32, torch.tensor(2.5, dtype=torch.float64))
+    (torch.float32, torch.float32)
+    """
+    return torch.result_type(torch.empty(1, dtype=dtype), scalar)
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether it is a tensor without dimensions whose value can be looked at."""
+    return isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
+
+
+def _tensor(number: complex, dtype: torch.dtype) -> Tensor:
+    """The number in a data type that can hold it.
+
+    >>> _tensor(2, torch.float32)
+    tensor(2.)
+    """
+    promoted = dtype if isinstance(number, int) else _promoted(dtype, number)
+    if promoted != dtype:
+        raise UnsupportedError(f"the number {number} beside {dtype} values: convert them with .to({promoted}), as nothing is cut off here")
+    try:
+        return torch.tensor(number, dtype=dtype)
+    except (RuntimeError, ValueError, OverflowError) as error:
+        raise UnsupportedError(f"the number {number} does not fit {dtype}: convert the tensors with .to(torch.float64)") from error

@@ -1,0 +1,133 @@
+"""Contraction paths: as good as trying every one, as few looks as there are states, and no large intermediate."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import combinations
+from math import prod
+
+import numpy as np
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch import contraction
+from numscorch.contraction import Pair, Term, _Search, pairs_of, split, without
+from numscorch.parser import parse_einsum
+from numscorch.runtime import dispatch
+
+CHAIN = "ab,bc,cd,de,ef,fg,gh->ah"
+STAR = "ab,ac,ad,ae,af,ag,ah->a"
+BELL = 877  # partitions of seven operands: every state that a search by their sets can reach
+
+
+def search_of(expr: str, sizes: dict[str, int], stored: Sequence[int | None]) -> tuple[_Search, tuple[Term, ...]]:
+    """The search, and the terms it starts from."""
+    left, result = expr.split("->")
+    terms = [
+        Term(frozenset(term), float(prod(sizes[name] for name in term) if count is None else count), count is not None)
+        for term, count in zip(left.split(","), stored, strict=True)
+    ]
+    return _Search(sizes, frozenset(result)), tuple(terms)
+
+
+def least(search: _Search, terms: tuple[Term, ...]) -> float:
+    """The cost of the best path, by trying all of them."""
+    costs = [0.0] if len(terms) == 1 else []
+    for left, right in combinations(range(len(terms)), 2):
+        rest = without(terms, left, right)
+        steps, joined = search.join(terms[left], terms[right], rest)
+        costs.append(steps + least(search, (*rest, joined)))
+    return min(costs)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_path_is_the_best_of_all(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = {name: rng.choice((2, 3, 10, 50)) for name in "abcdef"}
+    terms = ["".join(rng.sample("abcdef", rng.randint(1, 3))) for _ in range(rng.randint(3, 5))]
+    full = [prod(sizes[name] for name in term) for term in terms]
+    stored = [None if rng.random() < 0.5 else rng.randint(1, count) for count in full]
+    result = "".join(name for name in sizes if any(name in term for term in terms) and rng.random() < 0.4)
+    search, start = search_of(f"{','.join(terms)}->{result}", sizes, stored)
+    assert search.best(start)[0] == pytest.approx(least(search, start))
+
+
+@pytest.mark.parametrize("expr", [CHAIN, STAR, "ea,fb,abcd,gc,hd,ef,gh->"])
+def test_each_state_is_priced_once(expr: str) -> None:
+    search, start = search_of(expr, {name: 10 * at + 20 for at, name in enumerate("abcdefgh")}, [40, None] * 3 + [50])
+    search.best(start)
+    assert len(search.known) < BELL
+
+
+def in_pairs(expr: str, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> list[frozenset[str]]:
+    """What each pair contracts, whatever the order of the two and the names of its indices."""
+    terms, found = expr.split("->")[0].split(","), []
+    for pair in split(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored):
+        assert pair.left < pair.right
+        found.append(frozenset((terms[pair.left], terms.pop(pair.right))))
+        terms[pair.left] = "*".join(sorted(found[-1]))
+    return found
+
+
+def numpys(expr: str, shapes: Sequence[Sequence[int]]) -> list[frozenset[str]]:
+    """The pairs of numpy's optimal path, in which a result goes to the end of the list."""
+    path, _ = np.einsum_path(expr, *(np.empty(shape) for shape in shapes), optimize="optimal")
+    terms, found = expr.split("->")[0].split(","), []
+    for left, right in path[1:]:
+        found.append(frozenset((terms[left], terms[right])))
+        terms = [*without(terms, *sorted((left, right))), "*".join(sorted(found[-1]))]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("expr", "sizes"),
+    [
+        ("ij,jk,kl->il", (40, 30, 20, 2)),
+        ("ij,jk,kl->il", (2, 30, 20, 40)),
+        ("ij,jk,kl,l->i", (30, 40, 50, 60)),
+        ("ij,jk,kl,lm->im", (3, 50, 7, 40, 60)),
+        ("ijk,jl,km,lm->i", (12, 40, 30, 20, 5)),
+    ],
+)
+def test_operands_that_store_everything_are_contracted_as_numpy_does(expr: str, sizes: tuple[int, ...]) -> None:
+    extents = dict(zip("ijklm", sizes, strict=False))
+    shapes = [[extents[name] for name in term] for term in expr.split("->")[0].split(",")]
+    assert in_pairs(expr, shapes, [prod(shape) for shape in shapes]) == numpys(expr, shapes)
+
+
+def test_a_written_out_path() -> None:
+    """Four small factors of a core tensor: the one that shrinks it most comes first."""
+    expr, sizes = "ea,fb,abcd,gc,hd->efgh", {"a": 40, "b": 40, "c": 40, "d": 40, "e": 20, "f": 10, "g": 5, "h": 2}
+    shapes = [[sizes[name] for name in term] for term in expr.split("->")[0].split(",")]
+    pairs = split(parse_einsum(expr, (2, 2, 4, 2, 2)), shapes, [None, None, 40**4, None, None])
+    assert [pair.expr.split("->")[0] for pair in pairs] == ["bdef,hf", "bdeh,ge", "cd,bdhg", "ab,cbhg"]
+    assert pairs[0] == Pair(2, 4, "bdef,hf->bdeh")
+
+
+def test_a_chain_with_a_thin_matrix_makes_no_large_product(plain: pytest.MonkeyPatch) -> None:
+    size = 300
+    A = ns.from_coo([range(size), [(7 * at) % size for at in range(size)]], torch.ones(size), (size, size), format=ns.CSR)
+    thin = torch.arange(size * 2.0).reshape(size, 2)
+    for expr, operands in {"ij,jk,kl->il": (A, A, thin), "li,ij,jk->lk": (thin.T, A, A)}.items():
+        expected = torch.einsum(expr, *(o.to_dense() if isinstance(o, ns.SparseTensor) else o for o in operands))
+        torch.testing.assert_close(ns.einsum(expr, *operands), expected)
+    assert dispatch._plans
+    assert all(prod(plan.problem.shape) <= thin.numel() for plan in dispatch._plans.values())
+
+
+def test_operands_of_about_one_size_share_a_path(plain: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def one_nest(*what: object) -> tuple[Pair, ...]:
+        asked.append(what)
+        return ()
+
+    monkeypatch.setattr(contraction, "split", one_nest)
+    pairs_of.cache_clear()
+    for count in (97, 98, 99, 112):
+        A = ns.from_coo([range(count), range(count)], torch.ones(count), (200, 200), format=ns.CSR)
+        ns.einsum("ij,jk,kl->il", A, A, torch.ones(200, 2))
+    pairs_of.cache_clear()
+    assert len(asked) == 1
