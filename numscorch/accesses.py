@@ -90,6 +90,7 @@ class Accesses:
         names = enumerate(zip(subscripts.operands, self.operands, strict=True))
         found = [at for at, (own, op) in names if not op.format.is_dense and sorted(own) == sorted(subscripts.result) and at != mask]
         found = found if mask is None else [mask]
+        found = [at for at in found if not flattened(self.formats[at] or dense(0)).is_dense]
         if len(found) != 1 or not is_zero(simplified(value, {NAMES[found[0]]})):
             return None
         return found[0]

@@ -141,7 +141,7 @@ def _split(
     kept = len(keepers) == 1 and (request.value is None or is_zero(simplified(request.value, {NAMES[keepers[0]]})))
     alone = kept and sum(t is not None for t in tensors) == 1
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
-    own = None if kept or wanted is None or wanted.is_dense else Stored(result, (), wanted)
+    own = None if kept or wanted is None or wanted.is_dense else Stored(result, tuple(sizes[name] for name in result), wanted)
     appended = set() if kept or (wanted is not None and wanted.is_dense) else set(result)
     if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change
         tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]

@@ -95,7 +95,12 @@ class Check:
             return False
         for name, fmt in self.formats.items():
             self.expect(torch.equal(given[name].to_dense(), dense[name]), f"{name} was not stored as it is in {fmt}")
-        result = evaluate_parts(self.text, given, self.result)
+        try:
+            result = evaluate_parts(self.text, given, self.result)
+        except FormatError:
+            if self.result is None:
+                raise
+            return False  # zeros that are stored have no place in a format with room for a few entries
         if isinstance(result, SparseTensor):
             validate(result.pattern)
             right = self.result is None or result.format.parts == self.result.parts

@@ -105,6 +105,7 @@ def split(
     same parts there; otherwise it is stored plainly first.  Diagonals are read as they are in ``sums`` of products.
     """
     formats = [None if tensor is None else tensor.format for tensor in tensors]
+    result = result if result is not None and _can_be_native(result, sizes, sums=False) else None
     for at, tensor in enumerate(tensors):
         if tensor is not None and not _can_be_native(tensor, sizes, sums):
             formats[at] = without_parts(tensor.format)

@@ -1,0 +1,95 @@
+"""Every named format and many compositions of levels, as each operand and as the result, in many expressions, against dense tensors."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from scale import scaled
+
+import numscorch as ns
+from numscorch.ir.format import Format
+from numscorch.ir.format_text import LEVELS
+from numscorch.runtime import dispatch
+from numscorch.selfcheck import EXPRESSIONS, Check, checks
+
+NAMED = [
+    *(ns.CSR, ns.CSC, ns.DCSR, ns.DCSC, ns.ELL, ns.DIA, ns.BCSR(2, 2), ns.BCSR(2, 3), ns.BCSR(4, 1), ns.BCSR(1, 4)),
+    *(ns.NM(2, 4), ns.NM(2, 4, 2), ns.COO(2), ns.COO(3), ns.COO(4), ns.CSF(3), ns.CSF(4)),
+]
+LETTERS = """
+    s d o ds ss sd so os od dss sds sss ssd dds dsd sdd sso doo dos ood soo
+    dsss ssss dsds ddss sdsd oooo ssoo ddds ssds
+"""
+MAPS = """
+    (i) -> (i: bitmap)
+    (i) -> (i // 2: compressed, i % 2: dense)
+    (i) -> (i // 4: dense, i % 4: bitmap)
+    (i) -> (i: fixed)
+    (i, j) -> (j: dense, i: fixed)
+    (i, j) -> (i: dense, j: bitmap)
+    (i, j) -> (i: bitmap, j: bitmap)
+    (i, j) -> (i: compressed, j: bitmap)
+    (i, j) -> (i: dense, j: compressed(ordered=False))
+    (i, j) -> (j: compressed, i: compressed(ordered=False))
+    (i, j) -> (i: dense, j: band(6, 6))
+    (i, j) -> (i: dense, j: band(1, 0))
+    (i, j) -> (i: dense, j: causal)
+    (i, j) -> (j: dense, i: causal)
+    (i, j) -> (i: dense, j: identity)
+    (i, j) -> (i: compressed, j: identity)
+    (i, j) -> (i // 2: dense, j: compressed, i % 2: dense)
+    (i, j) -> (i // 2: compressed, j // 2: compressed, j % 2: dense, i % 2: dense)
+    (i, j) -> (i // 4: dense, i % 4 // 2: dense, j: compressed, i % 2: dense)
+    (i, j) -> (j // 3: dense, i: compressed, j % 3: fixed)
+    (i, j) -> (i: dense, j // 4: compressed, j % 4: bitmap)
+    (i, j) -> (i // 2: dense, i % 2: dense, j: dense)
+    (i, j) -> (i - j: compressed, j: range, i: offset)
+    (i, j, k) -> (i: dense, j // 2: compressed, k // 2: compressed, j % 2: dense, k % 2: dense)
+    (i, j, k) -> (k: dense, i: fixed, j: compressed)
+    (i, j, k) -> (i: dense, j: dense, k: band(2, 2))
+    (i, j, k) -> (i: bitmap, j: compressed, k: fixed)
+    (i, j, k) -> (i: compressed, j: dense, k: causal)
+    (i, j, k, l) -> (i: dense, j: fixed, k: compressed, l // 2: dense, l % 2: bitmap)
+"""
+TRANSPOSED = [
+    *(ns.Format("dss", (2, 0, 1)), ns.Format("sds", (1, 2, 0)), ns.Format("sss", (2, 1, 0)), ns.Format("ooo", (1, 0, 2))),
+    ns.BCSR(2, 2).permuted((1, 0)),
+]
+
+
+def compositions() -> list[Format]:
+    """What has a name, every kind of level, and mixes of them up to order 4."""
+    return [*NAMED, *map(Format, LETTERS.split()), *map(Format, MAPS.strip().splitlines()), *TRANSPOSED]
+
+
+def sample(count: int, start: int) -> list[Check]:
+    """So many checks, spread over the whole list."""
+    listed = list(checks(compositions(), start))
+    random.Random(start).shuffle(listed)
+    while len(listed) < count:
+        start += 1
+        listed += checks(compositions(), start)
+    return listed[:count]
+
+
+def test_the_list_is_long_enough() -> None:
+    assert len({str(fmt) for fmt in compositions()}) >= 60 + 17
+    assert sum(map(len, EXPRESSIONS.values())) >= 40
+    assert {level.spelling for fmt in compositions() for level in fmt.levels} == set(LEVELS)
+    assert max(fmt.order for fmt in compositions()) == 4
+
+
+@pytest.mark.filterwarnings("ignore:fixed stores")
+@pytest.mark.parametrize("part", range(10))
+def test_every_format_in_every_expression(part: int) -> None:
+    with dispatch.uncompiled():
+        stored = sum(check.run() for check in sample(scaled(2400), 1000 * part))
+    assert stored > scaled(2000)
+
+
+@pytest.mark.filterwarnings("ignore:fixed stores")
+@pytest.mark.parametrize("part", range(4))
+def test_a_sample_compiled(part: int) -> None:
+    count = scaled(130)
+    assert sum(check.run() for check in sample(count, 77 + part)) >= 0.75 * count
