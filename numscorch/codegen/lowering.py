@@ -14,7 +14,7 @@ from .environment import Env, Lanes, clear, partial_register, size_of
 from .lattice import make_lattice
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
 from .values import is_varying, joined, load, lower_product, named_position
-from .workspaces import append, appends, insert, lower_counted, lower_workspace
+from .workspaces import append, appends, insert, lower_counted, lower_workspace, stamps
 
 
 def lower(stmt: ix.Stmt, env: Env) -> Block:
@@ -74,16 +74,11 @@ def in_block(body: Block, env: Env, block: Expr) -> Block:
     return body if env.assembly is None else (*env.assembly.begin(block), *body, *env.assembly.end(block))
 
 
-def stamps(env: Env) -> Block:
-    """No coordinate is marked yet in the workspaces of this worker."""
-    return tuple(Assign(Var(f"{name}_stamp"), Const(0)) for name in sorted(env.inserted))
-
-
 def lower_where(stmt: ix.Where, env: Env) -> Block:
     """Clear the workspace's registers, run the producer, then the consumer."""
     target = next(ix.assignments(stmt.producer)).lhs.tensor
-    if not target.is_scalar:
-        return lower_workspace(stmt, target, env, lower)
+    if env.assembly is not None and not target.is_scalar:
+        return lower_workspace(stmt, env.assembly, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
         return _lower_parallel_sum(stmt, target, env)
     inner = with_registers(stmt.producer, target, env)
@@ -163,8 +158,8 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     stmt = replace(stmt, rhs=terms_of(stmt.rhs, stmt.op))
     if stmt.lhs.tensor.name in env.registers:
         return _add_to_register(stmt, env)
-    if stmt.lhs.tensor.name in env.inserted:
-        return insert(stmt, env)
+    if env.assembly is not None and stmt.lhs.tensor.name in env.inserted:
+        return insert(stmt, env.assembly, env)
     if env.assembly is not None and env.assembly.appends_values:
         return append(stmt, env.assembly, env)
     if env.assembly is not None and env.assembly.counting:

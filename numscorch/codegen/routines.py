@@ -1,4 +1,4 @@
-"""What generated source calls besides intrinsics: element-wise functions and sorting, in plain Python.
+"""What generated source calls besides intrinsics: element-wise functions, sorting and hashing, in plain Python.
 
 Numba compiles them into the kernel that calls them.  Un-jitted kernels sort with
 numpy, and take the functions from ``ir.functions``, which don't raise where the machine's answer is an infinity or NaN.
@@ -13,6 +13,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import njit
 
+GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio: multiples of it lie evenly around the circle
+LOW = (1 << 62) - 1
 SHORT = 24  # values that insertion sorts faster
 SCAN = 32  # coordinates that are looked at in the time that sorting one takes
 F = TypeVar("F", bound=Callable[..., Any])
@@ -179,3 +181,32 @@ def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
                 break
     else:
         sort(listed, None, 0, count)
+
+
+@jitted
+def ordered_pairs(listed: Any, values: Any, count: int) -> None:
+    """Put the listed coordinates in order, and their values with them."""
+    sort(listed, values, 0, count)
+
+
+@jitted
+def emptied(table: Any, bound: int) -> int:
+    """Make room for so many insertions, at most half of it used, and say how many binary digits its places have."""
+    bits = 1
+    while 1 << bits < 2 * bound:
+        bits += 1
+    for slot in range(1 << bits):
+        table[slot] = -1
+    return bits
+
+
+@jitted
+def insert(table: Any, listed: Any, bits: int, count: int, coordinate: int) -> int:
+    """The place of a coordinate in the list; a new one goes to its end (Knuth, volume 3, section 6.4: Fibonacci hashing)."""
+    slot = (coordinate * GOLDEN & LOW) >> (62 - bits)
+    while table[slot] >= 0 and listed[table[slot]] != coordinate:
+        slot = (slot + 1) & ((1 << bits) - 1)
+    if table[slot] < 0:
+        table[slot] = count
+        listed[count] = coordinate
+    return table[slot]  # type: ignore[no-any-return]

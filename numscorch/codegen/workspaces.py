@@ -11,39 +11,114 @@ from dataclasses import replace
 
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS
+from ..ir.levels import Hashed
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, If, Stmt, Store, Var, call
 from .environment import Env, clear, size_of
-from .results import Assembly
+from .results import MOST, Assembly
 from .values import joined, lower_product
 
 Lower = Callable[[ix.Stmt, Env], Block]
 
 
-def lower_workspace(stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower) -> Block:
-    """Coordinates are inserted into a list, marked where they are in it, and their values added up; then all are read in order."""
-    access = ix.result_of(stmt.producer)
-    count = Var(f"{target.name}_count")
-    inner = replace(env, inserted=env.inserted | {target.name})
-    filled = (Accumulate(Var(f"{target.name}_stamp"), Const(1)), Assign(count, Const(0)), *lower(stmt.producer, inner))
-    if env.assembly is not None and env.assembly.counting:
-        return (*filled, Accumulate(env.assembly.counters[-1], count))
-    listed, mark, stamp = (Var(f"{target.name}_{part}") for part in ("list", "mark", "stamp"))
-    ordered = Do(call("ordered", listed, mark, stamp, count, size_of(access.indices[0])))
-    return (*filled, ordered, *lower(stmt.consumer, replace(inner, operands=(*env.operands, access))))
+def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
+    """The workspaces that hold more than one value."""
+    written = {a.lhs.tensor.name: a.lhs for a in ix.assignments(stmt) if a.lhs.tensor != ix.result_of(stmt).tensor}
+    return [access for access in written.values() if access.indices]
 
 
-def insert(stmt: ix.Assignment, env: Env) -> Block:
+def is_hashed(space: ix.Access) -> bool:
+    """Whether coordinates are found by hashing, rather than in an array over the whole dimension."""
+    return isinstance(space.tensor.format.levels[0], Hashed)
+
+
+def stamps(env: Env) -> Block:
+    """No coordinate is marked yet in the workspaces of this worker."""
+    return tuple(Assign(_part(name, "stamp"), Const(0)) for name in sorted(env.inserted))
+
+
+def _part(name: str, part: str) -> Var:
+    """A workspace's array or variable, as w_list."""
+    return Var(f"{name}_{part}")
+
+
+def lower_workspace(stmt: ix.Where, assembly: Assembly, env: Env, lower: Lower) -> Block:
+    """Coordinates are inserted and their values added up; then all are appended, in order where the result's level has one."""
+    space = ix.result_of(stmt.producer)
+    name = space.tensor.name
+    inner = replace(env, inserted=env.inserted | {name})
+    if assembly.bounding:
+        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST, call("max", MOST, _part(name, "bound"))))
+    count = _part(name, "count")
+    filled = (*_emptied(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
+    if assembly.counting:
+        return (*filled, Accumulate(assembly.counters[-1], count))
+    ordered = (_ordered(space),) if assembly.format.levels[-1].is_ordered else ()
+    by_coordinate = inner.inserted - {name} if is_hashed(space) else inner.inserted
+    read = replace(inner, inserted=by_coordinate, operands=(*env.operands, space))
+    return (*filled, *ordered, *lower(stmt.consumer, read))
+
+
+def _bounded(producer: ix.Stmt, name: str, env: Env, lower: Lower) -> Block:
+    """How often the producer inserts, which for a product is known from the ends of rows."""
+    bounding = None if env.assembly is None else replace(env.assembly, stage="bound")
+    return (Assign(_part(name, "bound"), Const(0)), *lower(producer, replace(env, assembly=bounding)))
+
+
+def _emptied(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block:
+    """A new stamp, which no coordinate has, or a table for as much as there may be.
+
+    Stamps count down while filling, so that those left from counting need not be cleared.
+    """
+    name, stamp = space.tensor.name, _part(space.tensor.name, "stamp")
+    counting = env.assembly is not None and env.assembly.counting
+    if not is_hashed(space):
+        return (Accumulate(stamp, Const(1)) if counting else Assign(stamp, stamp - 1),)
+    most = call("min", _part(name, "bound"), size_of(space.indices[0]))
+    return (*_bounded(producer, name, env, lower), Assign(_part(name, "bits"), call("emptied", _part(name, "table"), most)))
+
+
+def _ordered(space: ix.Access) -> Do:
+    """The list in order; values that lie in the order of the list move with it."""
+    name = space.tensor.name
+    listed, count = _part(name, "list"), _part(name, "count")
+    if is_hashed(space):
+        return Do(call("ordered_pairs", listed, _part(name, "vals"), count))
+    return Do(call("ordered", listed, _part(name, "mark"), _part(name, "stamp"), count, size_of(space.indices[0])))
+
+
+def insert(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
     """Add to a workspace's value; a coordinate's first one puts it into the list."""
     name = stmt.lhs.tensor.name
-    count, mark, stamp, values = (Var(f"{name}_{part}") for part in ("count", "mark", "stamp", "vals"))
-    coord = env.coords[stmt.lhs.indices[0]]
-    first: list[Stmt] = [Store(mark, coord, stamp), Store(Var(f"{name}_list"), count, coord), Accumulate(count, Const(1))]
-    if env.assembly is not None and env.assembly.counting:
-        return (If(BinOp("!=", mark[coord], stamp), tuple(first)),)
-    product = lower_product(stmt.rhs, env, as_vector=False)
-    first.append(Store(values, coord, Const(REDUCTIONS[stmt.op].identity, stmt.lhs.tensor.dtype)))
-    add = Store(values, coord, product.scalar if stmt.op == "+=" else joined(stmt.op, values[coord], product.scalar), stmt.op == "+=")
-    return (*product.setup, If(BinOp("!=", mark[coord], stamp), tuple(first)), add)
+    if assembly.bounding:
+        return (Accumulate(_part(name, "bound"), Const(1)),)
+    coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
+    found, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
+    first: list[Stmt] = [] if is_hashed(stmt.lhs) else _mark(name, coord, assembly)
+    if assembly.counting:
+        return (*found, If(is_new, (*first, Accumulate(count, Const(1)))))
+    product, values = lower_product(stmt.rhs, env, as_vector=False), _part(name, "vals")
+    clear = Store(values, place, Const(REDUCTIONS[stmt.op].identity, stmt.lhs.tensor.dtype))
+    new = product.scalar if stmt.op == "+=" else joined(stmt.op, values[place], product.scalar)
+    add = Store(values, place, new, add=stmt.op == "+=")
+    return (*product.setup, *found, If(is_new, (*first, clear, Accumulate(count, Const(1)))), add)
+
+
+def _find_hashed(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
+    """The value's place is that in the list; it is the end of the list where the coordinate is new."""
+    place, count = Var(f"p{name}"), _part(name, "count")
+    inserted = call("insert", _part(name, "table"), _part(name, "list"), _part(name, "bits"), count, coord)
+    return (Assign(place, inserted),), place, BinOp("==", place, count)
+
+
+def _find_marked(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
+    """The value's place is the coordinate, which is new where it lacks the stamp."""
+    return (), coord, BinOp("!=", _part(name, "mark")[coord], _part(name, "stamp"))
+
+
+def _mark(name: str, coord: Expr, assembly: Assembly) -> list[Stmt]:
+    """A coordinate's stamp, and its place in the list, which nothing reads while counting."""
+    mark: Stmt = Store(_part(name, "mark"), coord, _part(name, "stamp"))
+    return [mark] if assembly.counting else [mark, Store(_part(name, "list"), _part(name, "count"), coord)]
 
 
 def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:

@@ -128,12 +128,17 @@ class Compressed(Level):
     """Stored coordinates in ``crd``; those of parent p lie from ``pos[p]`` to ``pos[p + 1]``."""
 
     unique: bool = True
+    ordered: bool = True
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
     letter: ClassVar[str] = "s"
 
     @property
     def is_unique(self) -> bool:
         return self.unique
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.ordered
 
     def bounds(self, mode: Mode, parent: Segment) -> tuple[Expr, Expr]:
         return mode.pos[parent.begin], mode.pos[parent.begin + 1]
@@ -142,7 +147,8 @@ class Compressed(Level):
         return mode.crd[position]
 
     def __str__(self) -> str:
-        return "compressed" if self.unique else "compressed(unique=False)"
+        differing = [f"{name}=False" for name in ("unique", "ordered") if not getattr(self, name)]
+        return f"compressed({', '.join(differing)})" if differing else "compressed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +195,12 @@ class Identity(Level):
 
 @dataclass(frozen=True, slots=True)
 class Listed(Level):
-    """A workspace's only level: the coordinates that were inserted are listed, and values lie at their coordinates."""
+    """A workspace's only level: the coordinates that were inserted are listed, and values lie at their coordinates.
 
+    ``mark`` says of each coordinate whether it is in the list.
+    """
+
+    arrays: ClassVar[tuple[str, ...]] = ("list", "mark")
     letter: ClassVar[str] = "w"
 
     def bounds(self, mode: Mode, parent: Segment) -> tuple[Expr, Expr]:
@@ -201,3 +211,23 @@ class Listed(Level):
 
     def __str__(self) -> str:
         return "listed"
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed(Level):
+    """A workspace's only level: the coordinates that were inserted are listed, and values lie in the order of the list.
+
+    ``table`` is a hash table of places in the list: it is as long as a row may need, however large the dimension is.
+    """
+
+    arrays: ClassVar[tuple[str, ...]] = ("list", "table")
+    letter: ClassVar[str] = "h"
+
+    def bounds(self, mode: Mode, parent: Segment) -> tuple[Expr, Expr]:
+        return Const(0), Var(f"{mode.tensor}_count")
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return Var(f"{mode.tensor}_list")[position]
+
+    def __str__(self) -> str:
+        return "hashed"

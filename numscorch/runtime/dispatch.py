@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..codegen.assembly import stages_of
 from ..codegen.kernel import BUILDING, Kernel, build
 from ..codegen.source import Source, generate
 from ..datatypes import COMPILED, WIDENED, listed
@@ -65,8 +66,8 @@ def make_plan(expr: str | Request, operands: Sequence[Any], format: Format | str
     described = [describe(o) for o in operands]
     problem, steps, source = compile_source(expr, described, format)
     kernel, stmt = kernel_for(source), steps[-1].stmt
-    counting = kernel_for(generate(stmt, host(), counting=True)) if problem.result.is_assembled else None
-    return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, counting))
+    before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
+    return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, before))
 
 
 def compile_source(
