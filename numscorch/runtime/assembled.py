@@ -26,7 +26,7 @@ def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> in
     (256, 32)
     """
     size = 1 << max((2 * min(int(bounds.max()), extent) - 1).bit_length(), 1)
-    check_workspace(workers * size, size, where)
+    check_workspace(workers * size, size, where, "list")
     return size
 
 

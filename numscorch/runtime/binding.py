@@ -241,7 +241,7 @@ class _AssemblingBinder(_Binder):
         if is_hashed(space):
             return f"{space.tensor.name}_size"
         size = self.problem.extents[space.indices[0]]
-        check_workspace(threads.workers() * size, size, str(self.problem.stmt))
+        check_workspace(threads.workers() * size, size, str(self.problem.stmt), "hash")
         return str(size)
 
     def bounded(self, space: ix.Access) -> list[str]:

@@ -38,13 +38,13 @@ def check_memory(problem: Problem) -> None:
     check_bytes(prod(problem.shape) * np.dtype(problem.result.dtype).itemsize, f"the dense result {shape}", str(problem.stmt))
 
 
-def check_workspace(values: int, each: int, where: str) -> None:
-    """Refuse workspaces of so many values in all that are larger than the memory limit.
+def check_workspace(values: int, each: int, where: str, other: str) -> None:
+    """Refuse workspaces of so many values in all that are larger than the memory limit; ``other`` is the kind to try then.
 
     Raises:
         SizeError: with the sizes.
     """
-    check_bytes(values * SPACE, f"the workspace of {each} values", where, 'schedule="workspace(hash)" takes less where rows are short')
+    check_bytes(values * SPACE, f"the workspace of {each} values", where, f'schedule="workspace({other})" collects rows otherwise')
 
 
 def check_bytes(size: int, what: str, where: str, way_out: str = "a sparse result is asked for by format=, as format=ns.CSR") -> None:
