@@ -153,20 +153,21 @@ def sort(keys: Any, values: Any, start: int, end: int) -> None:
     if end - start <= SHORT:
         insertion_sort(keys, values, start, end)
         return
-    waiting = np.empty((64, 2), np.int64)  # the shorter part is sorted first, so that at most log2(n) wait
+    waiting = np.empty(2 * 64, np.int64)  # the shorter part is sorted first, so that at most log2(n) wait
     depth = 0
     while True:
         while end - start > SHORT:
             low, high = partition(keys, values, start, end)
             left_is_short = high + 1 - start < end - low
-            waiting[depth] = (low, end) if left_is_short else (start, high + 1)
+            waiting[2 * depth] = low if left_is_short else start
+            waiting[2 * depth + 1] = end if left_is_short else high + 1
             start, end = (start, high + 1) if left_is_short else (low, end)
             depth += 1
         insertion_sort(keys, values, start, end)
         if depth == 0:
             return
         depth -= 1
-        start, end = waiting[depth]
+        start, end = waiting[2 * depth], waiting[2 * depth + 1]
 
 
 @jitted
