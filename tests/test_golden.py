@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from numscorch.accesses import row_major
+from numscorch.codegen.results import Stage
 from numscorch.codegen.source import Source, generate
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format, dense
+from numscorch.ir.levels import Compressed, Dense
 from numscorch.operand import Operand
 from numscorch.parser import parse_einsum
 from numscorch.problem import make_problem
@@ -18,6 +20,7 @@ from numscorch.schedule.facts import Target
 from numscorch.statements import parse_statement
 
 TARGET = Target(32, 16)
+STAGES: dict[str, Stage] = {"bounded": "bound", "counted": "count"}
 
 
 def stored(fmt: Format, shape: tuple[int, ...], *counts: int) -> Operand:
@@ -30,12 +33,14 @@ def plain(*shape: int) -> Operand:
     return Operand(dense(len(shape)), shape, "float32", strides=row_major(shape))
 
 
+UNORDERED = Format((Dense(), Compressed(ordered=False)))
 MATRIX = (2000, 3000)
 CSR_A = stored(CSR, MATRIX, 2000, 60_000)
 SHORT = stored(CSR, MATRIX, 2000, 12_000)
 COO_A = stored(COO(2), MATRIX, 60_000, 60_000)
 CSC_A = stored(CSC, MATRIX, 3000, 60_000)
 SQUARE = stored(CSR, (2000, 2000), 2000, 60_000)
+WIDE = stored(CSR, (10**6, 10**6), 10**6, 2 * 10**6)
 DCSR_A = stored(Format("ss"), (2000, 2000), 1500, 60_000)
 COO_S = stored(COO(2), (2000, 2000), 60_000, 60_000)
 CSF_A = stored(CSF(3), (500, 400, 300), 480, 9000, 50_000)
@@ -57,6 +62,10 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "trace_csr": ("ii->", (stored(CSR, (2000, 2000), 2000, 60_000),)),
     "spgemm_csr": ("ij,jk->ik", (SQUARE, SQUARE)),
     "spgemm_csr_counted": ("ij,jk->ik", (SQUARE, SQUARE)),
+    "spgemm_hashed": ("ij,jk->ik", (WIDE, WIDE)),
+    "spgemm_hashed_bounded": ("ij,jk->ik", (WIDE, WIDE)),
+    "spgemm_hashed_counted": ("ij,jk->ik", (WIDE, WIDE)),
+    "spgemm_unordered": ("ij,jk->ik", (SQUARE, SQUARE)),
     "add_csr": ("C[i,j] = A[i,j] + B[i,j]", (SQUARE, SQUARE)),
     "add_csr_dense": ("C[i,j] = A[i,j] + B[i,j]", (SQUARE, plain(2000, 2000))),
     "add_dcsr_times_dense": ("y[i] = (A[i,j] + B[i,j]) * x[j]", (DCSR_A, DCSR_A, plain(2000))),
@@ -72,8 +81,8 @@ def source(name: str, target: Target = TARGET) -> Source:
         request: Any = part.request
     else:
         request = parse_einsum(expr, tuple(len(o.shape) for o in operands))
-    problem = make_problem(request, operands, target)
-    return generate(schedule(problem.stmt, problem.facts, target)[-1].stmt, target, counting=name.endswith("_counted"))
+    problem = make_problem(request, operands, target, UNORDERED if name.endswith("_unordered") else None)
+    return generate(schedule(problem.stmt, problem.facts, target)[-1].stmt, target, STAGES.get(name.rpartition("_")[2], "fill"))
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from corpus import TARGET
 
+from numscorch.codegen.workspaces import workspaces_of
 from numscorch.ir.format import CSR, Format
 from numscorch.ir.index import Positions, Serial, Stmt, TensorVar, Unroll, Vector, loops_of
+from numscorch.ir.levels import Hashed, Level, Listed
 from numscorch.ir.notation import parse_stmt
 from numscorch.schedule.facts import Facts, Tiling, rounded, tiling
 from numscorch.schedule.parallel import parallelize
@@ -36,13 +38,38 @@ UNTOUCHED = [
 
 @pytest.mark.parametrize(("before", "after"), WORKSPACES)
 def test_innermost_sums_stay_in_a_register(before: str, after: str) -> None:
-    assert str(insert_workspaces(parse_stmt(before))) == after
+    assert str(insert_workspaces(parse_stmt(before), Facts(()))[0]) == after
 
 
 @pytest.mark.parametrize("text", UNTOUCHED)
 def test_what_does_not_end_in_a_sum_is_the_same_object(text: str) -> None:
     stmt = parse_stmt(text)
-    assert insert_workspaces(stmt) is stmt
+    assert insert_workspaces(stmt, Facts(()))[0] is stmt
+
+
+def collected(size: int, nonzeros: int) -> tuple[Stmt, str]:
+    """A product of two square CSR matrices after the pass."""
+    tensors = {name: TensorVar(name, CSR) for name in "ABC"}
+    stmt = parse_stmt(SPMM, tensors)
+    counts = dict.fromkeys("AB", (CSR, (size, nonzeros)))
+    return insert_workspaces(stmt, Facts.of({loop.var: size for loop in loops_of(stmt)}, counts, 8, TARGET))
+
+
+@pytest.mark.parametrize(
+    ("size", "nonzeros", "level"),
+    [
+        (1000, 5000, Listed()),  # the dense arrays fit in the cache
+        (200_000, 200_000, Listed()),
+        (2**20, 2**21, Hashed()),  # four sums for each place
+        (2**20, 2**22, Listed()),  # sixteen
+        (10**8, 10**6, Hashed()),
+    ],
+)
+def test_rows_are_hashed_where_dense_arrays_are_large_and_seldom_used(size: int, nonzeros: int, level: Level) -> None:
+    stmt, why = collected(size, nonzeros)
+    assert str(stmt) == "forall(i, where(forall(k, C[i,k] = w[k]), forall(j, forall(k, w[k] += A[i,j] * B[j,k]))))"
+    assert workspaces_of(stmt)[0].tensor.format.levels == (level,)
+    assert ("found by hashing" in why) == (level == Hashed())
 
 
 # -- vectorize

@@ -36,7 +36,7 @@ def test_no_pass_changes_the_meaning(seed: int, monkeypatch: pytest.MonkeyPatch)
         facts = as_if_large(problem.facts, rng) if seed else problem.facts
         nest, _ = order_loops(problem.stmt, facts, TARGET)
         means(nest, problem, arrays)
-        summed = insert_workspaces(nest)
+        summed, _ = insert_workspaces(nest, facts)
         means(summed, problem, arrays)
         vector, _ = vectorize(summed, facts, TARGET)
         means(vector, problem, arrays)
@@ -98,7 +98,7 @@ def test_every_order_of_dimensions_is_looped_in_the_order_of_its_levels(order: t
 def test_workspaces_are_written_before_they_are_read() -> None:
     for problem, _ in corpus():
         nest, _ = order_loops(problem.stmt, problem.facts, TARGET)
-        result = result_of(insert_workspaces(nest))
+        result = result_of(insert_workspaces(nest, problem.facts)[0])
         assert result.tensor.name == problem.result.name
 
 

@@ -42,6 +42,19 @@ def test_sparse_results_and_reductions(plain: pytest.MonkeyPatch) -> None:
     assert torch.equal(ns.einsum("ij->i", A, reduce="max", schedule="parallelize(i)"), D.amax(1))
 
 
+@pytest.mark.parametrize("kind", ["list", "hash"])
+def test_the_kind_of_workspace(kind: str, plain: pytest.MonkeyPatch) -> None:
+    assert torch.equal(ns.einsum("ij,jk->ik", A, B, schedule=f"reorder(i, j, k) workspace({kind})").to_dense(), D @ D.T)
+    plan = list(dispatch._plans.values())[-1]
+    assert f"w: {kind}ed " in plan.kernel.source.text
+    assert plan.steps[1].why == f"asked for: {kind}"
+
+
+def test_arguments_may_stand_in_quotes(plain: pytest.MonkeyPatch) -> None:
+    assert torch.equal(ns.einsum("ij,jk->ik", A, B, schedule="""reorder("i,j,k") parallelize("i") workspace('hash')""").to_dense(), D @ D.T)
+    assert last_stmt().startswith("parallel_forall(i, where(forall(k,")
+
+
 ERRORS = {
     "reorder(i, j)": ("ij,jk->ik", "must name each of i, j, k once"),
     "reorder(j, i, k)": ("ij,jk->ik", "append out of order to C[i,k]"),
@@ -51,6 +64,12 @@ ERRORS = {
     "reorder(i, j, k) reorder(i, j, k)": ("ij,jk->ik", "reorder is there twice"),
     "faster": ("ij,jk->ik", "can't be read"),
     "parallelize(i, j)": ("ij,jk->ik", "takes one variable"),
+    "workspace(dense)": ("ij,jk->ik", "workspace takes one of list, hash"),
+    "workspace()": ("ij,jk->ik", "workspace takes one of list, hash"),
+    "workspace(list, hash)": ("ij,jk->ik", "workspace takes one of list, hash"),
+    "reorder(i, k, j) workspace(hash)": ("ij,jk->ik", "these loops append to C[i,k] in order, so no row is collected"),
+    "workspace(list)": ("ij,jk->", "the entries of C have their places before they are computed"),
+    'reorder("i, j)': ("ij,jk->ik", "must name each of i, j, k once"),
 }
 
 
@@ -71,3 +90,5 @@ def test_a_loop_that_would_race(plain: pytest.MonkeyPatch) -> None:
 def test_options() -> None:
     assert parse_options("") == Options()
     assert parse_options("vectorize(), parallelize(i)") == Options(None, "i", "")
+    assert parse_options("workspace('hash')") == Options(workspace="hash")
+    assert parse_options('reorder("i", "k")') == parse_options("reorder('i, k')") == Options(("i", "k"))

@@ -10,9 +10,10 @@ from ..ir.loop import Assign, Block, Const, For, Function, Var, call, names_used
 from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
-from .lowering import in_block, lower, stamps
+from .lowering import in_block, lower
 from .peephole import simplify
-from .results import Assembly
+from .results import Assembly, Stage
+from .workspaces import is_hashed, stamps, workspaces_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,11 @@ class Param:
     cuts        where blocks of the outermost loop start
     partial     one partial sum for each block
     starts      where the positions of each block and run of the result start
+    bounds      the most that each block inserts into one row
     list, mark  of a workspace: the coordinates in it, and the stamp of each
+    table       of a workspace: where in the list a coordinate is, by its hash
     space       the values of a workspace
+    capacity    how many places there are in a hashed workspace
     blocks      how many blocks there are
     workers     how many of them may run at once
     ==========  =============================================  ==============
@@ -49,8 +53,8 @@ class Param:
         return self.what not in SCALARS
 
 
-SCALARS = ("stride", "size", "blocks", "workers")
-WORKSPACE = ("list", "mark", "space")  # arrays of which each worker has a part
+SCALARS = ("stride", "size", "capacity", "blocks", "workers")
+WORKSPACE = ("list", "mark", "table", "space")  # arrays of which each worker has a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +68,26 @@ class Program:
     fill: float = 0.0
 
 
-def assemble(stmt: ix.Stmt, target: Target, counting: bool = False) -> Program:
-    """Lower a scheduled statement into a function of the parameters that it uses.
+def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
+    """Which functions a statement takes, in the order of their calls.
 
-    A result with a new pattern takes two functions: one that counts its entries, and one that writes them.
+    A result with a new pattern takes two: one that counts its entries, and one that writes them; a hashed
+    workspace, whose size must be known before, a third one.
     """
+    if not ix.result_of(stmt).tensor.is_assembled:
+        return ("fill",)
+    return ("bound", "count", "fill") if any(is_hashed(space) for space in workspaces_of(stmt)) else ("count", "fill")
+
+
+def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Program:
+    """Lower a scheduled statement into the function of one stage, of the parameters that it uses."""
     operands = ix.operands_of(stmt)
-    body = simplify(hoist_loads(_lowered(stmt, operands, counting), target.registers // 2))
+    body = simplify(hoist_loads(_lowered(stmt, operands, stage), target.registers // 2))
     parallel = any(isinstance(s, For) and s.parallel for s in body)
-    used = names_used(body)
+    known, used = _all_params(stmt, operands), names_used(body)
     if parallel:
-        used |= {f"{space.tensor.name}_size" for space in workspaces_of(stmt)}
-    params = tuple(p for p in _all_params(stmt, operands) if p.name in used)
+        used |= {f"{p.of}_size" for p in known if p.what in WORKSPACE and p.name in used}
+    params = tuple(p for p in known if p.name in used)
     names = tuple(f"{p.name}_array" if p.is_array else p.name for p in params)
     return Program(Function("kernel", names, take_pointers(body, params)), params, must_be_zeroed(stmt), parallel, fill_of(stmt))
 
@@ -86,21 +98,15 @@ def fill_of(stmt: ix.Stmt) -> float:
     return semirings[0].identity if semirings else 0.0
 
 
-def _lowered(stmt: ix.Stmt, operands: list[ix.Access], counting: bool) -> Block:
+def _lowered(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     """The statement's loop IR, with the frame of an assembled result."""
     result, spaces = ix.result_of(stmt), frozenset(space.tensor.name for space in workspaces_of(stmt))
-    assembly = Assembly(result, counting) if result.tensor.is_assembled else None
+    assembly = Assembly(result, stage) if result.tensor.is_assembled else None
     env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=spaces, assembly=assembly)
     body = lower(stmt, env)
     if any(isinstance(s, For) and s.parallel for s in body):
         return body
     return (*stamps(env), *in_block(body, env, Const(0)))
-
-
-def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
-    """The workspaces that hold more than one value."""
-    written = {a.lhs.tensor.name: a.lhs for a in ix.assignments(stmt) if a.lhs.tensor != ix.result_of(stmt).tensor}
-    return [access for access in written.values() if access.indices]
 
 
 def take_pointers(block: Block, params: tuple[Param, ...]) -> Block:
@@ -139,10 +145,11 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
         params.append(Param(f"{tensor.name}_vals", "vals", tensor.name, dtype=tensor.dtype))
     for space in workspaces_of(stmt):
         name = space.tensor.name
-        params += [Param(f"{name}_list", "list", name), Param(f"{name}_mark", "mark", name)]
+        params += [Param(f"{name}_{array}", array, name) for array in space.tensor.format.levels[0].arrays]
         params.append(Param(f"{name}_vals", "space", name, dtype=space.tensor.dtype))
-        params.append(Param(f"{name}_size", "size", space.indices[0].name))
-    params += [Param("partial_vals", "partial", dtype=result.tensor.dtype), Param("cuts", "cuts"), Param("starts", "starts")]
+        params.append(Param(f"{name}_size", *(("capacity", name) if is_hashed(space) else ("size", space.indices[0].name))))
+    params += [Param("partial_vals", "partial", dtype=result.tensor.dtype), Param("cuts", "cuts")]
+    params += [Param("starts", "starts"), Param("bounds", "bounds")]
     params += [Param("blocks", "blocks"), Param("workers", "workers")]
     params += [Param(f"{loop.var}_size", "size", loop.var.name) for loop in _distinct(ix.loops_of(stmt))]
     for access in [*operands, result]:

@@ -7,14 +7,14 @@ from typing import assert_never
 
 from ..errors import ScheduleError
 from ..ir import index as ix
-from ..ir.functions import REDUCTIONS, is_zero, simplified, terms_of
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, call
+from ..ir.functions import is_zero, simplified, terms_of
+from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, Stmt, Store, Var, call
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
 from .lattice import make_lattice
-from .results import Assembly
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
-from .values import is_varying, load, lower_product, named_position
+from .values import is_varying, joined, load, lower_product, named_position
+from .workspaces import append, appends, insert, lower_counted, lower_workspace, stamps
 
 
 def lower(stmt: ix.Stmt, env: Env) -> Block:
@@ -74,59 +74,18 @@ def in_block(body: Block, env: Env, block: Expr) -> Block:
     return body if env.assembly is None else (*env.assembly.begin(block), *body, *env.assembly.end(block))
 
 
-def stamps(env: Env) -> Block:
-    """No coordinate is marked yet in the workspaces of this worker."""
-    return tuple(Assign(Var(f"{name}_stamp"), Const(0)) for name in sorted(env.inserted))
-
-
 def lower_where(stmt: ix.Where, env: Env) -> Block:
     """Clear the workspace's registers, run the producer, then the consumer."""
     target = next(ix.assignments(stmt.producer)).lhs.tensor
-    if not target.is_scalar:
-        return lower_workspace(stmt, target, env)
+    if env.assembly is not None and not target.is_scalar:
+        return lower_workspace(stmt, env.assembly, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
         return _lower_parallel_sum(stmt, target, env)
     inner = with_registers(stmt.producer, target, env)
     op = next(a.op for a in ix.assignments(stmt.producer) if a.lhs.tensor == target)
-    if op == "+=" and not _appends(stmt.consumer, env):
+    if op == "+=" and not appends(stmt.consumer, env):
         return (*clear(target, inner), *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
-    return _lower_counted(stmt, target, op, inner)
-
-
-def _appends(consumer: ix.Stmt, env: Env) -> bool:
-    """Whether the consumer appends an entry to an assembled result, which is wanted only if there is a term."""
-    result = ix.result_of(consumer).tensor
-    if env.assembly is None:
-        return False
-    return result.name in env.inserted or (result == env.assembly.access.tensor and env.assembly.appends_values)
-
-
-def _lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env) -> Block:
-    """A register beside which its terms are counted: those that are missing are 0, and without any there is no entry."""
-    seen = Var(f"{target.name}_seen")
-    inner = replace(env, counted=env.counted | {target.name})
-    body = (Assign(seen, Const(0)), *clear(target, inner, REDUCTIONS[op].start(target.dtype)), *lower(stmt.producer, inner))
-    if op != "+=" and not REDUCTIONS[op].of_stored:
-        terms: Expr = Const(1)
-        for each in ix.loops_of(stmt.producer):
-            terms = terms * size_of(each.var)
-        register = env.registers[target.name][0]
-        body = (*body, If(seen < terms, (Assign(register, joined(op, register, Const(0.0, target.dtype))),)))
-    done = lower(stmt.consumer, inner)
-    return (*body, If(Const(0) < seen, done)) if _appends(stmt.consumer, env) else (*body, *done)
-
-
-def lower_workspace(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
-    """Coordinates are inserted into a list, marked where they are in it, and their values added up; then all are read in order."""
-    access = ix.result_of(stmt.producer)
-    count = Var(f"{target.name}_count")
-    inner = replace(env, inserted=env.inserted | {target.name})
-    filled = (Accumulate(Var(f"{target.name}_stamp"), Const(1)), Assign(count, Const(0)), *lower(stmt.producer, inner))
-    if env.assembly is not None and env.assembly.counting:
-        return (*filled, Accumulate(env.assembly.counters[-1], count))
-    listed, mark, stamp = (Var(f"{target.name}_{part}") for part in ("list", "mark", "stamp"))
-    ordered = Do(call("ordered", listed, mark, stamp, count, size_of(access.indices[0])))
-    return (*filled, ordered, *lower(stmt.consumer, replace(inner, operands=(*env.operands, access))))
+    return lower_counted(stmt, target, op, inner, lower)
 
 
 def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:
@@ -195,10 +154,10 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     stmt = replace(stmt, rhs=terms_of(stmt.rhs, stmt.op))
     if stmt.lhs.tensor.name in env.registers:
         return _add_to_register(stmt, env)
-    if stmt.lhs.tensor.name in env.inserted:
-        return _insert(stmt, env)
+    if env.assembly is not None and stmt.lhs.tensor.name in env.inserted:
+        return insert(stmt, env.assembly, env)
     if env.assembly is not None and env.assembly.appends_values:
-        return _append(stmt, env.assembly, env)
+        return append(stmt, env.assembly, env)
     if env.assembly is not None and env.assembly.counting:
         return ()
     if env.lanes is not None and env.lanes.var in stmt.lhs.indices:
@@ -208,35 +167,6 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     if stmt.op in ("=", "+="):
         return (*product.setup, Store(values, place, product.scalar, stmt.op == "+="))
     return (*product.setup, Store(values, place, joined(stmt.op, values[place], product.scalar)))
-
-
-def joined(op: str, left: Expr, right: Expr) -> Expr:
-    """Two terms of a reduction as one."""
-    function = REDUCTIONS[op].function
-    return call(function, left, right) if function else BinOp(op[0], left, right)
-
-
-def _append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
-    """Write the next value of an assembled result, and its coordinates."""
-    if assembly.counting:
-        return assembly.append(env.coords)
-    product = lower_product(stmt.rhs, env, as_vector=False)
-    store = Store(Var(f"{stmt.lhs.tensor.name}_vals"), env.position(stmt.lhs), product.scalar)
-    return (*product.setup, store, *assembly.append(env.coords))
-
-
-def _insert(stmt: ix.Assignment, env: Env) -> Block:
-    """Add to a workspace's value; a coordinate's first one puts it into the list."""
-    name = stmt.lhs.tensor.name
-    count, mark, stamp, values = (Var(f"{name}_{part}") for part in ("count", "mark", "stamp", "vals"))
-    coord = env.coords[stmt.lhs.indices[0]]
-    first: list[Stmt] = [Store(mark, coord, stamp), Store(Var(f"{name}_list"), count, coord), Accumulate(count, Const(1))]
-    if env.assembly is not None and env.assembly.counting:
-        return (If(BinOp("!=", mark[coord], stamp), tuple(first)),)
-    product = lower_product(stmt.rhs, env, as_vector=False)
-    first.append(Store(values, coord, Const(REDUCTIONS[stmt.op].start(stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype)))
-    add = Store(values, coord, product.scalar if stmt.op == "+=" else joined(stmt.op, values[coord], product.scalar), stmt.op == "+=")
-    return (*product.setup, If(BinOp("!=", mark[coord], stamp), tuple(first)), add)
 
 
 def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:

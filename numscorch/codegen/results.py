@@ -1,8 +1,9 @@
 """Assembly: the index arrays of a result whose pattern is new, written in the order of its levels.
 
 The result's coordinates are visited in storage order, so each level is appended to.  Every block of
-the outermost loop has a part of each array: a first run of the nest counts what the blocks will
-append, and the second writes from where the blocks before end.  Levels form *runs*: a compressed
+the outermost loop has a part of each array: one kernel counts what the blocks will append, and
+another writes from where the blocks before end.  Before these, where rows are hashed, a third finds
+how much may be inserted into one.  Levels form *runs*: a compressed
 level with the singletons below it shares their positions, and so one counter.  ``pos`` arrays start
 as zeros, and a parent's end is written where it was visited: the running maximum fills the others in.
 """
@@ -11,18 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from ..ir.format import Format, runs_of
 from ..ir.index import Access, IndexVar
 from ..ir.loop import Accumulate, Assign, Block, Const, Expr, If, Stmt, Store, Var
 
+Stage = Literal["bound", "count", "fill"]
+MOST = Var("most")
+
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """How one result is assembled, while counting or while filling."""
+    """How one result is assembled: while bounding what is inserted into a row, while counting, or while filling."""
 
     access: Access
-    counting: bool
+    stage: Stage
+
+    @property
+    def bounding(self) -> bool:
+        """Whether only insertions are counted, those of the longest row."""
+        return self.stage == "bound"
+
+    @property
+    def counting(self) -> bool:
+        """Whether nothing is written yet."""
+        return self.stage != "fill"
 
     @property
     def format(self) -> Format:
@@ -47,11 +62,15 @@ class Assembly:
 
     def begin(self, block: Expr) -> Block:
         """Where this block's positions start."""
+        if self.bounding:
+            return (Assign(MOST, Const(0)),)
         starts = [Const(0) if self.counting else Var("starts")[block * len(self.runs) + at] for at in range(len(self.runs))]
         return tuple(Assign(counter, start) for counter, start in zip(self.counters, starts, strict=True))
 
     def end(self, block: Expr) -> Block:
         """How many positions this block has."""
+        if self.bounding:
+            return (Store(Var("bounds"), block, MOST),)
         if not self.counting:
             return ()
         return tuple(Store(Var("starts"), block * len(self.runs) + at, counter) for at, counter in enumerate(self.counters))
@@ -86,7 +105,7 @@ class Assembly:
 
     def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
         """The body of a loop over a variable of the result, with what its level must note before and after it."""
-        if var not in self.access.indices or not body:
+        if var not in self.access.indices or not body or self.bounding:
             return body
         level = self.format.mode_order.index(self.access.indices.index(var))
         ending = [at for at, run in enumerate(self.runs) if run[1] == level]

@@ -1,4 +1,4 @@
-"""What generated source calls besides intrinsics: element-wise functions and a sort, in plain Python.
+"""What generated source calls besides intrinsics: element-wise functions, sorting and hashing, in plain Python.
 
 Numba compiles them into the kernel that calls them.  Un-jitted kernels sort with
 numpy, and take the functions from ``ir.functions``, which don't raise where the machine's answer is an infinity or NaN.
@@ -13,6 +13,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import njit
 
+GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio: multiples of it lie evenly around the circle
+LOW = (1 << 62) - 1
 SHORT = 24  # values that insertion sorts faster
 SCAN = 32  # coordinates that are looked at in the time that sorting one takes
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,49 +98,72 @@ def truth(condition: Any, one: Any) -> Any:
 
 
 @jitted
-def insertion_sort(array: Any, start: int, end: int) -> None:
-    """Sort a short array[start:end] in place."""
-    for at in range(start + 1, end):
-        value, place = array[at], at
-        while place > start and array[place - 1] > value:
-            array[place] = array[place - 1]
-            place -= 1
-        array[place] = value
+def exchange(keys: Any, values: Any, a: int, b: int) -> None:
+    """Exchange two keys, and their values where there are any."""
+    keys[a], keys[b] = keys[b], keys[a]
+    if values is not None:
+        values[a], values[b] = values[b], values[a]
 
 
 @jitted
-def sort(array: Any, start: int, end: int) -> None:
-    """Sort array[start:end] in place: quicksort by the median of three, with insertion where a part is short.
+def move(keys: Any, values: Any, a: int, b: int) -> None:
+    """Copy a key from one place to another, and its value where there are any."""
+    keys[b] = keys[a]
+    if values is not None:
+        values[b] = values[a]
+
+
+@jitted
+def insertion_sort(keys: Any, values: Any, start: int, end: int) -> None:
+    """Sort a short keys[start:end] in place, and values with it."""
+    for at in range(start + 1, end):
+        key, value, place = keys[at], keys[at] if values is None else values[at], at
+        while place > start and keys[place - 1] > key:
+            move(keys, values, place - 1, place)
+            place -= 1
+        keys[place] = key
+        if values is not None:
+            values[place] = value
+
+
+@jitted
+def partition(keys: Any, values: Any, start: int, end: int) -> tuple[int, int]:
+    """Exchange until no key before ``low`` is greater than one after ``high``, by the median of three; returns both."""
+    left, middle, right = keys[start], keys[(start + end) // 2], keys[end - 1]
+    pivot = max(min(left, middle), min(max(left, middle), right))
+    low, high = start, end - 1
+    while low <= high:
+        while keys[low] < pivot:
+            low += 1
+        while keys[high] > pivot:
+            high -= 1
+        if low <= high:
+            exchange(keys, values, low, high)
+            low += 1
+            high -= 1
+    return low, high
+
+
+@jitted
+def sort(keys: Any, values: Any, start: int, end: int) -> None:
+    """Sort keys[start:end] in place by quicksort, and values with it unless they are None.
 
     The parts that wait are kept in a list of their own: Numba can't load a recursive function from its cache.
     """
     if end - start <= SHORT:
-        insertion_sort(array, start, end)
+        insertion_sort(keys, values, start, end)
         return
     waiting = np.empty(2 * 64, np.int64)  # the shorter part is sorted first, so that at most log2(n) wait
     depth = 0
     while True:
         while end - start > SHORT:
-            left, middle, right = array[start], array[(start + end) // 2], array[end - 1]
-            pivot = max(min(left, middle), min(max(left, middle), right))
-            low, high = start, end - 1
-            while low <= high:
-                while array[low] < pivot:
-                    low += 1
-                while array[high] > pivot:
-                    high -= 1
-                if low <= high:
-                    array[low], array[high] = array[high], array[low]
-                    low += 1
-                    high -= 1
-            if high + 1 - start < end - low:
-                waiting[2 * depth], waiting[2 * depth + 1] = low, end
-                end = high + 1
-            else:
-                waiting[2 * depth], waiting[2 * depth + 1] = start, high + 1
-                start = low
+            low, high = partition(keys, values, start, end)
+            left_is_short = high + 1 - start < end - low
+            waiting[2 * depth] = low if left_is_short else start
+            waiting[2 * depth + 1] = end if left_is_short else high + 1
+            start, end = (start, high + 1) if left_is_short else (low, end)
             depth += 1
-        insertion_sort(array, start, end)
+        insertion_sort(keys, values, start, end)
         if depth == 0:
             return
         depth -= 1
@@ -156,4 +181,33 @@ def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
             if at == count:
                 break
     else:
-        sort(listed, 0, count)
+        sort(listed, None, 0, count)
+
+
+@jitted
+def ordered_pairs(listed: Any, values: Any, count: int) -> None:
+    """Put the listed coordinates in order, and their values with them."""
+    sort(listed, values, 0, count)
+
+
+@jitted
+def emptied(table: Any, bound: int) -> int:
+    """Make room for so many insertions, at most half of it used, and say how many binary digits its places have."""
+    bits = 1
+    while 1 << bits < 2 * bound:
+        bits += 1
+    for slot in range(1 << bits):
+        table[slot] = -1
+    return bits
+
+
+@jitted
+def insert(table: Any, listed: Any, bits: int, count: int, coordinate: int) -> int:
+    """The place of a coordinate in the list; a new one goes to its end (Knuth, volume 3, section 6.4: Fibonacci hashing)."""
+    slot = (coordinate * GOLDEN & LOW) >> (62 - bits)
+    while table[slot] >= 0 and listed[table[slot]] != coordinate:
+        slot = (slot + 1) & ((1 << bits) - 1)
+    if table[slot] < 0:
+        table[slot] = count
+        listed[count] = coordinate
+    return table[slot]  # type: ignore[no-any-return]

@@ -11,14 +11,20 @@ from typing import Any
 
 from ..ir import index as ix
 from ..ir.functions import FUNCTIONS
-from ..ir.levels import Listed
 from ..ir.loop import Call, Const, Function, expressions, walk, walk_block
 from ..schedule.facts import Target
 from .assembly import Param, Program, assemble
 from .python import emit_function
+from .results import Stage
+from .workspaces import workspaces_of
 
 RANGES = ("min", "max", "abs")
-ROUTINES = frozenset({*FUNCTIONS, "ordered", "truth"} - {"abs"})
+ROUTINES = frozenset({*FUNCTIONS, "emptied", "insert", "ordered", "ordered_pairs", "truth"} - {"abs"})
+NOTES = {
+    "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
+    "count": "This kernel counts the entries of the result; a second one writes them.",
+    "fill": "",
+}
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
 
 
@@ -36,14 +42,14 @@ class Source:
         return self.program.params
 
 
-def generate(stmt: ix.Stmt, target: Target, counting: bool = False) -> Source:
+def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Source:
     """The source of a scheduled statement: the same text for the same statement.
 
-    ``counting`` asks for the first of two kernels, for a result whose pattern is new.
+    A result whose pattern is new takes a kernel for each of its stages.
     """
-    program = assemble(stmt, target, counting)
+    program = assemble(stmt, target, stage)
     body = emit_function(program.function)
-    note = "\nThis kernel counts the entries of the result; a second one writes them.\n" if counting else ""
+    note = f"\n{NOTES[stage]}\n" if NOTES[stage] else ""
     text = f'"""{_header(stmt)}{note}"""\n\n{_imports(program)}\n\n\n{body}'
     return Source(f"kernel_{_hash(text, target)}", text, program)
 
@@ -53,7 +59,8 @@ def _header(stmt: ix.Stmt) -> str:
     operands = ix.operands_of(stmt)
     op = next((a.op for a in ix.assignments(stmt) if a.op != "="), "=")
     lines = [f"{result} {op} {_headline(stmt)}", "", f"    {stmt}", ""]
-    lines += [f"{describe(a)}" for a in [*operands, result]]
+    lines += [describe(a) for a in [*operands, result]]
+    lines += [f"{w.tensor.name}: {w.tensor.format.levels[0]} {w.tensor.dtype}" for w in workspaces_of(stmt)]
     return "\n".join(lines) + "\n"
 
 
@@ -72,8 +79,6 @@ def describe(access: ix.Access) -> str:
     if tensor.is_dense:
         strides = f", strides ({', '.join(tensor.strides)})" if tensor.strides else ""
         return f"{tensor.name}: dense {tensor.dtype}{strides}"
-    if isinstance(tensor.format.levels[0], Listed):
-        return f"{tensor.name}: workspace {tensor.dtype}"
     shared = f", the pattern of {tensor.shares}" if tensor.shares else ""
     return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{shared}"
 

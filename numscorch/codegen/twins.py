@@ -71,6 +71,30 @@ def gather(array: Checked, base: int, stride: int, crd: Checked, position: int, 
     return np.array([array[base + stride * int(crd[position + lane])] for lane in range(lanes)])
 
 
+def emptied(table: Checked, bound: int) -> int:
+    """Room for so many insertions, at most half of it used: its binary digits."""
+    bits = max((2 * int(bound) - 1).bit_length(), 1)
+    table.array[: table.check(0, 1 << bits) + (1 << bits)] = -1
+    return bits
+
+
+def insert(table: Checked, listed: Checked, bits: int, count: int, coordinate: int) -> int:
+    """The place of a coordinate in the list; a new one goes to its end."""
+    slot = int(coordinate) % (1 << bits)
+    while table[slot] >= 0 and listed[table[slot]] != coordinate:
+        slot = (slot + 1) % (1 << bits)
+    if table[slot] < 0:
+        table[slot], listed[count] = count, coordinate
+    return int(table[slot])
+
+
+def ordered_pairs(listed: Checked, values: Checked, count: int) -> None:
+    """Put the listed coordinates in order, and their values with them."""
+    order = np.argsort(listed.array[:count])
+    for part in (listed.array, values.array):
+        part[:count] = part[:count][order]
+
+
 def run_as_python(kernel: Callable[..., None]) -> Callable[..., None]:
     """The kernel's plain function, with these twins in place of the intrinsics."""
     plain = FunctionType(kernel.__code__, {**kernel.__globals__, **TWINS})
@@ -92,6 +116,9 @@ TWINS: dict[str, Any] = {
     "load_first": load_first,
     "mul": lambda a, b: a * b,
     "shifted": Checked.shifted,
+    "emptied": emptied,
+    "insert": insert,
+    "ordered_pairs": ordered_pairs,
     "ordered": lambda listed, mark, stamp, count, size: listed.array[:count].sort(),
     "truth": lambda condition, one: one if condition else one - one,
     "pointer": Checked,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UnsupportedError
+from ..ir.functions import REDUCTIONS
 from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of, variables_in
 from ..ir.loop import Assign, BinOp, Block, Const, Var, call
 from ..ir.loop import Expr as LoopExpr
@@ -108,6 +109,12 @@ def _scalar(factor: Expr, env: Env) -> LoopExpr:
             return BinOp(op, _scalar(left, env), _scalar(right, env))
         case Call(function, args):
             return call(function, *(_scalar(arg, env) for arg in args))
+
+
+def joined(op: str, left: LoopExpr, right: LoopExpr) -> LoopExpr:
+    """Two terms of a reduction as one."""
+    function = REDUCTIONS[op].function
+    return call(function, left, right) if function else BinOp(op[0], left, right)
 
 
 def dtype_of(expr: Expr) -> str:

@@ -11,9 +11,23 @@ from ..errors import SizeError
 from ..ir.format import Format, runs_of
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
-from .memory import check_bytes
+from .memory import check_bytes, check_workspace
 
 INT32_MAX = 2**31 - 1
+
+
+def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> int:
+    """Places of a hash table for the longest row: a power of two, at most half of it used, as the routine ``emptied`` has it.
+
+    Raises:
+        SizeError: the workers' tables would take more than the memory limit.
+
+    >>> hashed_room(np.array([3, 100, 0]), 1000, 1, ""), hashed_room(np.array([3, 100]), 10, 1, "")
+    (256, 32)
+    """
+    size = 1 << max((2 * min(int(bounds.max()), extent) - 1).bit_length(), 1)
+    check_workspace(workers * size, size, where, "list")
+    return size
 
 
 @dataclass(frozen=True)

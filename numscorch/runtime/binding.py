@@ -6,15 +6,17 @@ operands, no question whose answer the plan knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..accesses import row_major
-from ..codegen.assembly import WORKSPACE, Param, workspaces_of
+from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel
+from ..codegen.results import Stage
+from ..codegen.workspaces import is_hashed, workspaces_of
 from ..ir import index as ix
 from ..ir.format import Format, flattened, realized, runs_of
 from ..operand import Operand
@@ -23,21 +25,21 @@ from ..problem import Problem
 from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
-from .assembled import Layout
+from .assembled import Layout, hashed_room
 from .blocks import cuts_of, equal_cuts
-from .memory import check_bytes, check_memory, flat
+from .memory import check_memory, check_workspace, flat
 
-SPACE = 24  # bytes of a workspace for each value: listed, marked, and the value
+MADE = {"list": "empty", "mark": "zeros", "table": "empty"}  # how the arrays of a workspace start
 
 
 def bind(
-    problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], counting: Kernel | None = None
+    problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], before: Mapping[Stage, Kernel] | None = None
 ) -> Callable[..., Any]:
     """A function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result.
 
-    A result with a new pattern is counted first, by a kernel of its own.
+    A result with a new pattern is counted ``before``, by kernels of their own.
     """
-    binder = _Binder(problem, stmt, kernel, operands) if counting is None else _AssemblingBinder(problem, stmt, kernel, operands, counting)
+    binder = _AssemblingBinder(problem, stmt, kernel, operands, before) if before else _Binder(problem, stmt, kernel, operands)
     return binder.function()
 
 
@@ -205,33 +207,52 @@ class _Binder:
 
 
 class _AssemblingBinder(_Binder):
-    """The function of a plan whose result's pattern is new: count, allocate, fill."""
+    """The function of a plan whose result's pattern is new: bound the rows where they are hashed, count, allocate, fill."""
 
-    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], counting: Kernel):
+    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], before: Mapping[Stage, Kernel]):
         super().__init__(problem, stmt, kernel, operands)
-        self.counting, self.spaces = counting, workspaces_of(stmt)
+        self.before, self.spaces = before, workspaces_of(stmt)
         self.runs = len(runs_of(self.result.format))
+        self.parallel = kernel.source.program.parallel
         layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype)
-        self.scope |= {"layout": layout, "count": counting, "fill": kernel}
+        self.scope |= {"layout": layout, "fill": kernel, "hashed_room": hashed_room}
+        self.scope |= {str(stage): made for stage, made in before.items()}
 
     def function(self) -> Callable[..., Any]:
-        parallel = self.kernel.source.program.parallel
-        body = [*self.patterns(), "n = workers()" if parallel else "n = 1", *self.spaces_made()]
-        body += [f"starts = np.zeros({(blocks.BLOCKS if parallel else 1) * self.runs}, np.int64)"]
-        body += [self.called("count", self.counting), "R = layout.allocated(starts)"]
-        body += [f"{space.tensor.name}_mark.fill(0)" for space in self.spaces]
+        body = [*self.patterns(), "n = workers()" if self.parallel else "n = 1", *self.spaces_made()]
+        body += [f"starts = np.zeros({self.blocks * self.runs}, np.int64)"]
+        body += [self.called("count", self.before["count"]), "R = layout.allocated(starts)"]
         body += [self.called("fill", self.kernel), "return layout.finished(R)"]
         return self.compiled(body)
+
+    @property
+    def blocks(self) -> int:
+        """Into how many blocks the outermost loop is cut."""
+        return blocks.BLOCKS if self.parallel else 1
 
     def spaces_made(self) -> list[str]:
         """Memory for the workspaces, a part for each worker."""
         lines = []
         for space in self.spaces:
-            name, size = space.tensor.name, self.problem.extents[space.indices[0]]
-            check_bytes(threads.workers() * size * SPACE, f"the workspace of {size} values", str(self.problem.stmt))
-            lines += [f"{name}_list = np.empty(n * {size}, np.int64)", f"{name}_mark = np.zeros(n * {size}, np.int64)"]
+            name, size = space.tensor.name, self.room(space)
+            lines += self.bounded(space) if is_hashed(space) else []
+            lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.int64)" for array in space.tensor.format.levels[0].arrays]
             lines += [f"{name}_vals = np.empty(n * {size}, dtype)"]
         return lines
+
+    def room(self, space: ix.Access) -> str:
+        """How many places a workspace has: as many as the dimension, unless they are hashed."""
+        if is_hashed(space):
+            return f"{space.tensor.name}_size"
+        size = self.problem.extents[space.indices[0]]
+        check_workspace(threads.workers() * size, size, str(self.problem.stmt), "hash")
+        return str(size)
+
+    def bounded(self, space: ix.Access) -> list[str]:
+        """Find the most that is inserted into one row, and what room it takes."""
+        extent, where = self.problem.extents[space.indices[0]], str(self.problem.stmt)
+        made = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
+        return [f"bounds = np.zeros({self.blocks}, np.int64)", self.called("bound", self.before["bound"]), made]
 
     def called(self, name: str, kernel: Kernel) -> str:
         arguments = ", ".join(map(self.argument, kernel.source.params))
@@ -240,9 +261,7 @@ class _AssemblingBinder(_Binder):
         return f"with call_lock(): ({name}.serial() if n == 1 else {name}.parallel())({arguments})"
 
     def argument(self, param: Param) -> str:
-        if param.what == "starts":
-            return "starts"
-        if param.what in WORKSPACE:
+        if param.what in ("starts", "bounds", "capacity", *WORKSPACE):
             return param.name
         if param.of == self.result.name and param.is_array:
             return "R.values" if param.what == "vals" else f"R.index[{param.at}, {param.what!r}]"

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..codegen.assembly import stages_of
 from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
 from ..datatypes import COMPILED, WIDENED, listed
@@ -69,8 +70,8 @@ def make_plan(expr: str | Request, operands: Sequence[Any], format: Format | str
     described = [describe(o) for o in operands]
     problem, steps, source = compile_source(expr, described, format)
     kernel, stmt = kernel_for(source), steps[-1].stmt
-    counting = kernel_for(generate(stmt, host(), counting=True)) if problem.result.is_assembled else None
-    return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, counting))
+    before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
+    return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, before))
 
 
 @contextmanager

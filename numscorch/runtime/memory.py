@@ -15,6 +15,7 @@ from ..errors import NumscorchError, SizeError
 from ..problem import Problem
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+SPACE = 24  # bytes of a workspace for each value: listed, marked or hashed, and the value
 ASK_FROM = 1 << 30  # bytes from which an allocation is held against the limit
 
 
@@ -37,7 +38,16 @@ def check_memory(problem: Problem) -> None:
     check_bytes(prod(problem.shape) * np.dtype(problem.result.dtype).itemsize, f"the dense result {shape}", str(problem.stmt))
 
 
-def check_bytes(size: int, what: str, where: str) -> None:
+def check_workspace(values: int, each: int, where: str, other: str) -> None:
+    """Refuse workspaces of so many values in all that are larger than the memory limit; ``other`` is the kind to try then.
+
+    Raises:
+        SizeError: with the sizes.
+    """
+    check_bytes(values * SPACE, f"the workspace of {each} values", where, f'schedule="workspace({other})" collects rows otherwise')
+
+
+def check_bytes(size: int, what: str, where: str, way_out: str = "a sparse result is asked for by format=, as format=ns.CSR") -> None:
     """Refuse to allocate more than the limit: ``NUMSCORCH_MEMORY_LIMIT``, or else half of the memory that is free.
 
     Raises:
@@ -46,7 +56,7 @@ def check_bytes(size: int, what: str, where: str) -> None:
     if size > ASK_FROM and size > limit():
         raise SizeError(
             f"{what} takes {size / 2**30:.3g} GiB, but the limit is {limit() / 2**30:.3g} GiB: NUMSCORCH_MEMORY_LIMIT sets another\n"
-            f"  {where}     a sparse result is asked for by format=, as format=ns.CSR"
+            f"  {where}     {way_out}"
         )
 
 

@@ -46,7 +46,7 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
         return stmt
 
     nest = note("order_loops", *order_loops(stmt, facts, target, options.order))
-    nest = note("insert_workspaces", insert_workspaces(nest), "a sum stays in a register while only summed loops run")
+    nest = note("insert_workspaces", *insert_workspaces(nest, facts, options.workspace))
     nest = note("vectorize", *vectorize(nest, facts, target, options.vector))
     nest = note("parallelize", *parallelize(nest, facts, options.parallel))
     return tuple(steps)

@@ -8,20 +8,27 @@ from dataclasses import dataclass
 from ..errors import ScheduleError
 
 DIRECTIVE = re.compile(r"\s*(\w+)\(([^()]*)\)\s*[,;]?")
+QUOTED = re.compile(r"""(["'])([^"']*)\1""")
+WORKSPACES = ("list", "hash")
 KNOWN = {
     "reorder": "reorder(i, k, j): the loops, outermost first",
     "parallelize": "parallelize(i): blocks of the outermost loop; parallelize() for none",
     "vectorize": "vectorize(k): the loop that runs in SIMD registers; vectorize() for none",
+    "workspace": "workspace(hash): in what rows are collected that come in no order; list or hash",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The loop order, and the variables whose loops run in parallel and in registers; "" asks for none, None leaves it open."""
+    """The loop order, the variables whose loops run in parallel and in registers ("" asks for none), the kind of workspace.
+
+    None leaves it open.
+    """
 
     order: tuple[str, ...] | None = None
     parallel: str | None = None
     vector: str | None = None
+    workspace: str | None = None
 
 
 AUTOMATIC = Options()
@@ -31,10 +38,12 @@ def parse_options(text: str) -> Options:
     """Read a schedule.
 
     Raises:
-        ScheduleError: an unknown directive, one that is there twice, or one with too many arguments.
+        ScheduleError: an unknown directive, one that is there twice, or one with other arguments than it takes.
 
     >>> parse_options("reorder(i, k, j) parallelize(i)")
-    Options(order=('i', 'k', 'j'), parallel='i', vector=None)
+    Options(order=('i', 'k', 'j'), parallel='i', vector=None, workspace=None)
+    >>> parse_options('reorder("i,k,j") workspace("hash")')
+    Options(order=('i', 'k', 'j'), parallel=None, vector=None, workspace='hash')
     """
     found: dict[str, tuple[str, ...]] = {}
     at = 0
@@ -43,10 +52,23 @@ def parse_options(text: str) -> Options:
         if match is None or match[1] not in KNOWN or match[1] in found:
             what = "can't be read" if match is None else f"{match[1]} is there twice" if match[1] in found else f"{match[1]} is unknown"
             raise ScheduleError(f"schedule {text!r}: {what}\n  write " + "; ".join(KNOWN.values()))
-        found[match[1]] = tuple(name.strip() for name in match[2].split(",") if name.strip())
+        found[match[1]] = _arguments(match[2])
         at = match.end()
     for name in ("parallelize", "vectorize"):
         if len(found.get(name, ())) > 1:
             raise ScheduleError(f"schedule {text!r}: {name} takes one variable\n  write {KNOWN[name]}")
+    kind = found.get("workspace")
+    if kind is not None and (len(kind) != 1 or kind[0] not in WORKSPACES):
+        raise ScheduleError(f"schedule {text!r}: workspace takes one of {', '.join(WORKSPACES)}\n  write {KNOWN['workspace']}")
     one = {name: (found[name] or ("",))[0] for name in ("parallelize", "vectorize") if name in found}
-    return Options(found.get("reorder"), one.get("parallelize"), one.get("vectorize"))
+    return Options(found.get("reorder"), one.get("parallelize"), one.get("vectorize"), kind[0] if kind else None)
+
+
+def _arguments(text: str) -> tuple[str, ...]:
+    """What stands in a directive's parentheses: names with commas between them, with or without quotes.
+
+    >>> _arguments("i, k"), _arguments("'i,k'"), _arguments('"i", "k"')
+    (('i', 'k'), ('i', 'k'), ('i', 'k'))
+    """
+    bare = QUOTED.sub(r"\2", text)
+    return tuple(name.strip() for name in bare.split(",") if name.strip())

@@ -1,9 +1,16 @@
-"""insert_workspaces: sums are kept in registers while their loops run."""
+"""insert_workspaces: sums are kept in registers while their loops run, and rows where they are not appended in order.
+
+A row is collected in a list, with dense arrays that say which coordinates are in it and hold their sums, or,
+where it is short and the dimension long, in a hash table (Gustavson, "Two Fast Algorithms for Sparse Matrices",
+1978; Nagasaka, Matsuoka, Azad, Buluç, "High-Performance Sparse Matrix-Matrix Products on Intel KNL and
+Multicore Architectures", 2018).
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from ..errors import ScheduleError
 from ..ir.format import Format
 from ..ir.index import (
     SCALAR,
@@ -17,31 +24,80 @@ from ..ir.index import (
     Where,
     accesses_in,
     factors_of,
+    is_product,
     product,
 )
-from ..ir.levels import Listed
+from ..ir.levels import Hashed, Level, Listed
+from . import cost
+from .facts import Facts
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
+KINDS: dict[str, Level] = {"list": Listed(), "hash": Hashed()}
+LARGE = 1 << 18  # an extent from which the dense arrays of a row are larger than a core's own cache
+REUSED = 8.0  # sums for each place of the dense arrays from which it pays to have them brought into the cache
 
 
-def insert_workspaces(stmt: Stmt) -> Stmt:
-    """Where the innermost loops only sum, sum in a register and write the result once.
+def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[Stmt, str]:
+    """Where the innermost loops only sum, sum in a register and write the result once; collect rows that come in no order.
 
     >>> from numscorch.ir.notation import parse_stmt
-    >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))")))
+    >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))"), Facts(()))[0])
     forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))
 
     A factor that the summed loops don't change multiplies the sum, not each term:
 
-    >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, forall(k, D[i,j] += A[i,j] * X[i,k] * Y[j,k])))")))
+    >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, forall(k, D[i,j] += A[i,j] * X[i,k] * Y[j,k])))"), Facts(()))[0])
     forall(i, forall(j, where(D[i,j] = A[i,j] * t, forall(k, t += X[i,k] * Y[j,k]))))
+
+    ``wanted`` is the kind that rows must be collected in: "list" or "hash".
+
+    Raises:
+        ScheduleError: no row is collected, but a kind is wanted.
     """
     loops, assignment = unwrap(stmt)
     if not isinstance(assignment, Assignment):
-        return stmt
-    if assignment.lhs.tensor.is_assembled and (split := _appended_late(loops, assignment.lhs)) is not None:
-        return _through_list(loops, split, assignment)
-    return in_register(loops, assignment, free_names(loops)) if summed_tail(loops, assignment.lhs) else stmt
+        return stmt, "the workspaces are there already"
+    split = _appended_late(loops, assignment.lhs) if assignment.lhs.tensor.is_assembled else None
+    if split is not None:
+        level, why = _kind(loops, assignment, facts, wanted)
+        return _through_list(loops, split, assignment, level), why
+    if wanted is not None:
+        raise _needless(wanted, stmt, assignment.lhs)
+    done = in_register(loops, assignment, free_names(loops)) if summed_tail(loops, assignment.lhs) else stmt
+    return done, "a sum stays in a register while only summed loops run"
+
+
+def _needless(wanted: str, stmt: Stmt, result: Access) -> ScheduleError:
+    """Why no row is collected."""
+    appended = f"these loops append to {result} in order"
+    why = appended if result.tensor.is_assembled else f"the entries of {result} have their places before they are computed"
+    return ScheduleError(
+        f"workspace({wanted}): {why}, so no row is collected\n  {stmt}     reorder(...) puts a summed loop above the last level"
+    )
+
+
+def _kind(loops: list[Forall], assignment: Assignment, facts: Facts, wanted: str | None) -> tuple[Level, str]:
+    """In what a row is collected: hashed where dense arrays don't fit in the cache, and each of their places is seldom used.
+
+    With a banded matrix, neighbouring rows use the same places again, and hashing takes twice as long; with a random
+    one it takes about as long; and where there is little to sum up, the dense arrays take much longer to come by.
+    """
+    if wanted is not None:
+        return KINDS[wanted], f"asked for: {wanted}"
+    extent = facts.extent(assignment.lhs.level_var(len(assignment.lhs.indices) - 1))
+    sums = _insertions(loops, assignment, facts)
+    hashed = extent > LARGE and sums < REUSED * extent
+    how = "found by hashing" if hashed else "listed, in dense arrays"
+    return KINDS["hash" if hashed else "list"], f"rows of {extent:.3g} come in no order, about {sums:.3g} sums in all: {how}"
+
+
+def _insertions(loops: list[Forall], assignment: Assignment, facts: Facts) -> float:
+    """About how often something is added to a row."""
+    sparse = [(a, cost.counts_of(a, facts)) for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
+    sums, united = 1.0, not is_product(assignment.rhs)
+    for loop in loops:
+        sums *= cost.iterations(loop.var, sparse, facts, united)[0]
+    return sums
 
 
 def _appended_late(loops: list[Forall], lhs: Access) -> int | None:
@@ -53,12 +109,12 @@ def _appended_late(loops: list[Forall], lhs: Access) -> int | None:
     return None if levels[-1].full else own - 1
 
 
-def _through_list(loops: list[Forall], split: int, assignment: Assignment) -> Stmt:
+def _through_list(loops: list[Forall], split: int, assignment: Assignment, level: Level) -> Stmt:
     """where(forall(j, C[i,j] = w[j]), ...): the sums of one row are collected before they are appended."""
     names = free_names(loops)
     var = assignment.lhs.level_var(len(assignment.lhs.indices) - 1)
     name = "w" if "w" in names else names[-1]
-    space = Access(TensorVar(name, Format((Listed(),)), assignment.lhs.tensor.dtype), (var,))
+    space = Access(TensorVar(name, Format((level,)), assignment.lhs.tensor.dtype), (var,))
     producer = in_register(loops[split:], Assignment(space, assignment.rhs, assignment.op), tuple(n for n in names if n != name))
     return wrap(loops[:split], Where(Forall(var, Assignment(assignment.lhs, space, "=")), producer))
 

@@ -5,6 +5,7 @@
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
 C: CSR float32, int32 indices
+w: listed float32
 """
 
 from numba import prange
@@ -34,7 +35,7 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
         for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
             pC2 = starts[block]
             for i in range(cuts[block], cuts[block + 1]):
-                w_stamp += 1
+                w_stamp = w_stamp - 1
                 w_count = 0
                 for pA2 in range(A2_pos[i], A2_pos[i + 1]):
                     j = A2_crd[pA2]
@@ -43,8 +44,8 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
                         if w_mark[k] != w_stamp:
                             w_mark[k] = w_stamp
                             w_list[w_count] = k
-                            w_count += 1
                             w_vals[k] = float32(0.0)
+                            w_count += 1
                         w_vals[k] += A_vals[pA2] * B_vals[pB2]
                 ordered(w_list, w_mark, w_stamp, w_count, k_size)
                 for pw1 in range(w_count):

@@ -5,6 +5,7 @@
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
 C: CSR float32, int32 indices
+w: listed float32
 
 This kernel counts the entries of the result; a second one writes them.
 """
@@ -14,7 +15,7 @@ from numba import prange
 from numscorch.codegen.intrinsics import pointer, shifted
 
 
-def kernel(A2_pos_array, A2_crd_array, B2_pos_array, B2_crd_array, w_list_array, w_mark_array, w_size, cuts_array, starts_array, blocks, workers):
+def kernel(A2_pos_array, A2_crd_array, B2_pos_array, B2_crd_array, w_mark_array, w_size, cuts_array, starts_array, blocks, workers):
     for worker in prange(workers):
         A2_crd = pointer(A2_crd_array)
         A2_pos = pointer(A2_pos_array)
@@ -22,7 +23,6 @@ def kernel(A2_pos_array, A2_crd_array, B2_pos_array, B2_crd_array, w_list_array,
         B2_pos = pointer(B2_pos_array)
         cuts = pointer(cuts_array)
         starts = pointer(starts_array)
-        w_list = shifted(pointer(w_list_array), worker * w_size)
         w_mark = shifted(pointer(w_mark_array), worker * w_size)
         w_stamp = 0
         for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
@@ -36,7 +36,6 @@ def kernel(A2_pos_array, A2_crd_array, B2_pos_array, B2_crd_array, w_list_array,
                         k = B2_crd[pB2]
                         if w_mark[k] != w_stamp:
                             w_mark[k] = w_stamp
-                            w_list[w_count] = k
                             w_count += 1
                 pC2 += w_count
             starts[block] = pC2

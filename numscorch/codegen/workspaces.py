@@ -1,0 +1,153 @@
+"""Workspaces that hold a row: coordinates are inserted, and appended to the result when the row is done.
+
+A result with a pattern of its own is appended to in the order of its levels. Where a summed loop
+stands above the last one, a row's entries come in no order, and some more than once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..ir import index as ix
+from ..ir.functions import REDUCTIONS
+from ..ir.levels import Hashed
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, If, Stmt, Store, Var, call
+from .environment import Env, clear, size_of
+from .results import MOST, Assembly
+from .values import joined, lower_product
+
+Lower = Callable[[ix.Stmt, Env], Block]
+
+
+def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
+    """The workspaces that hold more than one value."""
+    written = {a.lhs.tensor.name: a.lhs for a in ix.assignments(stmt) if a.lhs.tensor != ix.result_of(stmt).tensor}
+    return [access for access in written.values() if access.indices]
+
+
+def is_hashed(space: ix.Access) -> bool:
+    """Whether coordinates are found by hashing, rather than in an array over the whole dimension."""
+    return isinstance(space.tensor.format.levels[0], Hashed)
+
+
+def stamps(env: Env) -> Block:
+    """No coordinate is marked yet in the workspaces of this worker."""
+    return tuple(Assign(_part(name, "stamp"), Const(0)) for name in sorted(env.inserted))
+
+
+def _part(name: str, part: str) -> Var:
+    """A workspace's array or variable, as w_list."""
+    return Var(f"{name}_{part}")
+
+
+def lower_workspace(stmt: ix.Where, assembly: Assembly, env: Env, lower: Lower) -> Block:
+    """Coordinates are inserted and their values added up; then all are appended, in order where the result's level has one."""
+    space = ix.result_of(stmt.producer)
+    name = space.tensor.name
+    inner = replace(env, inserted=env.inserted | {name})
+    if assembly.bounding:
+        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST, call("max", MOST, _part(name, "bound"))))
+    count = _part(name, "count")
+    filled = (*_emptied(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
+    if assembly.counting:
+        return (*filled, Accumulate(assembly.counters[-1], count))
+    ordered = (_ordered(space),) if assembly.format.levels[-1].is_ordered else ()
+    by_coordinate = inner.inserted - {name} if is_hashed(space) else inner.inserted
+    read = replace(inner, inserted=by_coordinate, operands=(*env.operands, space))
+    return (*filled, *ordered, *lower(stmt.consumer, read))
+
+
+def _bounded(producer: ix.Stmt, name: str, env: Env, lower: Lower) -> Block:
+    """How often the producer inserts, which for a product is known from the ends of rows."""
+    bounding = None if env.assembly is None else replace(env.assembly, stage="bound")
+    return (Assign(_part(name, "bound"), Const(0)), *lower(producer, replace(env, assembly=bounding)))
+
+
+def _emptied(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block:
+    """A new stamp, which no coordinate has, or a table for as much as there may be.
+
+    Stamps count down while filling, so that those left from counting need not be cleared.
+    """
+    name, stamp = space.tensor.name, _part(space.tensor.name, "stamp")
+    counting = env.assembly is not None and env.assembly.counting
+    if not is_hashed(space):
+        return (Accumulate(stamp, Const(1)) if counting else Assign(stamp, stamp - 1),)
+    most = call("min", _part(name, "bound"), size_of(space.indices[0]))
+    return (*_bounded(producer, name, env, lower), Assign(_part(name, "bits"), call("emptied", _part(name, "table"), most)))
+
+
+def _ordered(space: ix.Access) -> Do:
+    """The list in order; values that lie in the order of the list move with it."""
+    name = space.tensor.name
+    listed, count = _part(name, "list"), _part(name, "count")
+    if is_hashed(space):
+        return Do(call("ordered_pairs", listed, _part(name, "vals"), count))
+    return Do(call("ordered", listed, _part(name, "mark"), _part(name, "stamp"), count, size_of(space.indices[0])))
+
+
+def insert(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
+    """Add to a workspace's value; a coordinate's first one puts it into the list."""
+    name = stmt.lhs.tensor.name
+    if assembly.bounding:
+        return (Accumulate(_part(name, "bound"), Const(1)),)
+    coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
+    found, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
+    first: list[Stmt] = [] if is_hashed(stmt.lhs) else _mark(name, coord, assembly)
+    if assembly.counting:
+        return (*found, If(is_new, (*first, Accumulate(count, Const(1)))))
+    product, values = lower_product(stmt.rhs, env, as_vector=False), _part(name, "vals")
+    clear = Store(values, place, Const(REDUCTIONS[stmt.op].start(stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype))
+    new = product.scalar if stmt.op == "+=" else joined(stmt.op, values[place], product.scalar)
+    add = Store(values, place, new, add=stmt.op == "+=")
+    return (*product.setup, *found, If(is_new, (*first, clear, Accumulate(count, Const(1)))), add)
+
+
+def _find_hashed(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
+    """The value's place is that in the list; it is the end of the list where the coordinate is new."""
+    place, count = Var(f"p{name}"), _part(name, "count")
+    inserted = call("insert", _part(name, "table"), _part(name, "list"), _part(name, "bits"), count, coord)
+    return (Assign(place, inserted),), place, BinOp("==", place, count)
+
+
+def _find_marked(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
+    """The value's place is the coordinate, which is new where it lacks the stamp."""
+    return (), coord, BinOp("!=", _part(name, "mark")[coord], _part(name, "stamp"))
+
+
+def _mark(name: str, coord: Expr, assembly: Assembly) -> list[Stmt]:
+    """A coordinate's stamp, and its place in the list, which nothing reads while counting."""
+    mark: Stmt = Store(_part(name, "mark"), coord, _part(name, "stamp"))
+    return [mark] if assembly.counting else [mark, Store(_part(name, "list"), _part(name, "count"), coord)]
+
+
+def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
+    """Write the next value of an assembled result, and its coordinates."""
+    if assembly.counting:
+        return assembly.append(env.coords)
+    product = lower_product(stmt.rhs, env, as_vector=False)
+    store = Store(Var(f"{stmt.lhs.tensor.name}_vals"), env.position(stmt.lhs), product.scalar)
+    return (*product.setup, store, *assembly.append(env.coords))
+
+
+def appends(consumer: ix.Stmt, env: Env) -> bool:
+    """Whether the consumer appends an entry to an assembled result, which is wanted only if there is a term."""
+    result = ix.result_of(consumer).tensor
+    if env.assembly is None:
+        return False
+    return result.name in env.inserted or (result == env.assembly.access.tensor and env.assembly.appends_values)
+
+
+def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower: Lower) -> Block:
+    """A register beside which its terms are counted: those that are missing are 0, and without any there is no entry."""
+    seen = Var(f"{target.name}_seen")
+    inner = replace(env, counted=env.counted | {target.name})
+    body = (Assign(seen, Const(0)), *clear(target, inner, REDUCTIONS[op].start(target.dtype)), *lower(stmt.producer, inner))
+    if op != "+=" and not REDUCTIONS[op].of_stored:
+        terms: Expr = Const(1)
+        for each in ix.loops_of(stmt.producer):
+            terms = terms * size_of(each.var)
+        register = env.registers[target.name][0]
+        body = (*body, If(seen < terms, (Assign(register, joined(op, register, Const(0.0, target.dtype))),)))
+    done = lower(stmt.consumer, inner)
+    return (*body, If(Const(0) < seen, done)) if appends(stmt.consumer, env) else (*body, *done)

@@ -1,0 +1,48 @@
+"""C[i,k] += A[i,j] * B[j,k]
+
+    parallel_forall(i, where(forall(k, C[i,k] = w[k]), forall(j, forall(k, w[k] += A[i,j] * B[j,k]))))
+
+A: CSR float32, int32 indices
+B: CSR float32, int32 indices
+C: CSR float32, int32 indices
+w: hashed float32
+
+This kernel counts the entries of the result; a second one writes them.
+"""
+
+from numba import prange
+
+from numscorch.codegen.intrinsics import pointer, shifted
+from numscorch.codegen.routines import emptied, insert
+
+
+def kernel(A2_pos_array, A2_crd_array, B2_pos_array, B2_crd_array, w_list_array, w_table_array, w_size, cuts_array, starts_array, blocks, workers, k_size):
+    for worker in prange(workers):
+        A2_crd = pointer(A2_crd_array)
+        A2_pos = pointer(A2_pos_array)
+        B2_crd = pointer(B2_crd_array)
+        B2_pos = pointer(B2_pos_array)
+        cuts = pointer(cuts_array)
+        starts = pointer(starts_array)
+        w_list = shifted(pointer(w_list_array), worker * w_size)
+        w_table = shifted(pointer(w_table_array), worker * w_size)
+        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+            pC2 = 0
+            for i in range(cuts[block], cuts[block + 1]):
+                w_bound = 0
+                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+                    j = A2_crd[pA2]
+                    for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                        k = B2_crd[pB2]
+                        w_bound += 1
+                w_bits = emptied(w_table, min(w_bound, k_size))
+                w_count = 0
+                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+                    j = A2_crd[pA2]
+                    for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                        k = B2_crd[pB2]
+                        pw = insert(w_table, w_list, w_bits, w_count, k)
+                        if pw == w_count:
+                            w_count += 1
+                pC2 += w_count
+            starts[block] = pC2

@@ -1,0 +1,205 @@
+"""Rows that are collected before they are appended: both kinds of workspace give the same bits, in order or not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from cases import as_operand, random_format
+from scale import scaled
+
+import numscorch as ns
+from numscorch.codegen import routines, twins
+from numscorch.codegen.workspaces import workspaces_of
+from numscorch.ir.levels import Compressed, Dense, Hashed, Listed
+from numscorch.runtime import blocks, dispatch
+from numscorch.runtime.assembled import hashed_room
+from numscorch.schedule import parallel, workspace
+from numscorch.schedule.workspace import KINDS
+from numscorch.validate import validate
+
+UNORDERED = ns.Format((Dense(), Compressed(ordered=False)))
+EXPRESSIONS = ("ij,jk->ik", "ij,jk->ki", "ij,jkl->il", "ijk,jl->il", "ijk,kl->ijl", "ij,jk,kl->il", "ij,kj->ik", "ij,jk,k->ik")
+
+
+def random_sparse(numbers: np.random.Generator, term: str, sizes: dict[str, int]) -> np.ndarray:
+    shape = [sizes[name] for name in term]
+    return np.asarray(numbers.standard_normal(shape) * (numbers.random(shape) < numbers.choice((0.05, 0.3, 0.8))))
+
+
+def random_operands(seed: int) -> tuple[str, list[object]]:
+    """A product whose rows may come in no order."""
+    rng, numbers = random.Random(seed), np.random.default_rng(seed)
+    expr = rng.choice(EXPRESSIONS)
+    sizes = {name: rng.choice((1, 2, 5, 9, 40)) for name in "ijkl"}
+    terms = expr.split("->")[0].split(",")
+    arrays = [random_sparse(numbers, term, sizes) for term in terms]
+    return expr, [as_operand(array, random_format(rng, len(term))) for array, term in zip(arrays, terms, strict=True)]
+
+
+def computed(kind: str, expr: str, operands: list[object], set_to: Callable[[object, str, float], None]) -> ns.SparseTensor | torch.Tensor:
+    """The result where rows are collected in workspaces of one kind."""
+    set_to(workspace, "LARGE", -1 if kind == "hash" else 1 << 62)
+    set_to(workspace, "REUSED", float("inf"))
+    dispatch._plans.clear()
+    dispatch.schedule.cache_clear()
+    return ns.einsum(expr, *operands, format="infer")  # type: ignore[no-any-return]
+
+
+def spaces() -> set[type]:
+    """The kinds of workspace in the last plan."""
+    plans = list(dispatch._plans.values())[-1:]  # none where all operands are dense
+    return {type(space.tensor.format.levels[0]) for plan in plans for space in workspaces_of(plan.steps[-1].stmt)}
+
+
+def same_bits(a: ns.SparseTensor | torch.Tensor, b: ns.SparseTensor | torch.Tensor) -> bool:
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and torch.equal(a, b)
+    return a.format == b.format and torch.equal(a.indices(), b.indices()) and torch.equal(a.values, b.values)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_both_kinds_give_the_same_bits(part: int, plain: pytest.MonkeyPatch) -> None:
+    found: list[set[type]] = []
+    count = scaled(300)
+    for seed in range(part * count, (part + 1) * count):
+        plain.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
+        plain.setattr(blocks, "BLOCKS", 1 + seed % 5)
+        expr, operands = random_operands(seed)
+        listed = computed("list", expr, operands, plain.setattr)
+        hashed = computed("hash", expr, operands, plain.setattr)
+        found.append(spaces())
+        assert same_bits(listed, hashed), f"seed {seed}: {expr}"
+        if isinstance(hashed, ns.SparseTensor):
+            validate(hashed.pattern)
+    assert {Hashed} in found
+    assert {Listed} not in found
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_both_kinds_give_the_same_bits_compiled(seed: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Rows longer than insertion sorts, of any length, in blocks and in one."""
+    numbers = np.random.default_rng(seed)
+    A, B = (as_operand(random_sparse(numbers, "ij", {"i": 90, "j": 90}), ns.CSR) for _ in range(2))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        results = [ns.einsum("ij,jk->ik", A, B, schedule=f"parallelize(i) workspace({kind})") for kind in KINDS]
+    finally:
+        torch.set_num_threads(before)
+    assert same_bits(*results)
+    validate(results[1].pattern)
+    np.testing.assert_allclose(np.asarray(results[1].to_dense()), np.asarray(A.to_dense()) @ np.asarray(B.to_dense()), atol=1e-12)
+
+
+def coordinates(extent: int, count: int, seed: int) -> torch.Tensor:
+    return torch.randint(0, extent, (count,), generator=torch.Generator().manual_seed(seed))
+
+
+def hypersparse(rows: int, columns: int, fmt: ns.Format, seed: int) -> ns.SparseTensor:
+    """A few entries, those in the last row and column among them."""
+    indices = torch.stack([coordinates(rows, 200, seed), coordinates(columns, 200, seed + 1)])
+    indices[:, -1] = torch.tensor([rows - 1, columns - 1])
+    values = coordinates(9, 200, seed + 2).double() + 1
+    return ns.from_coo(indices, values, (rows, columns), coalesce=True).to(fmt)
+
+
+FEW, MANY = 60, 10**8
+
+
+@pytest.mark.parametrize(("rows", "inner", "fmt"), [(50, FEW, ns.CSR), (MANY, FEW, ns.DCSR), (MANY, MANY, ns.DCSR)])
+def test_hypersparse_matrices_are_multiplied_within_the_memory_limit(
+    rows: int, inner: int, fmt: ns.Format, plain: pytest.MonkeyPatch
+) -> None:
+    plain.setenv("NUMSCORCH_MEMORY_LIMIT", "1G")
+    A, B = hypersparse(rows, inner, fmt, 0), hypersparse(inner, MANY, fmt, 3)
+    C = ns.einsum("ij,jk->ik", A, B)
+    assert spaces() == {Hashed}
+    (i, j), (k, columns) = A.indices().tolist(), B.indices().tolist()
+    expected: dict[tuple[int, int], float] = {}
+    for at, row in enumerate(i):
+        for other, column in enumerate(columns):
+            if j[at] == k[other]:
+                expected[row, column] = expected.get((row, column), 0.0) + float(A.values[at] * B.values[other])
+    assert dict(zip(map(tuple, C.indices().T.tolist()), C.values.tolist(), strict=True)) == expected
+    assert len(expected) > 0
+    with pytest.raises(ns.SizeError, match=r"the workspace of 100000000 values takes .* GiB(.|\n)*workspace\(hash\)"):
+        ns.einsum("ij,jk->ik", A, B, schedule="workspace(list)")
+
+
+def test_a_row_that_is_too_long_to_be_hashed(plain: pytest.MonkeyPatch) -> None:
+    """The limit holds for what the rows turn out to need."""
+    A, B = hypersparse(50, FEW, ns.CSR, 0), hypersparse(FEW, MANY, ns.CSR, 3)
+    plain.setattr("numscorch.runtime.memory.ASK_FROM", 100)
+    plain.setenv("NUMSCORCH_MEMORY_LIMIT", "1000")
+    with pytest.raises(ns.SizeError, match=r"the workspace of 128 values takes(.|\n)*workspace\(list\)"):
+        ns.einsum("ij,jk->ik", A, B)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_an_unordered_level_come_in_the_order_of_insertion(kind: str, plain: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(torch.tensor([[0.0, 2, 3], [0, 0, 0], [1, 0, 1]]), ns.CSR)
+    B = ns.from_torch(torch.tensor([[0.0, 0, 0, 5], [0, 0, 7, 8], [9, 0, 1, 0]]), ns.CSR)
+    C = ns.einsum("ij,jk->ik", A, B, format=UNORDERED, schedule=f"workspace({kind})")
+    pos, crd = C.pattern.level_arrays(1)
+    assert C.format == UNORDERED
+    assert (list(pos), list(crd)) == ([0, 3, 3, 6], [2, 3, 0, 3, 0, 2])
+    assert C.values.tolist() == [17, 16, 27, 5, 9, 1]
+
+
+def test_an_unordered_level_says_so() -> None:
+    assert str(UNORDERED) == "(i, j) -> (i: dense, j: compressed(ordered=False))"
+    assert not UNORDERED.levels[1].is_ordered
+    assert Compressed().is_ordered
+
+
+# -- the routines
+
+
+ROWS = {
+    "consecutive": np.arange(500),
+    "far apart": np.arange(500) << 40,
+    "shuffled": np.random.default_rng(0).permutation(1 << 20)[:700],
+    "repeated": np.repeat(np.random.default_rng(1).permutation(300), 3),
+    "large": np.iinfo(np.int64).max - np.arange(64) * 4096,
+    "none": np.arange(0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+@pytest.mark.parametrize("name", ROWS)
+def test_hashing_finds_what_was_inserted(name: str, dtype: str) -> None:
+    """Compiled and as plain Python: places in the order of first insertion, in a table of just the room made for it."""
+    row = ROWS[name].astype(dtype)
+    unique, first = np.unique(row, return_index=True)
+    order = unique[np.argsort(first)]
+    room = hashed_room(np.array([row.size]), 1 << 62, 1, "")
+    for made, insert, pointer in (
+        (routines.emptied, routines.insert, np.asarray),
+        (twins.emptied, twins.insert, twins.Checked),
+    ):
+        table, listed = pointer(np.zeros(room, np.int64)), pointer(np.zeros(row.size, np.int64))
+        bits = made(table, row.size)
+        assert 1 << bits == room
+        count = 0
+        for coordinate in row:
+            place = insert(table, listed, bits, count, coordinate)
+            count = max(count, place + 1)
+            assert listed[place] == coordinate
+        np.testing.assert_array_equal(np.asarray(listed if pointer is np.asarray else listed.array)[:count], order)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 24, 25, 100, 3000])
+@pytest.mark.parametrize("most", [2, 50, 1 << 40])
+def test_values_are_sorted_with_their_keys(count: int, most: int) -> None:
+    keys = np.random.default_rng(count).integers(0, most, count)
+    moved, values = keys.copy(), keys * 0.5
+    routines.ordered_pairs(moved, values, count)
+    np.testing.assert_array_equal(moved, np.sort(keys))
+    np.testing.assert_array_equal(values, moved * 0.5)
+    alone = keys.copy()
+    routines.sort(alone, None, 0, count)
+    np.testing.assert_array_equal(alone, moved)
