@@ -317,6 +317,6 @@ def test_arguments(write: Write) -> None:
         load(path, dtype=torch.bool)
     with pytest.raises(FileNotFoundError):
         load(path.with_name("missing.mtx"))
-    with pytest.raises(FormatError, match="has 3 levels"):
+    with pytest.raises(FormatError, match="has 3 dimensions"):
         load(path, COO(3))
     assert (suffix_of("A.MTX"), suffix_of("model.pt")) == (".mtx", None)
