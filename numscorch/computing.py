@@ -95,8 +95,8 @@ def _stored(result: Any, requested: Format | None, native: bool, asked: bool = T
     """The result in the format asked for; torch's, where every operand is torch's and it has the layout."""
     if isinstance(result, SparseTensor):
         result = result if requested is None else result.to(requested)
-        if not native or (asked and not has_torch_layout(result.format)):
+        if not native or (asked and not has_torch_layout(result.pattern)):
             return result
-        return (result if has_torch_layout(result.format) else result.to(COO(result.ndim))).to_torch()
+        return (result if has_torch_layout(result.pattern) else result.to(COO(result.ndim))).to_torch()
     order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
     return result.permute(order).contiguous().permute([order.index(d) for d in range(result.ndim)])

@@ -15,10 +15,11 @@ import torch
 from .arrays import as_indices, as_shape, as_values, check_coordinates, disordered_entry, is_increasing
 from .convert import check_values, to_format
 from .errors import SizeError, UnsupportedError
-from .ir.format import COO, CSC, CSR, Format
+from .ir.format import COO, CSC, CSR, Format, dense
 from .packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from .pattern import Pattern
 from .sparse_tensor import SparseTensor
+from .torch_layouts import COMPRESSED, compressed_pattern, hybrid_pattern
 from .validate import disorder, validate
 
 if TYPE_CHECKING:
@@ -29,18 +30,21 @@ if TYPE_CHECKING:
 def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, check_invariants: bool = True) -> SparseTensor:
     """A SparseTensor from a torch tensor; gradients flow to it.
 
-    CSR, CSC and coalesced COO tensors are taken without a copy.  An uncoalesced COO tensor is
-    coalesced, and of a strided tensor the nonzeros are packed: O(size).
+    CSR, CSC, BSR, BSC and coalesced COO tensors are taken without a copy; of batches, only the starts
+    of rows are gathered.  An uncoalesced COO tensor is coalesced, and of a strided tensor the nonzeros
+    are packed: O(size).
 
     Args:
-        tensor: a strided, COO, CSR or CSC tensor of float32 or float64.
-        format: the result's format; by default the tensor's own, and for strided tensors CSR in two
-            dimensions and COO(n) otherwise.
+        tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, batched or hybrid ones too, whose values have
+            any data type that kernels can read.
+        format: the result's format; by default the tensor's own (BSR is ``BCSR(b0, b1)``, dimensions of
+            batches and of values are dense levels), and for strided tensors CSR in two dimensions and COO(n) otherwise.
         check_invariants: check index arrays in O(nnz); kernels read them without bounds checks.
 
     Raises:
         FormatError: the index arrays break what their layout promises.
-        UnsupportedError: another layout, dtype or device; batched or hybrid tensors.
+        SizeError: their shapes disagree.
+        UnsupportedError: another layout, dtype or device.
 
     >>> from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
     SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int32 indices)
@@ -54,10 +58,10 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
         return _from_strided(tensor, wanted)
     if tensor.layout == torch.sparse_coo:
         return _from_torch_coo(tensor, wanted, check_invariants)
-    if tensor.layout in (torch.sparse_csr, torch.sparse_csc):
+    if tensor.layout in COMPRESSED:
         return _from_torch_compressed(tensor, wanted, check_invariants)
     layout = str(tensor.layout).removeprefix("torch.")
-    raise UnsupportedError(f"{layout} tensors are not compiled yet: convert it with .to_sparse().to_sparse_csr()")
+    raise UnsupportedError(f"{layout} tensors are not compiled: convert it with .to_dense()")
 
 
 def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
@@ -71,28 +75,27 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
 
 
 def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariants: bool) -> SparseTensor:
-    if tensor.dense_dim():
-        raise UnsupportedError(
-            f"a COO tensor of shape {tuple(tensor.shape)} with {tensor.dense_dim()} dense dimensions is not compiled: "
-            "use .to_dense().to_sparse()"
-        )
+    if tensor.dense_dim() and not tensor.sparse_dim():
+        return _from_strided(tensor.to_dense(), format if format is not None else dense(tensor.ndim))
     check_values(tensor._values())
     tensor = tensor if tensor.is_coalesced() else tensor.coalesce()
     values = tensor.values() if tensor.requires_grad else tensor._values()
-    return from_coo(tensor._indices(), values, tuple(tensor.shape), format, check_invariants=check_invariants)
+    indices, shape = tensor._indices(), tuple(tensor.shape)
+    if not tensor.dense_dim():
+        return from_coo(indices, values, shape, format, check_invariants=check_invariants)
+    entries = torch.empty(indices.shape[1], dtype=torch.int8)
+    head = from_coo(indices, entries, shape[: tensor.sparse_dim()], check_invariants=check_invariants).pattern
+    A = SparseTensor(hybrid_pattern(head, shape), values.reshape(-1))
+    return A if format is None else to_format(A, format)
 
 
 def _from_torch_compressed(tensor: torch.Tensor, format: Format | None, check_invariants: bool) -> SparseTensor:
-    is_csr = tensor.layout == torch.sparse_csr
-    if tensor.ndim != 2 or tensor.values().ndim != 1:
-        raise UnsupportedError(
-            f"a {'CSR' if is_csr else 'CSC'} tensor of shape {tuple(tensor.shape)} is batched or has dense dimensions, "
-            "which is not compiled: pass one matrix at a time, or .to_dense().to_sparse()"
-        )
-    pos, crd = (tensor.crow_indices(), tensor.col_indices()) if is_csr else (tensor.ccol_indices(), tensor.row_indices())
     # a detached view does not keep the tensor alive, and can be made to require grad
-    values = tensor.values() if tensor.requires_grad else tensor.values().detach()
-    A = _from_compressed(CSR if is_csr else CSC, pos.detach(), crd.detach(), values, tuple(tensor.shape), False, check_invariants)
+    values = check_values(tensor.values() if tensor.requires_grad else tensor.values().detach())
+    pattern = compressed_pattern(tensor, values, check_invariants=check_invariants)
+    if check_invariants:
+        validate(pattern)
+    A = SparseTensor(pattern, values.reshape(-1))
     return A if format is None else to_format(A, format)
 
 
@@ -227,22 +230,27 @@ def _from_compressed(
     wide = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, len(crd)) == np.int64
     dtype = torch.int64 if wide else torch.int32
     pattern = Pattern(format, shape, ((), (pos.to(dtype).contiguous(), crd.to(dtype).contiguous())))
+    return _checked(pattern, values, coalesce, check_invariants)
+
+
+def _checked(pattern: Pattern, values: torch.Tensor, coalesce: bool, check_invariants: bool = True) -> SparseTensor:
+    """The tensor of these arrays, or with ``coalesce`` one of sorted arrays if that is needed."""
     if check_invariants:
         validate(pattern, order=not coalesce)
     if coalesce and disorder(pattern) is not None:
-        return _assemble(coordinates(pattern).numpy(), values, shape, format, np.dtype(pattern.index_dtype))
+        return _assemble(coordinates(pattern).numpy(), values, pattern.shape, pattern.format, np.dtype(pattern.index_dtype))
     return SparseTensor(pattern, values)
 
 
 def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -> SparseTensor:
     """A SparseTensor from a SciPy sparse array or matrix.
 
-    The arrays of csr and csc are taken without a copy, and the values of coo; unsorted or repeated
-    entries are coalesced into new arrays.  Other layouts go through ``.tocsr()``.
+    The arrays of csr, csc and bsr are taken without a copy, and the values of coo; unsorted or repeated
+    entries are coalesced into new arrays.  dia arrays are copied, and other layouts go through ``.tocsr()``.
 
     Args:
-        matrix: a sparse array of float32 or float64.
-        format: the result's format; by default the matrix's own.
+        matrix: a sparse array of a data type that kernels can read.
+        format: the result's format; by default the matrix's own: CSR, CSC, COO, BCSR or DIA.
 
     Raises:
         FormatError: the index arrays break what their layout promises.
@@ -255,13 +263,23 @@ def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -
     if not hasattr(matrix, "tocoo"):
         raise UnsupportedError(f"from_scipy takes a SciPy sparse array, not {type(matrix).__name__}: use from_torch or from_coo")
     source: Any = matrix
-    if source.ndim == 2 and source.format not in ("csr", "csc", "coo"):
-        source = source.tocsr()
-    shape = as_shape(source.shape)
     if source.ndim != 2 or source.format == "coo":
         source = source.tocoo()
-        return from_coo(np.stack(source.coords), source.data, shape, format, coalesce=True)
+        return from_coo(np.stack(source.coords), source.data, source.shape, format, coalesce=True)
+    A = _from_scipy_matrix(source)
+    return A if format is None else to_format(A, _format(format))
+
+
+def _from_scipy_matrix(source: Any) -> SparseTensor:
+    """A matrix in its own format."""
+    from .scipy_arrays import blocks, diagonals
+
+    if source.format == "bsr":
+        return _checked(*blocks(source), coalesce=True)
+    if source.format == "dia":
+        return SparseTensor(*diagonals(source))
+    if source.format not in ("csr", "csc"):
+        source = source.tocsr()
     layout, nnz = CSR if source.format == "csr" else CSC, int(source.indptr[-1])
     pos, crd = as_indices(source.indptr, "indptr"), as_indices(source.indices, "indices")
-    A = _from_compressed(layout, pos, crd[:nnz], as_values(source.data)[:nnz], shape, True, True)
-    return A if format is None else to_format(A, _format(format))
+    return _from_compressed(layout, pos, crd[:nnz], as_values(source.data)[:nnz], as_shape(source.shape), True, True)

@@ -1,23 +1,20 @@
-"""From a SparseTensor to what others understand: dense, torch and SciPy tensors, and other formats."""
+"""From a SparseTensor to dense and torch tensors, and to other formats."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 
 from .datatypes import STORED, listed
 from .errors import SizeError, UnsupportedError
-from .ir.format import COO, CSC, CSR, Format
+from .ir.format import Format, sorted_format
 from .ir.levels import INT64_MAX
 from .packing import Conversion, converted, coordinates, pack, positions_of
+from .torch_layouts import has_torch_layout, layout_of, native_tensor
 
 if TYPE_CHECKING:
-    from scipy.sparse import sparray
-
     from .sparse_tensor import SparseTensor
 
 __all__ = [
@@ -25,16 +22,12 @@ __all__ = [
     "check_values",
     "converted",
     "coordinates",
+    "has_torch_layout",
     "pack",
-    "quietly",
     "to_dense",
     "to_format",
-    "to_scipy",
     "to_torch",
 ]
-
-T = TypeVar("T")
-NOTICES = (r"Sparse \w+ tensor support is in beta", "Sparse invariant checks are implicitly disabled")
 
 
 def check_values(values: torch.Tensor) -> torch.Tensor:
@@ -52,16 +45,9 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
     if values.device.type != "cpu":
         raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu()")
     if values.dtype not in STORED:
-        raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to(torch.float32)")
+        nearest = torch.int8 if values.dtype is torch.bool else torch.float32
+        raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to({nearest})")
     return values.resolve_conj().resolve_neg()
-
-
-def quietly(make: Callable[[], T]) -> T:
-    """What ``make`` returns, without torch's notices about sparse CSR tensors."""
-    with warnings.catch_warnings():
-        for notice in NOTICES:
-            warnings.filterwarnings("ignore", message=notice)
-        return make()
 
 
 def to_dense(A: SparseTensor) -> torch.Tensor:
@@ -87,56 +73,26 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
 
 
 def to_torch(A: SparseTensor) -> torch.Tensor:
-    """A torch CSR, CSC or COO tensor; gradients flow to the values.
+    """A torch CSR, CSC, BSR, BSC or COO tensor, batched or hybrid where the format is; gradients flow to the values.
 
-    CSR and CSC share all memory.  COO shares the values, and the indices where they came from torch;
-    otherwise they are gathered into one int64 tensor, O(nnz), remembered with the pattern.
-
-    Raises:
-        UnsupportedError: torch has no layout for the format.
-    """
-    arrays, shape = A.pattern.arrays, A.pattern.shape
-    if A.format == CSR:
-        pos, crd = arrays[1]
-        return quietly(lambda: torch.sparse_csr_tensor(pos, crd, A.values, shape, check_invariants=False))
-    if A.format == CSC:
-        pos, crd = arrays[1]
-        return quietly(lambda: torch.sparse_csc_tensor(pos, crd, A.values, shape, check_invariants=False))
-    if A.ndim and A.format == COO(A.ndim):
-        indices = coordinates(A.pattern)
-        return quietly(lambda: torch.sparse_coo_tensor(indices, A.values, shape, is_coalesced=True, check_invariants=False))
-    raise _no_layout(A, "torch")
-
-
-def has_torch_layout(format: Format) -> bool:
-    """Whether torch has a layout that stores what this format does."""
-    return format in (CSR, CSC) or (format.order > 1 and format == COO(format.order))
-
-
-def to_scipy(A: SparseTensor) -> sparray:
-    """A SciPy csr_array, csc_array or coo_array that shares the arrays; gradients are cut.
+    Values are shared, and so are index arrays, but for the starts of batches, and for the indices of COO
+    where they didn't come from torch: these are gathered once, O(nnz), and remembered with the pattern.
+    Rows without an order are sorted first, as torch wants them.
 
     Raises:
-        UnsupportedError: SciPy has no layout for the format.
+        UnsupportedError: torch has no layout for the format, or it wants whole blocks, or equally many values in
+            each matrix of a batch.
     """
-    from scipy.sparse import coo_array, csc_array, csr_array
-
-    values = A.values.detach().numpy()
-    if A.format in (CSR, CSC):
-        # the constructors would narrow int64 index arrays to copies: the arrays are set one by one instead
-        compressed = (csr_array if A.format == CSR else csc_array)(A.pattern.shape, dtype=values.dtype)
-        compressed.indptr, compressed.indices = A.pattern.level_arrays(1)
-        compressed.data = values
-        return compressed
-    if A.ndim and A.format == COO(A.ndim):
-        entries = coo_array(A.pattern.shape, dtype=values.dtype)
-        entries.coords = tuple(A.pattern.level_arrays(level)[-1] for level in range(A.ndim))
-        entries.data, entries.has_canonical_format = values, True
-        return entries
-    raise _no_layout(A, "SciPy")
+    ordered = sorted_format(A.format)
+    layout = layout_of(ordered)
+    if layout is None:
+        raise no_layout(A, "torch")
+    A = to_format(A, ordered)
+    return native_tensor(A.pattern, A.values, layout)
 
 
-def _no_layout(A: SparseTensor, library: str) -> UnsupportedError:
+def no_layout(A: SparseTensor, library: str) -> UnsupportedError:
+    """The error of a format that a library can't store."""
     way_out = ".to(ns.CSR)" if A.ndim == 2 else f".to(ns.COO({A.ndim}))"
     way_out = ".to_dense()" if A.format.is_dense else f"{way_out} first"
     return UnsupportedError(f"{library} has no layout for the format {A.format.name}, {A.format}: use {way_out}")

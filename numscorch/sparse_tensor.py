@@ -148,7 +148,9 @@ class SparseTensor:
 
     def to_scipy(self) -> sparray:
         """A SciPy sparse array that shares memory where SciPy has the layout; needs SciPy."""
-        return convert.to_scipy(self)
+        from .scipy_arrays import to_scipy
+
+        return to_scipy(self)
 
     def to(self, target: Format | torch.dtype | torch.device | str) -> SparseTensor:
         """The same tensor in another format or with another dtype; itself if nothing changes.

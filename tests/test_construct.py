@@ -12,7 +12,7 @@ import torch
 from numscorch.construct import from_coo, from_csr, from_scipy, from_torch
 from numscorch.convert import check_values
 from numscorch.errors import FormatError, NumscorchError, SizeError, UnsupportedError
-from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, Format, dense
+from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
 from numscorch.sparse_tensor import SparseTensor
 
 MATRIX_FORMATS = [CSR, CSC, DCSR, DCSC, COO(2), Format("oo", (1, 0)), Format("sd"), Format("so"), dense(2), Format("dd", (1, 0))]
@@ -93,7 +93,7 @@ def test_mixed_index_dtypes_are_promoted() -> None:
 def test_scipy_layouts(layout: str, kind: Callable[[np.ndarray], Any]) -> None:
     matrix = kind(D.numpy()).asformat(layout)
     A = from_scipy(matrix)
-    assert A.format == {"csc": CSC, "coo": COO(2)}.get(layout, CSR)
+    assert A.format == {"csc": CSC, "coo": COO(2), "dia": DIA}.get(layout, CSR)
     assert torch.equal(A.to_dense(), D)
     assert torch.equal(from_scipy(matrix, "ss").to_dense(), D)
     assert (A.to_scipy() != sp.csr_array(D.numpy())).nnz == 0
@@ -141,16 +141,6 @@ def coo(
     indices: Any = ((0, 1), (1, 0)), values: Any = (1.0, 2.0), shape: Any = (2, 2), *rest: Any, **options: Any
 ) -> Callable[[], SparseTensor]:
     return lambda: from_coo(indices, values, shape, *rest, **options)
-
-
-def bsr() -> torch.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.eye(4).to_sparse_bsr((2, 2))
-
-
-def batched() -> torch.Tensor:
-    return torch_csr(torch.ones(2, 3, 3))
 
 
 ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
@@ -202,18 +192,7 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
     "csr lengths": (csr(values=[1.0]), SizeError, "crd has 2 entries, but values has 1"),
     "csr dimensions": (csr(crd=[[0, 1]]), SizeError, "crd has shape (1, 2): pass a 1-D array"),
     "csr shape": (csr(shape=(2, 2, 2)), SizeError, "from_csr takes a shape of 2 dimensions, not (2, 2, 2): use from_coo"),
-    "bsr": (
-        lambda: from_torch(bsr()),
-        UnsupportedError,
-        "sparse_bsr tensors are not compiled yet: convert it with .to_sparse().to_sparse_csr()",
-    ),
-    "batched": (lambda: from_torch(batched()), UnsupportedError, "a CSR tensor of shape (2, 3, 3) is batched or has dense dimensions"),
-    "hybrid": (
-        lambda: from_torch(torch.ones(2, 3).to_sparse(1)),
-        UnsupportedError,
-        "with 1 dense dimensions is not compiled: use .to_dense().to_sparse()",
-    ),
-    "boolean tensor": (lambda: from_torch(torch.eye(2, dtype=torch.bool)), UnsupportedError, "values of dtype torch.bool"),
+    "boolean tensor": (lambda: from_torch(torch.eye(2, dtype=torch.bool)), UnsupportedError, "convert them with .to(torch.int8)"),
     "unsigned coo": (lambda: from_torch(torch.eye(2, dtype=torch.uint8).to_sparse()), UnsupportedError, "values of dtype torch.uint8"),
     "meta tensor": (lambda: from_torch(torch.ones(2, device="meta")), UnsupportedError, "the tensor is on meta"),
     "no tensor": (lambda: from_torch(np.eye(2)), UnsupportedError, "takes a torch tensor, not ndarray"),  # type: ignore[arg-type]
@@ -238,13 +217,6 @@ def test_errors_show_the_clash_and_the_way_out(name: str) -> None:
         request()
     assert type(caught.value) is kind
     assert text in str(caught.value)
-
-
-def test_the_way_out_for_blocks_works() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tensor = bsr().to_sparse().to_sparse_csr()
-    assert torch.equal(from_torch(tensor).to_dense(), torch.eye(4))
 
 
 def test_a_broken_torch_tensor_is_refused() -> None:

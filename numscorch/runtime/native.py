@@ -27,12 +27,16 @@ def wrap(tensor: torch.Tensor) -> SparseTensor:
 
 def _wrap_anew(tensor: torch.Tensor) -> SparseTensor:
     wrapper = from_torch(tensor.detach())
-    # an inference tensor has no version, and values summed into a copy would miss what is written elsewhere
-    if tensor.is_inference() or (tensor.layout is torch.sparse_coo and not tensor.is_coalesced()):
+    # an inference tensor has no version, and a copy of its values would miss what is written to them elsewhere
+    if tensor.is_inference() or wrapper.values.data_ptr() != _values_of(tensor).data_ptr():
         return wrapper
     key = id(tensor)
     _wrappers[key] = (weakref.ref(tensor, lambda dead: _forget(key, dead)), tensor._version, wrapper)
     return wrapper
+
+
+def _values_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
 
 
 def _forget(key: int, dead: weakref.ref[torch.Tensor]) -> None:
