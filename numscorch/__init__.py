@@ -13,7 +13,9 @@ from .api import einsum, evaluate, explain, load
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
+from .ordering import coalesce, sort
 from .sparse_tensor import SparseTensor
+from .stacking import stack
 
 add, sub, mul, div = map(_elementwise.public, ("add", "sub", "mul", "div"))
 amax, amin, mean, sum, softmax = map(_elementwise.public, ("amax", "amin", "mean", "sum", "softmax"))
@@ -41,6 +43,7 @@ __all__ = [
     "add",
     "amax",
     "amin",
+    "coalesce",
     "div",
     "einsum",
     "evaluate",
@@ -55,6 +58,8 @@ __all__ = [
     "nn",
     "operators",
     "softmax",
+    "sort",
+    "stack",
     "sub",
     "sum",
 ]

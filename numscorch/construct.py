@@ -71,7 +71,7 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
     if format.is_dense:
         return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
     entries = values.detach().nonzero().T
-    return _assemble(entries.numpy(), values[tuple(entries)], shape, format)
+    return assemble(entries.numpy(), values[tuple(entries)], shape, format)
 
 
 def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariants: bool) -> SparseTensor:
@@ -141,7 +141,7 @@ def from_coo(
         raise disordered_entry(table.numpy(), range(len(size)))
     if is_list and is_sorted:
         return _adopt(table, entries, size, target)
-    return _assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
+    return assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
 
 
 def _format(format: Format | str) -> Format:
@@ -164,10 +164,10 @@ def _adopt(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...], fo
     return SparseTensor(Pattern(format, shape, ((pos, rows[0]), *((row,) for row in rows[1:]))), values)
 
 
-def _assemble(
+def assemble(
     indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None = None
 ) -> SparseTensor:
-    """Pack entries in any order; values with the same coordinates are summed."""
+    """Pack entries in any order; values with the same coordinates are summed. O(nnz log nnz)."""
     pattern, slots, order = pack(indices, shape, format, dtype)
     ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
     if is_identity(slots, pattern.nnz):
@@ -238,7 +238,7 @@ def _checked(pattern: Pattern, values: torch.Tensor, coalesce: bool, check_invar
     if check_invariants:
         validate(pattern, order=not coalesce)
     if coalesce and disorder(pattern) is not None:
-        return _assemble(coordinates(pattern).numpy(), values, pattern.shape, pattern.format, np.dtype(pattern.index_dtype))
+        return assemble(coordinates(pattern).numpy(), values, pattern.shape, pattern.format, np.dtype(pattern.index_dtype))
     return SparseTensor(pattern, values)
 
 

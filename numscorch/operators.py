@@ -11,6 +11,7 @@ from .api import einsum
 from .elementwise import NAMED, UNARY, add, div, mul, sub
 from .errors import SizeError, UnsupportedError
 from .sparse_tensor import SparseTensor
+from .stacking import stack
 
 
 def matmul(left: Any, right: Any, *, out: Any = None) -> Any:
@@ -69,6 +70,7 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.__matmul__: matmul,
     torch.Tensor.__rmatmul__: lambda left, right: matmul(right, left),
     torch.einsum: einsum,
+    torch.stack: stack,
     **{getattr(torch, name): function for name, function in NAMED.items()},
     **{getattr(torch.Tensor, name): function for name, function in NAMED.items() if hasattr(torch.Tensor, name)},
     torch.Tensor.__add__: add,

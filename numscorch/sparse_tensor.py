@@ -221,8 +221,14 @@ class SparseTensor:
         return _applied("sum", self, dim, keepdim)
 
     def coalesce(self) -> SparseTensor:
-        """Itself: coordinates are sorted, and none repeats."""
-        return self
+        """The tensor with its coordinates in order, each once: itself where they are, and sorted rows where a level has no order."""
+        from .ordering import ordered
+
+        return ordered(self)
+
+    def sort(self) -> SparseTensor:
+        """The coordinates of each row in order, as ``coalesce()``: not the values, as torch.sort."""
+        return self.coalesce()
 
     def __matmul__(self, other: Any) -> Any:
         from .operators import matmul

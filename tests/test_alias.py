@@ -79,8 +79,31 @@ def arithmetic() -> None:
     assert real.equal(weight.grad, x.sum(0))
 
 
+def stack() -> None:
+    """Any dimension, out, a tuple or a list, numbers of one dimension, gradients."""
+    x, y = real.randn(2, 3), real.randn(2, 3, requires_grad=True)
+    for dim in (0, 1, 2, -1):
+        assert real.equal(torch.stack([x, y], dim), real.stack([x, y], dim))
+        assert real.equal(torch.stack((x, y), dim=dim), real.stack((x, y), dim))
+    assert torch.stack(tensors=[x, x], out=(out := real.empty(2, 2, 3))) is out
+    torch.stack([x, y]).sum().backward()
+    assert y.grad is not None
+    assert torch.stack([x.to_sparse(), x.to_sparse()]).layout is real.sparse_coo
+
+
+def sort() -> None:
+    """Values and indices, in any dimension and direction."""
+    x = real.randn(3, 4)
+    for given, keywords in (((), {}), ((0,), {}), ((), {"dim": 0, "descending": True}), ((), {"stable": True, "dim": 1}), ((1, True), {})):
+        ours, theirs = torch.sort(x, *given, **keywords), real.sort(x, *given, **keywords)
+        assert real.equal(ours.values, theirs.values)
+        assert real.equal(ours.indices, theirs.indices)
+    out = real.empty(3, 4), real.empty(3, 4, dtype=real.long)
+    assert torch.sort(input=x, out=out)[0] is out[0]
+
+
 ARITHMETIC = ("add", "sub", "mul", "div", "sum", "mean", "amax", "amin", "softmax")
-DOCUMENTED = {"einsum": einsum, "load": load, "nn": nn, **dict.fromkeys(ARITHMETIC, arithmetic)}
+DOCUMENTED = {"einsum": einsum, "load": load, "nn": nn, "stack": stack, "sort": sort, **dict.fromkeys(ARITHMETIC, arithmetic)}
 
 
 @pytest.mark.parametrize("name", OURS)

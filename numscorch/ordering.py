@@ -1,0 +1,64 @@
+"""Coordinates in order: what coalesce and sort do to a SparseTensor, and pass to torch for anything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .construct import assemble
+from .convert import to_format
+from .errors import UnsupportedError
+from .ir.format import sorted_format
+from .packing import coordinates, positions_of
+from .sparse_tensor import SparseTensor
+from .validate import disorder
+
+
+def ordered(A: SparseTensor) -> SparseTensor:
+    """The tensor with its coordinates in order and each once; itself where they are.
+
+    A level that promises no order is sorted, and then promises it.  Arrays that were taken without
+    a check are looked at: entries with the same coordinates are summed.  What was found, and the
+    sorting of rows, is remembered with the pattern.  O(nnz) at the first call, O(nnz log nnz) where it sorts.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_csr([0, 3], [2, 0, 2], [1.0, 2.0, 3.0], (1, 3), check_invariants=False)
+    >>> ordered(A).to_scipy().indices.tolist(), ordered(A).values.tolist()
+    ([0, 2], [2.0, 4.0])
+    """
+    target = sorted_format(A.format)
+    if A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None:
+        return to_format(A, target)
+    places = positions_of(A.pattern)
+    values = A.values if places is None else A.values.index_select(0, torch.from_numpy(places))
+    return assemble(coordinates(A.pattern).numpy(), values, A.pattern.shape, target)
+
+
+def coalesce(input: Any) -> Any:
+    """A tensor without repeated coordinates, in order; ``input.coalesce()``, for torch's sparse tensors too.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> ns.coalesce(A) is A
+    True
+    """
+    return input.coalesce()
+
+
+def sort(input: Any, *args: Any, **kwargs: Any) -> Any:
+    """The coordinates of each row of a SparseTensor in order; of anything else, torch.sort.
+
+    Raises:
+        UnsupportedError: a SparseTensor with a dimension to sort: torch.sort orders values, this coordinates.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2), "(i, j) -> (i: dense, j: compressed(ordered=False))")
+    >>> ns.sort(A).format.name, ns.sort(torch.tensor([2, 1])).values
+    ('CSR', tensor([1, 2]))
+    """
+    if not isinstance(input, SparseTensor):
+        return torch.sort(input, *args, **kwargs)
+    if args or kwargs:
+        raise UnsupportedError("sort of a SparseTensor puts the coordinates of each row in order, and takes nothing else: sort A.values")
+    return ordered(input)

@@ -1,0 +1,143 @@
+"""Tensors are stacked with patterns of their own, and coordinates put in order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_matrix import compositions
+
+import numscorch as ns
+from numscorch import stacking
+from numscorch.ir.format import Format, sorted_format
+from numscorch.validate import validate
+
+UNORDERED = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
+
+
+def random(seed: int, *shape: int) -> torch.Tensor:
+    numbers = torch.Generator().manual_seed(seed)
+    return torch.randint(1, 9, shape, generator=numbers).double() * (torch.rand(shape, generator=numbers) < 0.3)
+
+
+def storable(fmt: Format) -> list[torch.Tensor]:
+    """Tensors that any format can store: NM, bands and the like have no room for more than a diagonal."""
+    shape = (4,) * fmt.order
+    own = [random(seed, *shape) for seed in (1, 2, 3)]
+    try:
+        for dense in own:
+            ns.from_torch(dense, fmt)
+    except ns.FormatError:
+        own = [torch.zeros(shape, dtype=torch.float64) for _ in own]
+        for at, dense in enumerate(own):
+            dense[(at,) * fmt.order] = at + 1.0
+    return own
+
+
+@pytest.mark.parametrize("fmt", compositions(), ids=str)
+def test_any_format_is_stacked(fmt: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level by level, and through coordinates."""
+    tensors = storable(fmt)
+    given = [ns.from_torch(dense, fmt) for dense in tensors]
+    for joined in (stacking.JOINED, ()):
+        monkeypatch.setattr(stacking, "JOINED", joined)
+        for dim in (0, 1, fmt.order):
+            A = ns.stack(given, dim)
+            validate(A.pattern)
+            assert str(A.format.levels[0]) == "dense"
+            assert A.format.levels[0] == Format("d").levels[0]
+            assert torch.equal(A.to_dense(), torch.stack(tensors, dim))
+
+
+def test_torch_stack_and_native_tensors_beside_ours() -> None:
+    dense = [random(seed, 3, 4) for seed in (1, 2)]
+    A = torch.stack([ns.from_torch(dense[0]), dense[1].to_sparse_csr()], dim=-1)  # type: ignore[list-item]
+    assert type(A) is ns.SparseTensor
+    assert torch.equal(A.to_dense(), torch.stack(dense, -1))
+    assert A.format == Format("(i, j, k) -> (k: dense, i: dense, j: compressed)")
+
+
+def test_matrices_with_different_numbers_of_values_in_a_product(plain: pytest.MonkeyPatch) -> None:
+    dense = [random(seed, 5, 5) for seed in range(4)]
+    A, x = ns.stack([ns.from_torch(d) for d in dense]), random(9, 4, 5)
+    assert torch.equal(ns.einsum("bij,bj->bi", A, x), torch.einsum("bij,bj->bi", torch.stack(dense), x))
+
+
+def test_gradients_flow_through_a_stack() -> None:
+    A = ns.from_torch(torch.eye(3))
+    leaf = torch.ones(3, requires_grad=True)
+    ns.stack([A.with_values(leaf), A]).to_dense().sum().backward()
+    assert leaf.grad.tolist() == [1.0, 1.0, 1.0]  # type: ignore[union-attr]
+
+
+def test_index_and_value_types_are_promoted() -> None:
+    wide = ns.from_csr(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(2, dtype=torch.float64), (2, 2))
+    A = ns.stack([ns.from_torch(torch.eye(2)), wide])
+    assert (A.pattern.index_dtype, A.dtype) == ("int64", torch.float64)
+
+
+def test_rows_of_different_widths() -> None:
+    dense = [torch.eye(4), torch.ones(4, 4).tril()]
+    A = ns.stack([ns.from_torch(d, ns.ELL) for d in dense])
+    assert str(A.format) == "(i, j, k) -> (i: dense, j: dense, k: fixed(4))"
+    assert torch.equal(A.to_dense(), torch.stack(dense))
+
+
+def test_a_stack_that_makes_no_tensor_is_refused() -> None:
+    A = ns.from_torch(torch.eye(3))
+    with pytest.raises(ns.FormatError, match=r"tensor 1 of the stack is stored as CSC, but tensor 0 as CSR: .* \.to\(ns\.CSR\)"):
+        ns.stack([A, A.to(ns.CSC)])
+    with pytest.raises(ns.FormatError, match=r"tensor 1 of the stack is stored as BCSR\(2, 2\)"):
+        ns.stack([A, A.to(ns.BCSR(2, 2))])
+    with pytest.raises(ns.FormatError, match="tensor 1 of the stack is stored as CSR"):
+        ns.stack([A.to(ns.ELL), A])
+    with pytest.raises(ns.SizeError, match=r"tensor 2 of the stack has shape \(4, 4\), but tensor 0 has \(3, 3\)"):
+        ns.stack([A, A, ns.from_torch(torch.eye(4))])
+    with pytest.raises(ns.SizeError, match="dim=3 of a stack of 2-dimensional tensors: it is one of -3 to 2"):
+        ns.stack([A, A], 3)
+    with pytest.raises(ns.UnsupportedError, match=r"tensor 1 of the stack is a dense tensor beside SparseTensors: .*from_torch"):
+        ns.stack([A, torch.eye(3)])
+    with pytest.raises(ns.UnsupportedError, match="out can't hold stacked SparseTensors"):
+        ns.stack([A, A], out=torch.empty(2, 3, 3))
+
+
+# ---- order
+
+
+@pytest.mark.parametrize("fmt", compositions(), ids=str)
+def test_coalesce_keeps_what_is_in_order(fmt: Format) -> None:
+    dense = storable(fmt)[0]
+    A = ns.from_torch(dense, fmt)
+    B = ns.coalesce(A)
+    assert (B is A) == fmt.is_ordered
+    assert B.format == sorted_format(A.format)
+    assert torch.equal(B.to_dense(), dense)
+
+
+def test_rows_without_an_order_are_sorted_once(plain: pytest.MonkeyPatch) -> None:
+    left, right = random(1, 9, 8), random(2, 8, 9)
+    A = ns.einsum("ij,jk->ik", ns.from_torch(left), ns.from_torch(right), format=UNORDERED)
+    assert any((row.diff() < 0).any() for row in A.pattern.arrays[1][1].split(A.pattern.arrays[1][0].diff().tolist()))
+    B = A.sort()
+    assert B.format == ns.CSR
+    validate(B.pattern)
+    assert torch.equal(B.to_dense(), left @ right)
+    assert ns.sort(A.with_values(A.values * 2)).pattern is B.pattern
+
+
+def test_unchecked_arrays_are_sorted_and_summed() -> None:
+    A = ns.from_csr([0, 3, 4], [2, 0, 2, 1], [1.0, 2.0, 3.0, 4.0], (2, 3), check_invariants=False)
+    B = A.coalesce()
+    assert B.format == ns.CSR
+    assert B.to_dense().tolist() == [[2.0, 0.0, 4.0], [0.0, 4.0, 0.0]]
+    listed = ns.from_coo([[1, 0, 1]], [1.0, 2.0, 3.0], (2,), check_invariants=False).coalesce()
+    assert (listed.nnz, listed.to_dense().tolist()) == (2, [2.0, 4.0])
+
+
+def test_coalesce_of_native_tensors_is_torchs() -> None:
+    A = torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (2,), check_invariants=True)
+    assert ns.coalesce(A).values().tolist() == [3.0]
+
+
+def test_sort_of_a_sparse_tensor_takes_no_dimension() -> None:
+    with pytest.raises(ns.UnsupportedError, match=r"puts the coordinates of each row in order, and takes nothing else: sort A\.values"):
+        ns.sort(ns.from_torch(torch.eye(2)), dim=1)
