@@ -9,7 +9,7 @@ import torch as _torch
 
 from . import elementwise as _elementwise
 from . import nn, operators
-from .api import einsum, evaluate, explain, load
+from .api import einsum, evaluate, explain, load, save
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
@@ -57,6 +57,7 @@ __all__ = [
     "mul",
     "nn",
     "operators",
+    "save",
     "softmax",
     "sort",
     "stack",

@@ -1,4 +1,4 @@
-"""What a user calls: einsum, evaluate, explain and load."""
+"""What a user calls: einsum, evaluate, explain, load and save."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from .archives import save_tensor
 from .computing import compute
+from .errors import UnsupportedError
 from .evaluation import evaluate_parts
 from .explanation import Explanation, explain_problem, explain_statement
 from .io import load as read
@@ -33,7 +35,7 @@ def einsum(
     Args:
         expr: the expression, as ``"ij,jk->ik"``; ellipsis, repeated indices and an implicit result
             mean what they mean in ``numpy.einsum``. The sublist form is taken as well.
-        operands: SparseTensors, torch's sparse tensors (COO, CSR, CSC) and strided tensors, on the
+        operands: SparseTensors, torch's sparse tensors of any layout, and strided tensors, on the
             CPU, all of one data type: a float of 16, 32 or 64 bits, an integer of 8 to 64, or complex.
         format: the result's format; by default it keeps a sparse operand's pattern where that has
             the result's index set, and is dense where a factor is dense. ``"infer"`` gives the
@@ -145,7 +147,7 @@ def _explained(operand: Any) -> Any:
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read a sparse tensor from .mtx, .tns, .smtx (each also .gz) or .npz; any other file is torch.load's.
+    """Read a sparse tensor from .mtx, .tns, .smtx (each also .gz) or .npz (see :func:`save`); any other file is torch.load's.
 
     Args:
         f: a path, or whatever torch.load takes.
@@ -154,3 +156,18 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(f, str | PathLike) and suffix_of(f) is not None:
         return read(f, *args, **kwargs)
     return torch.load(f, *args, **kwargs)
+
+
+def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    """Write a SparseTensor of any format to a .npz file, which :func:`load` reads; anything else is torch.save's.
+
+    Args:
+        obj: a SparseTensor, or whatever torch.save takes.
+        f: a path that ends in .npz, or whatever torch.save takes.
+        args, kwargs: for torch.save.
+    """
+    if isinstance(obj, SparseTensor) and isinstance(f, str | PathLike) and suffix_of(f) == ".npz":
+        if args or kwargs:
+            raise UnsupportedError("save of a SparseTensor to a .npz file takes nothing else: those arguments are torch.save's")
+        return save_tensor(obj, f)
+    return torch.save(obj, f, *args, **kwargs)

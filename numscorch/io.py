@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from .archives import MARK, tensor_of
 from .construct import from_coo, from_csr
 from .convert import check_values, to_format
 from .errors import FormatError
@@ -52,7 +53,7 @@ def load(
     path: str | PathLike[str],
     format: Format | str | None = None,
     *,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
     shape: Sequence[int] | None = None,
 ) -> SparseTensor:
     """Read a sparse tensor from a file, O(size of the file).
@@ -61,8 +62,8 @@ def load(
     .mtx, .mtx.gz        Matrix Market; both triangles of a symmetric matrix; explicit zeros stay
     .tns, .tns.gz        FROSTT: indices from 1, then the value; COO by default
     .smtx, .smtx.gz      DLMC: the pattern of a pruned weight, with values 1
-    .npz                 a graph's adjacency with values 1 (see :func:`load_graph`), or
-                         what ``scipy.sparse.save_npz`` wrote
+    .npz                 what :func:`numscorch.save` wrote, in its own format; a graph's adjacency with
+                         values 1 (see :func:`load_graph`); or what ``scipy.sparse.save_npz`` wrote
     ===================  ==========================================================================
 
     Entries with the same coordinates are summed.
@@ -70,7 +71,7 @@ def load(
     Args:
         path: the file.
         format: the result's format; CSR by default, for a tensor COO(n).
-        dtype: float32 or float64.
+        dtype: of the values; by default float32, and what was saved by numscorch as it was.
         shape: the shape of a .tns file, by default that of its ``# shape:`` comment, or its largest indices.
 
     Raises:
@@ -85,8 +86,9 @@ def load(
     tensor([[4., 5.],
             [5., 0.]])
     """
-    file, suffix = Path(path), suffix_of(path)
+    file, suffix, kept = Path(path), suffix_of(path), dtype
     wanted = Format(format) if isinstance(format, str) else format
+    dtype = torch.float32 if dtype is None else dtype
     check_values(torch.empty(0, dtype=dtype))
     if shape is not None and suffix not in (".tns", ".tns.gz"):
         raise FormatError(f"shape= is for .tns files, which don't tell theirs: leave it out for {file.name}")
@@ -98,7 +100,7 @@ def load(
         case ".smtx" | ".smtx.gz":
             return _load_smtx(file, wanted, dtype)
         case ".npz":
-            return _load_npz(file, wanted, dtype)
+            return _load_npz(file, wanted, dtype, kept)
         case _:
             raise FormatError(f"can't tell the format of {file.name}: the suffixes are {', '.join(SUFFIXES)}")
 
@@ -165,14 +167,18 @@ def _archive(file: Path) -> dict[str, np.ndarray]:
         raise FormatError(f"{file} is not a whole .npz archive of plain arrays ({error}): fetch or save it again") from error
 
 
-def _load_npz(file: Path, format: Format | None, dtype: torch.dtype) -> SparseTensor:
+def _load_npz(file: Path, format: Format | None, dtype: torch.dtype, kept: torch.dtype | None) -> SparseTensor:
     arrays = _archive(file)
-    if "edge_index" in arrays:
+    if MARK in arrays:
+        A = tensor_of(file, arrays)
+        A = A if kept is None else A.to(kept)
+    elif "edge_index" in arrays:
         A = _adjacency(file, arrays, dtype)
     elif "format" in arrays:
         A = _from_scipy_arrays(file, arrays, dtype)
     else:
-        raise FormatError(f"{file} holds neither edge_index (a graph) nor format (scipy.sparse.save_npz): it has {', '.join(arrays)}")
+        kinds = f"neither {MARK} (numscorch.save) nor edge_index (a graph) nor format (scipy.sparse.save_npz)"
+        raise FormatError(f"{file} holds {kinds}: it has {', '.join(arrays)}")
     return A if format is None else to_format(A, format)
 
 

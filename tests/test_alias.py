@@ -49,6 +49,21 @@ def load() -> None:
     assert list(torch.load(f=buffer)) == ["weight"]
 
 
+def save() -> None:
+    """Any object, to a path or a buffer, with the keywords."""
+    import io
+    import tempfile
+
+    buffer = io.BytesIO()
+    torch.save(obj=[real.arange(2)], f=buffer, pickle_protocol=2, _use_new_zipfile_serialization=False)
+    buffer.seek(0)
+    assert real.equal(real.load(buffer)[0], real.arange(2))
+    with tempfile.TemporaryDirectory() as folder:
+        for path in (f"{folder}/a.pt", Path(folder) / "a.npz"):
+            torch.save({"weight": real.arange(3.0)}, path)
+            assert real.equal(real.load(path)["weight"], real.arange(3.0))
+
+
 def nn() -> None:
     """Modules, parameters, functions."""
     layer = torch.nn.Linear(3, 2)
@@ -103,7 +118,7 @@ def sort() -> None:
 
 
 ARITHMETIC = ("add", "sub", "mul", "div", "sum", "mean", "amax", "amin", "softmax")
-DOCUMENTED = {"einsum": einsum, "load": load, "nn": nn, "stack": stack, "sort": sort, **dict.fromkeys(ARITHMETIC, arithmetic)}
+DOCUMENTED = {"einsum": einsum, "load": load, "save": save, "nn": nn, "stack": stack, "sort": sort, **dict.fromkeys(ARITHMETIC, arithmetic)}
 
 
 @pytest.mark.parametrize("name", OURS)

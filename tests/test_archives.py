@@ -1,0 +1,98 @@
+"""What is saved is read again as it was, in every format and data type; a broken archive is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_arranging import storable
+from test_matrix import compositions
+
+import numscorch as ns
+from numscorch.datatypes import STORED
+from numscorch.ir.format import Format
+
+
+@pytest.mark.parametrize("fmt", compositions(), ids=str)
+def test_every_format(fmt: Format, tmp_path: Path) -> None:
+    dense = storable(fmt)[0]
+    A = ns.from_torch(dense, fmt)
+    ns.save(A, tmp_path / "a.npz")
+    B = ns.load(tmp_path / "a.npz")
+    assert (B.format, B.shape, B.dtype, B.pattern.index_dtype) == (A.format, A.shape, A.dtype, A.pattern.index_dtype)
+    assert torch.equal(B.values, A.values)
+    for own, read in zip(A.pattern.arrays, B.pattern.arrays, strict=True):
+        assert all(map(torch.equal, own, read))
+
+
+@pytest.mark.parametrize("dtype", STORED, ids=str)
+def test_every_data_type(dtype: torch.dtype, tmp_path: Path) -> None:
+    A = ns.from_torch(torch.eye(3)).with_values(torch.tensor([1, 2, 3]).to(dtype))
+    ns.save(A, str(tmp_path / "a.npz"))
+    B = ns.load(tmp_path / "a.npz")
+    assert B.dtype == dtype
+    assert torch.equal(B.values, A.values)
+
+
+@pytest.mark.parametrize("dense", [torch.tensor(3.0), torch.zeros(0, 4), torch.zeros(2, 0, 3)], ids=lambda t: str(tuple(t.shape)))
+def test_empty_tensors_and_numbers(dense: torch.Tensor, tmp_path: Path) -> None:
+    ns.save(ns.from_torch(dense), tmp_path / "a.npz")
+    assert torch.equal(ns.load(tmp_path / "a.npz").to_dense(), dense)
+
+
+def test_another_format_and_data_type_on_reading(tmp_path: Path) -> None:
+    wide = ns.from_csr(torch.tensor([0, 1]), torch.tensor([1]), torch.ones(1, dtype=torch.float64, requires_grad=True), (1, 2))
+    ns.save(wide, tmp_path / "a.npz")
+    A = ns.load(tmp_path / "a.npz", ns.COO(2), dtype=torch.float32)
+    assert (A.format, A.dtype, A.pattern.index_dtype, A.requires_grad) == (ns.COO(2), torch.float32, "int64", False)
+
+
+def test_other_files_are_torchs(tmp_path: Path) -> None:
+    ns.save(ns.from_torch(torch.eye(2)), tmp_path / "a.pt")
+    read = ns.load(tmp_path / "a.pt", weights_only=False)
+    assert type(read) is ns.SparseTensor
+    assert torch.equal(read.to_dense(), torch.eye(2))
+    with pytest.raises(ns.UnsupportedError, match=r"those arguments are torch\.save's"):
+        ns.save(read, tmp_path / "a.npz", pickle_protocol=2)
+
+
+def without(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda arrays: arrays.pop(name)
+
+
+def replaced(**other: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda arrays: arrays.update(other)
+
+
+BROKEN: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "no level": (without("level2_crd"), "has no array 'level2_crd', which its format needs: it has numscorch_format"),
+    "no shape": (without("shape"), "has no array 'shape'"),
+    "format": (replaced(numscorch_format="dense and so on"), "unknown level"),
+    "dimensions": (replaced(shape=np.array([2, 2, 2])), "holds the shape (2, 2, 2), but its format CSR has 2 dimensions"),
+    "coordinate": (replaced(level2_crd=np.array([0, 7], dtype=np.int32)), "crd[1] = 7 is outside dimension 1 of size 2"),
+    "start": (replaced(level2_pos=np.array([0, 5, 2], dtype=np.int32)), "pos may not decrease"),
+    "floats": (replaced(level2_pos=np.array([0.0, 1.0, 2.0])), "holds pos of compressed with shape (3,) and dtype torch.float64"),
+    "table": (replaced(level2_crd=np.zeros((2, 1), dtype=np.int32)), "holds crd of compressed with shape (2, 1)"),
+    "values": (replaced(values=np.ones(3, dtype=np.float32)), "holds values of shape (3,), but its pattern stores 2"),
+    "data type": (replaced(dtype="float64"), "holds values of float32, but says that they are float64"),
+    "text": (replaced(level2_crd=np.array(["a", "b"])), "can't convert np.ndarray of type numpy.str_"),
+    "no data type": (replaced(dtype="nn"), "holds values of float32, but says that they are nn"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_archives_are_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    ns.save(ns.from_torch(torch.eye(2)), path)
+    arrays = dict(np.load(path))
+    change, text = BROKEN[name]
+    change(arrays)
+    np.savez(path, **arrays)
+    with pytest.raises(ns.FormatError) as caught:
+        ns.load(path)
+    assert text in str(caught.value)
+    assert str(path) in str(caught.value)
