@@ -139,7 +139,7 @@ class SparseTensor:
         return convert.to_dense(self)
 
     def to_torch(self) -> torch.Tensor:
-        """A torch sparse tensor (CSR, CSC or COO) that shares memory where torch has the layout.
+        """A torch sparse tensor (CSR, CSC, BSR, BSC or COO, batched or hybrid) that shares the values.
 
         Raises:
             UnsupportedError: torch has no layout for this format: use ``.to(ns.CSR)`` first.
@@ -147,7 +147,7 @@ class SparseTensor:
         return convert.to_torch(self)
 
     def to_scipy(self) -> sparray:
-        """A SciPy sparse array that shares memory where SciPy has the layout; needs SciPy."""
+        """A SciPy csr, csc, coo or bsr array that shares memory, or a dia array; needs SciPy."""
         from .scipy_arrays import to_scipy
 
         return to_scipy(self)

@@ -269,3 +269,35 @@ def test_unordered_rows(permutation: tuple[int, int], plain: pytest.MonkeyPatch)
     back = A.to_torch()
     check_invariants(back)
     assert torch.equal(back.to_dense(), A.to_dense())
+
+
+# ---- formats that can't hold a tensor, or waste memory on it
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("NM(2, 4)", r"level 3 \(fixed\(2\)\) .* holds 2 coordinates for each position above it, but position 0 has 4: widen it"),
+        ("ELL(3)", "holds 3 coordinates for each position above it, but position 0 has 8: widen it"),
+        ("(i, j) -> (i: dense, j: band(1, 1))", r"has no place for the coordinates \(0, 2\): use a compressed level"),
+        ("(i, j) -> (i: dense, j: causal)", r"has no place for the coordinates \(0, 1\): use a compressed level"),
+        ("COO(3)", r"format COO\(3\) has 3 dimensions, but shape \(8, 8\) has 2: use a format of 2 dimensions"),
+    ],
+)
+def test_a_format_that_cannot_hold_the_tensor(text: str, said: str) -> None:
+    with pytest.raises(ns.FormatError, match=said):
+        ns.from_torch(torch.ones(8, 8)).to(text)
+
+
+def test_ell_warns_where_most_of_it_is_padding() -> None:
+    dense = torch.eye(600)
+    assert ns.from_torch(dense, ns.ELL).nnz == 600
+    dense[:300, 0] = 1
+    assert ns.from_torch(dense, ns.ELL).nnz == 1200
+    dense[5, :5] = 1
+    with pytest.warns(
+        UserWarning, match=r"fixed stores 3600 values for 903 entries, .*: a compressed level stores just the entries"
+    ) as caught:
+        ns.from_torch(dense).to(ns.ELL)
+    assert caught[0].filename == __file__, "it names the user's line"
+    assert ns.from_torch(dense).to("ELL(6)").nnz == 3600, "who names the width knows it"

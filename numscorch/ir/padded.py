@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import dataclass
+from types import FrameType
 from typing import ClassVar
 
 import numpy as np
@@ -60,7 +62,11 @@ class Fixed(Level):
 
     def _warn(self, count: int, entries: int) -> None:
         if self.width is None and count > WASTEFUL * max(entries, 1) and count > 1024:
-            warnings.warn(f"{self} stores {count} values for {entries} entries: a compressed level stores just these", stacklevel=2)
+            warnings.warn(
+                f"{self} stores {count} values for {entries} entries, below each parent as many as the longest has: "
+                "a compressed level stores just the entries",
+                stacklevel=_frames_inside() + 1,
+            )
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * (self.width or 0)
@@ -72,6 +78,15 @@ class Fixed(Level):
 
     def fan(self, size: float) -> float:
         return float(self.width or size)
+
+
+def _frames_inside() -> int:
+    """How many calls of ours there are above the caller's, so that a warning names the line that asked for it."""
+    frame: FrameType | None = sys._getframe(1)
+    frames = 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("numscorch."):
+        frame, frames = frame.f_back, frames + 1
+    return frames
 
 
 def _filled(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
