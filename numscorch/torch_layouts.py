@@ -122,11 +122,11 @@ def compressed_pattern(tensor: torch.Tensor, values: torch.Tensor, *, check_inva
     by_rows, blocked = tensor.layout in BY_ROWS, tensor.layout in BLOCKED
     pos, crd = (tensor.crow_indices(), tensor.col_indices()) if by_rows else (tensor.ccol_indices(), tensor.row_indices())
     batch, shape = pos.ndim - 1, tuple(tensor.shape)
-    block = (values.shape[batch + 1], values.shape[batch + 2]) if blocked else (1, 1)
-    layout = Layout(tensor.layout, batch, dense=len(shape) - batch - 2, block=block)
-    if crd.shape[:-1] != shape[:batch] or tuple(values.shape) != layout.shape_of_values(shape, crd.shape[-1]):
+    block = tuple(values.shape[batch + 1 : batch + 3]) if blocked else (1, 1)
+    layout = Layout(tensor.layout, batch, dense=len(shape) - batch - 2, block=(block[0], block[1]) if len(block) == 2 else (0, 0))
+    if crd.shape[:-1] != shape[:batch] or tuple(values.shape) != layout.shape_of_values(shape, crd.shape[-1]) or 0 in block:
         raise SizeError(
-            f"a {layout.name} tensor of shape {shape} has {tuple(pos.shape)} starts, {tuple(crd.shape)} coordinates "
+            f"a {layout.name} tensor of shape {shape} has starts of shape {tuple(pos.shape)}, coordinates of shape {tuple(crd.shape)} "
             f"and values of shape {tuple(values.shape)}, which don't fit together: make it with check_invariants=True"
         )
     wide = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, values.numel()) == np.int64

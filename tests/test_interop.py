@@ -176,9 +176,18 @@ def test_broken_batches_are_refused() -> None:
         ns.from_torch(made([[0, 1, 1], [0, 1, 2]]))
 
 
-def test_shapes_that_disagree_are_refused() -> None:
-    given = torch.sparse_csr_tensor(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(3), (2, 2), check_invariants=False)
-    with pytest.raises(ns.SizeError, match=r"\(2,\) coordinates and values of shape \(3,\), which don't fit together"):
+@pytest.mark.parametrize("values", [(3,), (2, 1), (1, 2)])
+def test_shapes_that_disagree_are_refused(values: tuple[int, ...]) -> None:
+    given = torch.sparse_csr_tensor(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(values), (2, 2), check_invariants=False)
+    with pytest.raises(ns.SizeError, match=r"coordinates of shape \(2,\) and values of shape .*, which don't fit together"):
+        ns.from_torch(given)
+
+
+@pytest.mark.parametrize("values", [(2,), (2, 2), (3, 2, 2), (2, 0, 2), (2, 2, 2, 2)])
+def test_blocks_of_no_shape_are_refused(values: tuple[int, ...]) -> None:
+    pos, crd = torch.tensor([0, 1, 2]), torch.tensor([0, 1])
+    given = torch.sparse_bsr_tensor(pos, crd, torch.ones(values), (4, 4), check_invariants=False)
+    with pytest.raises(ns.SizeError, match="don't fit together"):
         ns.from_torch(given)
 
 
@@ -216,6 +225,28 @@ def test_values_in_other_memory_are_read_anew(plain: pytest.MonkeyPatch) -> None
     values.mul_(10)
     assert ns.einsum("ij,j->i", A, x).tolist() == [20.0, 100.0]
     assert id(A) not in native._wrappers
+
+
+def test_transposed_blocks_lie_in_other_memory(plain: pytest.MonkeyPatch) -> None:
+    """torch only turns each block's strides around, so its values are copied, and read anew each time."""
+    given = numbers(4, 6).to_sparse_bsr((2, 3)).transpose(0, 1)
+    A = ns.from_torch(given)
+    assert (given.layout, A.to_torch().layout) == (torch.sparse_bsc, torch.sparse_bsc)
+    assert torch.equal(A.to_dense(), numbers(4, 6).T)
+    assert ns.einsum("ij->", given) == numbers(4, 6).sum()
+    given.values().mul_(2)
+    assert ns.einsum("ij->", given) == 2 * numbers(4, 6).sum()
+
+
+def test_starts_of_a_batch_written_in_place_are_seen(plain: pytest.MonkeyPatch) -> None:
+    """They are gathered into a copy, but torch counts what is written to its own."""
+    given = torch.eye(2).repeat(2, 1, 1).to_sparse_csr()
+    assert ns.einsum("bij,j->bi", given, torch.ones(2)).to_dense().tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    given.crow_indices()[0, 1] = 2
+    assert ns.einsum("bij,j->bi", given, torch.ones(2)).to_dense().tolist() == [[2.0, 0.0], [1.0, 1.0]]
+    given.crow_indices()[0, 1] = 3
+    with pytest.raises(ns.FormatError, match="pos may not decrease"):
+        ns.einsum("bij,j->bi", given, torch.ones(2))
 
 
 # ---- SciPy
