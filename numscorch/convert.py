@@ -83,11 +83,10 @@ def to_torch(A: SparseTensor) -> torch.Tensor:
         UnsupportedError: torch has no layout for the format, or it wants whole blocks, or equally many values in
             each matrix of a batch.
     """
-    ordered = sorted_format(A.format)
-    layout = layout_of(ordered)
+    layout = A.pattern.remember("torch layout", lambda: layout_of(sorted_format(A.format)))
     if layout is None:
         raise no_layout(A, "torch")
-    A = to_format(A, ordered)
+    A = A if A.format.is_ordered else to_format(A, sorted_format(A.format))
     return native_tensor(A.pattern, A.values, layout)
 
 

@@ -95,6 +95,10 @@ def has_torch_layout(pattern: Pattern) -> bool:
     A batch is, where the pattern came from torch: in others, the numbers of values may differ from matrix to
     matrix, and what a program returns does not depend on its data.
     """
+    return pattern.remember("has a torch layout", lambda: _is_given_back(pattern))
+
+
+def _is_given_back(pattern: Pattern) -> bool:
     layout = layout_of(pattern.format)
     if layout is None or len(pattern.shape) < 2 or _over_the_edge(pattern, layout):
         return False
