@@ -51,6 +51,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "dense_times_csr": ("ij,jk->ik", (plain(64, 2000), CSR_A)),
     "elementwise_csr_dense": ("ij,ij->ij", (CSR_A, plain(*MATRIX))),
     "intersect_dcsr": ("ij,ij->", (stored(Format("ss"), MATRIX, 1500, 60_000), stored(Format("ss"), MATRIX, 1200, 30_000))),
+    "gallop_csr": ("ij,ij->", (stored(CSR, (2000, 50_000), 2000, 6000), stored(CSR, (2000, 50_000), 2000, 2_000_000))),
     "sum_csr": ("ij->", (CSR_A,)),
     "trace_csr": ("ii->", (stored(CSR, (2000, 2000), 2000, 60_000),)),
     "spgemm_csr": ("ij,jk->ik", (SQUARE, SQUARE)),

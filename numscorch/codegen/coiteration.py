@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir.index import IndexVar
+from ..errors import ScheduleError
+from ..ir.index import Gallop, IndexVar
 from ..ir.levels import Segment
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Expr, For, If, Stmt, Var, While, all_of, call
+from ..schedule.cost import can_seek
 from .environment import Env, Iterator, size_of
 from .lattice import Lattice
 
@@ -15,10 +17,11 @@ Body = Callable[[Env], Block]
 Case = Callable[[Env, frozenset[str]], Block]
 
 
-def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
+def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None, leader: str | None = None) -> Block:
     """The loop over a variable; ``bounds`` replaces those of a dimension or position loop.
 
-    ``case`` lowers the body where the named operands are absent.
+    ``case`` lowers the body where the named operands are absent.  In an intersection, the others are
+    searched for the coordinates of the ``leader``, if there is one.
     """
     iterators = [it for it in env.iterated(var) if it.name in lattice.iterated]
     if not lattice.points:
@@ -29,6 +32,8 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
         return followed_loop(var, iterators, env, lattice, case)
     if len(iterators) == 1:
         return position_loop(var, iterators[0], env, lambda inner: case(inner, frozenset()), bounds)
+    if leader is not None:
+        return gallop_loop(var, iterators, env, lattice, case, leader)
     return merge_loops(var, iterators, env, lattice, case)
 
 
@@ -128,6 +133,24 @@ def _cases(
         certain = not conditions or (len(walked) == 1 and not lattice.whole)
         chain = body if certain else (If(all_of(conditions), body, chain),)
     return chain
+
+
+def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, leader: str) -> Block:
+    """The leader's positions, one after the other; each of the others advances to the first coordinate that isn't less.
+
+    Raises:
+        ScheduleError: not all of the operands are needed at once, or a level can't be searched.
+    """
+    first = next((it for it in iterators if it.name == leader), None)
+    if first is None or lattice.points != (lattice.iterated,) or not all(can_seek(it.level) for it in iterators):
+        raise ScheduleError(f"{Gallop(leader)}({var}, ...): the loop isn't an intersection of ordered levels, {leader}'s among them")
+    coord, others = Var(var.name), [it for it in iterators if it != first]
+    body = case(env.bind(var, coord, {it.name: it.segment(it.position) for it in iterators}), frozenset())
+    for it in reversed(others):
+        there = all_of([it.position < it.end, BinOp("==", it.coordinate(it.position), coord)])
+        body = (Assign(it.position, call("seek", it.mode.crd, it.position, it.end, coord)), If(there, body))
+    step = (Assign(coord, first.coordinate(first.position)), *body, Accumulate(first.position, Const(1)))
+    return (*_started(iterators), While(all_of([it.position < it.end for it in iterators]), step))
 
 
 def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case) -> Block:

@@ -45,11 +45,13 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_positions(stmt, lanes, env, lower) if can_gather(stmt, env) else lower_serial(stmt, env)
         case ix.Vector() as tag:
             return lower_vector(stmt, tag, env)
+        case ix.Gallop(leader):
+            return lower_serial(stmt, env, leader=leader)
         case _:
             assert_never(stmt.tag)
 
 
-def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None) -> Block:
+def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None, leader: str | None = None) -> Block:
     """A plain loop; where operands are absent, its body has 0 in their place."""
 
     def case(inner: Env, absent: frozenset[str]) -> Block:
@@ -57,7 +59,7 @@ def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = N
         body = lower(rest, inner)
         return body if inner.assembly is None else inner.assembly.around(stmt.var, inner.coords, body)
 
-    return loop(stmt.var, env, make_lattice(stmt.var, ix.value_of(stmt.body)), case, bounds)
+    return loop(stmt.var, env, make_lattice(stmt.var, ix.value_of(stmt.body)), case, bounds, leader)
 
 
 def lower_parallel(stmt: ix.Forall, env: Env) -> Block:

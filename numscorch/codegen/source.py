@@ -18,7 +18,7 @@ from .assembly import Param, Program, assemble
 from .python import emit_function
 
 RANGES = ("min", "abs")
-ROUTINES = frozenset({*FUNCTIONS, "ordered", "truth"} - {"abs"})
+ROUTINES = frozenset({*FUNCTIONS, "ordered", "seek", "truth"} - {"abs"})
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
 
 
