@@ -57,6 +57,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "spgemm_csr": ("ij,jk->ik", (SQUARE, SQUARE)),
     "spgemm_csr_counted": ("ij,jk->ik", (SQUARE, SQUARE)),
     "add_csr": ("C[i,j] = A[i,j] + B[i,j]", (SQUARE, SQUARE)),
+    "add_three_dcsr": ("D[i,j] = A[i,j] + B[i,j] + C[i,j]", (DCSR_A, DCSR_A, DCSR_A)),
     "add_csr_dense": ("C[i,j] = A[i,j] + B[i,j]", (SQUARE, plain(2000, 2000))),
     "add_dcsr_times_dense": ("y[i] = (A[i,j] + B[i,j]) * x[j]", (DCSR_A, DCSR_A, plain(2000))),
     "relu_coo": ("C[i,j] = relu(A[i,j] - B[i,j])", (COO_S, COO_S)),

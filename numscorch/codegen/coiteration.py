@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..errors import ScheduleError
 from ..ir.index import Gallop, IndexVar
 from ..ir.levels import Segment
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Expr, For, If, Stmt, Var, While, all_of, call
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Choose, Const, Expr, For, If, Stmt, Var, While, all_of, any_of, call
 from ..schedule.cost import can_seek
 from .environment import Env, Iterator, size_of
 from .lattice import Lattice
 
+MOST_CASES = 3  # points of a lattice that have a loop and a case each: those of two operands
 Bounds = tuple[Expr, Expr]
 Body = Callable[[Env], Block]
 Case = Callable[[Env, frozenset[str]], Block]
@@ -28,6 +30,8 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
         return ()
     if not iterators:
         return dimension_loop(var, env, lambda inner: case(inner, frozenset()), bounds)
+    if len(iterators) > 1 and len([point for point in lattice.points if point]) > MOST_CASES:
+        return united_loop(var, iterators, env, lattice, case)
     if lattice.whole:
         return followed_loop(var, iterators, env, lattice, case)
     if len(iterators) == 1:
@@ -133,6 +137,26 @@ def _cases(
         certain = not conditions or (len(walked) == 1 and not lattice.whole)
         chain = body if certain else (If(all_of(conditions), body, chain),)
     return chain
+
+
+def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case) -> Block:
+    """All operands in one loop with one body, in which those that are absent are 0 and have no positions at the levels below.
+
+    A sum of n operands would have 3**n bodies in the loops and cases of its points, with as many in each of them a level below.
+    """
+    coord, mine = Var(var.name), {it.name: Var(f"{var}{it.name}") for it in iterators}
+    here = {name: BinOp("==", own, coord) for name, own in mine.items()}
+    step: list[Stmt] = [Assign(mine[it.name], Choose(it.position < it.end, it.coordinate(it.position), size_of(var))) for it in iterators]
+    step += [] if lattice.whole else [Assign(coord, call("min", *mine.values()))]
+    step += [If(here[it.name], find_stop(it)) for it in iterators if not it.level.is_unique]
+    inner = env.bind(var, coord, {it.name: it.segment(it.position) for it in iterators})
+    assured = () if lattice.whole else tuple(frozenset({name}) for name in mine)
+    step += case(replace(inner, conditions={**inner.conditions, **here}, assured=assured), frozenset())
+    step += [If(here[it.name], _advanced(it)) for it in iterators]
+    if lattice.whole:
+        return (*_started(iterators), For(coord, Const(0), size_of(var), tuple(step)))
+    last = [all_of([it.position < it.end for it in iterators if it.name in point]) for point in lattice.least]
+    return (*_started(iterators), While(any_of(last), tuple(step)))
 
 
 def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, leader: str) -> Block:

@@ -8,13 +8,13 @@ from typing import assert_never
 from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, is_zero, simplified, terms_of
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, call
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
 from .lattice import make_lattice
 from .results import Assembly
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
-from .values import is_varying, load, lower_product, named_position
+from .values import guarded, is_varying, load, lower_product, named_position
 
 
 def lower(stmt: ix.Stmt, env: Env) -> Block:
@@ -56,10 +56,18 @@ def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = N
 
     def case(inner: Env, absent: frozenset[str]) -> Block:
         rest = ix.map_rhs(stmt.body, lambda rhs: simplified(rhs, absent))
+        guard, inner = guarded(ix.value_of(rest), inner)
         body = lower(rest, inner)
-        return body if inner.assembly is None else inner.assembly.around(stmt.var, inner.coords, body)
+        body = body if inner.assembly is None else inner.assembly.around(stmt.var, inner.coords, body)
+        return body if guard is None else (If(guard, body),)
 
-    return loop(stmt.var, env, make_lattice(stmt.var, ix.value_of(stmt.body)), case, bounds, leader)
+    value = ix.value_of(stmt.body)
+    lattice = make_lattice(stmt.var, value)
+    above = frozenset(env.conditions) - lattice.iterated
+    if lattice.whole and above and not (without := make_lattice(stmt.var, simplified(value, above))).whole:
+        few = loop(stmt.var, env, without, lambda inner, absent: case(inner, absent | above), bounds, leader)
+        return (If(any_of([env.conditions[name] for name in sorted(above)]), loop(stmt.var, env, lattice, case, bounds, leader), few),)
+    return loop(stmt.var, env, lattice, case, bounds, leader)
 
 
 def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
