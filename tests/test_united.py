@@ -13,10 +13,17 @@ from cases import as_operand
 
 import numscorch as ns
 from numscorch.codegen import coiteration
+from numscorch.codegen.environment import Env
+from numscorch.codegen.lowering import lower
 from numscorch.codegen.source import generate
+from numscorch.errors import ScheduleError
 from numscorch.ir.format import COO, CSC, CSR, DCSR, Format
+from numscorch.ir.index import TensorVar, operands_of
+from numscorch.ir.levels import Listed
+from numscorch.ir.notation import parse_stmt
 from numscorch.problem import Operand, make_problem
-from numscorch.schedule import schedule
+from numscorch.runtime import blocks
+from numscorch.schedule import parallel, schedule
 from numscorch.schedule.facts import Target
 from numscorch.statements import parse_statement
 from numscorch.validate import validate
@@ -156,4 +163,56 @@ def test_source_grows_by_the_same_for_each_term(fmt: Format, counts: tuple[int, 
     sizes = [len(source_of(count, fmt, counts)) for count in range(3, 9)]
     steps = {after - before for before, after in pairwise(sizes)}
     assert len(steps) == 1
-    assert max(steps) < 1000
+    assert max(steps) < 1100
+
+
+# -- blocks of an outermost loop that co-iterates
+
+
+BLOCKED = {
+    "R[i,j] = A[i,j] + B[i,j]": lambda a, b, c: a + b,
+    "R[i,j] = A[i,j] + B[i,j] + C[i,j]": lambda a, b, c: a + b + c,
+    "R[i,j] = A[i,j] * B[i,j]": lambda a, b, c: a * b,
+    "R[i] = (A[i,j] + B[i,j]) * C[i,j]": lambda a, b, c: ((a + b) * c).sum(1),
+    "R = A[i,j] + B[i,j] * C[i,j]": lambda a, b, c: (a + b * c).sum(),
+    "R[i] max= A[i,j] + B[i,j] + C[i,j]": lambda a, b, c: (a + b + c).max(1),
+    "R[i,j] = A[i,j] + B[i,j] + 1": lambda a, b, c: a + b + 1,
+    "R[i,j] = relu(A[i,j])": lambda a, b, c: np.maximum(a, 0),
+}
+
+
+@pytest.mark.parametrize("text", BLOCKED)
+def test_blocks_of_a_merge(text: str, plain: pytest.MonkeyPatch) -> None:
+    """However many blocks there are, and whichever operand they are cut by."""
+    plain.setattr(parallel, "WORTHWHILE", 0)
+    for formats in ([DCSR], [COO(2)], [DCSR, CSR, COO(2)], [CSR, DCSR], [Format("so"), Format("sd")]):
+        dense, operands = matrices(3, formats, len(formats))
+        used = {name: operand for name, operand in operands.items() if f"{name}[" in text}
+        for count in (1, 3, 7):
+            forget(plain)
+            plain.setattr(blocks, "BLOCKS", count)
+            agrees(text, used, BLOCKED[text](*dense.values()))
+
+
+def test_a_large_merge_runs_in_parallel() -> None:
+    rows, columns = torch.arange(3000), torch.arange(3000) % 700
+    A = ns.from_coo(torch.stack([rows * 3, columns]), torch.ones(3000), (10_000, 700)).to(DCSR)
+    B = ns.from_coo(torch.stack([rows * 2, columns]), torch.ones(3000), (10_000, 700)).to(DCSR)
+    C = ns.from_coo(torch.stack([rows, columns]), torch.ones(3000), (10_000, 700)).to(DCSR)
+    told = ns.explain("R[i,j] = A[i,j] + B[i,j] + C[i,j]", A=A, B=B, C=C)
+    assert str(told.steps[-1].stmt).startswith("parallel_forall(i, ")
+    before = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            total = ns.evaluate("R[i,j] = A[i,j] + B[i,j] + C[i,j]", A=A, B=B, C=C)
+            assert torch.equal(total.to_dense(), A.to_dense() + B.to_dense() + C.to_dense())
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_level_without_coordinates_cannot_be_entered() -> None:
+    given = {"A": TensorVar("A", Format("s")), "w": TensorVar("w", Format((Listed(),)))}
+    stmt = parse_stmt("parallel_forall(i, y[i] = A[i] * w[i])", given)
+    with pytest.raises(ScheduleError, match="a level that is listed can't be entered there"):
+        lower(stmt, Env(tuple(a for a in operands_of(stmt) if not a.tensor.is_dense)))

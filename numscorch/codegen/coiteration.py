@@ -9,7 +9,7 @@ from ..errors import ScheduleError
 from ..ir.index import Gallop, IndexVar
 from ..ir.levels import Segment
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Choose, Const, Expr, For, If, Stmt, Var, While, all_of, any_of, call
-from ..schedule.cost import can_seek
+from ..schedule.cost import can_enter, can_seek
 from .environment import Env, Iterator, size_of
 from .lattice import Lattice
 
@@ -20,7 +20,7 @@ Case = Callable[[Env, frozenset[str]], Block]
 
 
 def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None, leader: str | None = None) -> Block:
-    """The loop over a variable; ``bounds`` replaces those of a dimension or position loop.
+    """The loop over a variable; ``bounds`` are positions where one operand is walked, and otherwise coordinates.
 
     ``case`` lowers the body where the named operands are absent.  In an intersection, the others are
     searched for the coordinates of the ``leader``, if there is one.
@@ -31,14 +31,14 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
     if not iterators:
         return dimension_loop(var, env, lambda inner: case(inner, frozenset()), bounds)
     if len(iterators) > 1 and len([point for point in lattice.points if point]) > MOST_CASES:
-        return united_loop(var, iterators, env, lattice, case)
+        return united_loop(var, iterators, env, lattice, case, bounds)
     if lattice.whole:
-        return followed_loop(var, iterators, env, lattice, case)
+        return followed_loop(var, iterators, env, lattice, case, bounds)
     if len(iterators) == 1:
         return position_loop(var, iterators[0], env, lambda inner: case(inner, frozenset()), bounds)
     if leader is not None:
         return gallop_loop(var, iterators, env, lattice, case, leader)
-    return merge_loops(var, iterators, env, lattice, case)
+    return merge_loops(var, iterators, env, lattice, case, bounds)
 
 
 def dimension_loop(var: IndexVar, env: Env, body: Body, bounds: Bounds | None = None) -> Block:
@@ -73,9 +73,9 @@ def find_stop(it: Iterator) -> Block:
     return (Assign(it.stop, it.position + 1), While(all_of([it.stop < it.end, again]), advance))
 
 
-def merge_loops(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case) -> Block:
+def merge_loops(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
     """Several ordered levels are walked together: a loop for each point, which runs while all its operands last."""
-    start: list[Stmt] = [*_started(iterators)]
+    start: list[Stmt] = [*_started(iterators, bounds)]
     for point in lattice.points:
         walked = [it for it in iterators if it.name in point]
         if len(walked) == 1 and walked[0].level.is_unique:
@@ -92,10 +92,21 @@ def _rest_of(var: IndexVar, it: Iterator, env: Env, lattice: Lattice, case: Case
     return For(it.position, it.position, it.end, at_position(var, it, it.position, env, lambda inner: case(inner, absent)))
 
 
-def _started(iterators: list[Iterator]) -> Block:
+def _started(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
+    """The first positions, and those where the operands end: of the coordinates within the bounds, where there are some.
+
+    Raises:
+        ScheduleError: there are bounds, and a level doesn't store its coordinates in order.
+    """
     out: list[Stmt] = []
     for it in iterators:
         first, end = it.bounds
+        if bounds is not None:
+            if not can_enter(it.level):
+                raise ScheduleError(
+                    f"{it.access}: a parallel loop starts at any coordinate, and a level that is {it.level} can't be entered there"
+                )
+            first, end = (call("seek", it.mode.crd, start, end, cut) for start, cut in ((first, bounds[0]), (it.position, bounds[1])))
         out += [Assign(it.position, first), Assign(it.end, end)]
     return tuple(out)
 
@@ -139,7 +150,7 @@ def _cases(
     return chain
 
 
-def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case) -> Block:
+def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
     """All operands in one loop with one body, in which those that are absent are 0 and have no positions at the levels below.
 
     A sum of n operands would have 3**n bodies in the loops and cases of its points, with as many in each of them a level below.
@@ -154,9 +165,9 @@ def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lat
     step += case(replace(inner, conditions={**inner.conditions, **here}, assured=assured), frozenset())
     step += [If(here[it.name], _advanced(it)) for it in iterators]
     if lattice.whole:
-        return (*_started(iterators), For(coord, Const(0), size_of(var), tuple(step)))
+        return (*_started(iterators, bounds), For(coord, *(bounds or (Const(0), size_of(var))), tuple(step)))
     last = [all_of([it.position < it.end for it in iterators if it.name in point]) for point in lattice.least]
-    return (*_started(iterators), While(any_of(last), tuple(step)))
+    return (*_started(iterators, bounds), While(any_of(last), tuple(step)))
 
 
 def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, leader: str) -> Block:
@@ -177,7 +188,7 @@ def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lat
     return (*_started(iterators), While(all_of([it.position < it.end for it in iterators]), step))
 
 
-def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case) -> Block:
+def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
     """Every coordinate is visited, and the levels that store some of them are followed along."""
     coord = Var(var.name)
     tests: dict[str, list[Expr]] = {it.name: [it.position < it.end, BinOp("==", it.coordinate(it.position), coord)] for it in iterators}
@@ -187,4 +198,4 @@ def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: L
     step += _cases(var, iterators, env, lattice, lattice.iterated, case, tests)
     for it in iterators:
         step.append(If(all_of(tests[it.name]), _advanced(it)))
-    return (*_started(iterators), For(coord, Const(0), size_of(var), tuple(step)))
+    return (*_started(iterators, bounds), For(coord, *(bounds or (Const(0), size_of(var))), tuple(step)))

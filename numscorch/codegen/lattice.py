@@ -38,6 +38,11 @@ class Lattice:
         """The points that contain no other."""
         return [p for p in self.points if not any(q < p for q in self.points)]
 
+    @property
+    def is_walk(self) -> bool:
+        """Whether one operand is walked alone, so that its positions can be cut into blocks."""
+        return not self.whole and len(self.iterated) == 1
+
     def below(self, point: frozenset[str]) -> list[frozenset[str]]:
         """The points whose operands are among this one's, itself first."""
         return [p for p in self.points if p <= point]

@@ -62,7 +62,12 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
 
 def can_seek(level: Level) -> bool:
     """Whether a coordinate can be searched for: each is stored once, and they are in order."""
-    return "crd" in level.arrays and level.is_ordered and level.is_unique
+    return can_enter(level) and level.is_unique
+
+
+def can_enter(level: Level) -> bool:
+    """Whether a loop can start at any coordinate: they are stored in order."""
+    return "crd" in level.arrays and level.is_ordered
 
 
 def fan_of(access: Access, at: int, facts: Facts) -> float:
