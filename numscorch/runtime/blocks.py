@@ -51,10 +51,7 @@ def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
 
 
 def coordinate_cuts(pattern: Pattern, blocks: int) -> np.ndarray:
-    """The same as coordinates of the first dimension that is stored, from 0 to its extent; remembered with the pattern.
-
-    Several operands that are walked together are cut there: the work is balanced by this one's.
-    """
+    """``cuts_of`` as coordinates, from 0 to the extent, where several operands are walked together; remembered with the pattern."""
     cuts = pattern.derived.get(("coordinate cuts", blocks))
     if cuts is None:
         cuts = pattern.remember(("coordinate cuts", blocks), lambda: _coordinates_at(pattern, cuts_of(pattern, blocks)))

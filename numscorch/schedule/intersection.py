@@ -15,6 +15,15 @@ def gallop(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
     """Where one operand of an intersection is far longer than another, search it instead of walking it.
 
     None if no loop is an intersection of levels that can be searched.
+
+    >>> from numscorch.ir.format import CSR
+    >>> from numscorch.ir.index import IndexVar, TensorVar
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> nest = parse_stmt("forall(i, forall(j, y[i] += A[i,j] * B[i,j]))", {name: TensorVar(name, CSR) for name in "AB"})
+    >>> facts = Facts(((IndexVar("i"), 10), (IndexVar("j"), 2048)), (("A", CSR, (10, 40)), ("B", CSR, (10, 10240))))
+    >>> print(*gallop(nest, facts) or (), sep="\\n")
+    forall(i, gallop_forall<A>(j, y[i] += A[i,j] * B[i,j]))
+    at j, A has about 4 coordinates and B 1.02e+03: A is walked, and the others are searched
     """
     reasons: list[str] = []
     done = _galloped(stmt, facts, reasons)
