@@ -133,12 +133,14 @@ def _split(
 ) -> tuple[Splitting, list[Format | None]]:
     """How indices are split into parts, and the formats in which operands are read."""
     names = request.subscripts.operands
-    tensors = [None if op.format.is_dense else Stored(n, op.shape, op.format) for n, op in zip(names, operands, strict=True)]
+    leads = [request.value is None or is_zero(simplified(request.value, {name})) for name in NAMES[: len(names)]]
+    given = zip(names, operands, leads, strict=True)
+    tensors = [None if op.format.is_dense else Stored(own, op.shape, op.format, leading) for own, op, leading in given]
     if all(tensor is None or (tensor.format.is_plain and tensor.format.is_ordered) for tensor in tensors):
         return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
     result = request.subscripts.result
     keepers = [at for at, t in enumerate(tensors) if t is not None and sorted(t.names) == sorted(result)]
-    kept = len(keepers) == 1 and (request.value is None or is_zero(simplified(request.value, {NAMES[keepers[0]]})))
+    kept = len(keepers) == 1 and leads[keepers[0]]
     alone = kept and sum(t is not None for t in tensors) == 1
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
     own = None if kept or wanted is None or wanted.is_dense else Stored(result, tuple(sizes[name] for name in result), wanted)
