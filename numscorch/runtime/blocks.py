@@ -59,7 +59,7 @@ def coordinate_cuts(pattern: Pattern, blocks: int) -> np.ndarray:
 
 
 def _coordinates_at(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
-    extent = pattern.shape[pattern.format.mode_order[0]]
+    extent = pattern.format.sizes(pattern.shape)[0]
     coordinates: np.ndarray = np.append(pattern.level_arrays(0)[-1], extent).astype(np.int64)[cuts]
     coordinates[0], coordinates[-1] = 0, extent
     return coordinates
