@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -103,9 +103,9 @@ def files(*folders: str) -> list[str]:
     return [str(file.relative_to(root)) for file in found if root and suffix_of(file)]
 
 
-@lru_cache(maxsize=4)
+@cache
 def loaded(name: str) -> ns.SparseTensor:
-    """A generated or a real tensor by its name."""
+    """A generated or a real tensor by its name; each is read once in a process."""
     make = (GENERATED | GENERATED_TENSORS).get(name)
     if make is not None:
         return make()

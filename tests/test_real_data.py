@@ -67,16 +67,16 @@ def same(result: Any, expected: np.ndarray | Nonzeros) -> None:
 # -- matrices
 
 
-@matrices
 @pytest.mark.parametrize("format", MATRICES)
+@matrices
 def test_spmm(name: str, format: str) -> None:
     A = loaded(name)
     B = numbers(A.shape[1], COLUMNS)
     same(ns.einsum("ij,jk->ik", A.to(MATRICES[format]), B), in_scipy(A) @ B.numpy())
 
 
-@matrices
 @pytest.mark.parametrize("format", MATRICES)
+@matrices
 def test_sddmm(name: str, format: str) -> None:
     A = loaded(name)
     X, Y = (numbers(size, COLUMNS, seed) for seed, size in enumerate(A.shape))
@@ -101,8 +101,8 @@ def factor(A: ns.SparseTensor, wide: bool) -> ns.SparseTensor:
     return ns.from_scipy(B[:, ::step].tocsr(), ns.CSR)
 
 
-@matrices
 @pytest.mark.parametrize(("format", "result"), [*((f, "CSR") for f in MATRICES), *(("CSR", r) for r in RESULTS if r != "CSR")])
+@matrices
 def test_spgemm(name: str, format: str, result: str) -> None:
     A = loaded(name)
     B = factor(A, result == "dense")
@@ -140,8 +140,8 @@ def fibre_products(A: ns.SparseTensor, factors: list[torch.Tensor]) -> np.ndarra
     return np.asarray(place @ np.broadcast_to(rows, (A.nnz, RANK)))
 
 
-@tensors
 @pytest.mark.parametrize("format", TENSORS)
+@tensors
 def test_mttkrp(name: str, format: str) -> None:
     A = loaded(name)
     modes = "ijklm"[: A.ndim]
@@ -159,8 +159,8 @@ def along_the_last(A: ns.SparseTensor, B: np.ndarray) -> Nonzeros:
     return nonzeros(np.stack([keys[row], column]), made.ravel(), (prod(A.shape[:-1]), B.shape[1]))
 
 
-@tensors
 @pytest.mark.parametrize("format", TENSORS)
+@tensors
 def test_ttm(name: str, format: str) -> None:
     """The last mode times a matrix of four columns; the result is sparse where it would be too large."""
     A = loaded(name)
@@ -170,8 +170,8 @@ def test_ttm(name: str, format: str) -> None:
     same(made, along_the_last(A, B.numpy()))
 
 
-@tensors
 @pytest.mark.parametrize("format", TENSORS)
+@tensors
 def test_ttv(name: str, format: str) -> None:
     """The last mode times a vector; likewise."""
     A = loaded(name)
