@@ -90,10 +90,12 @@ def _index_dtype(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -
 
 
 def _extents(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
-    """The extent of every index; size 1 gives way to any other."""
+    """The extent of every index; size 1 gives way to any other, but not on a diagonal."""
     found: dict[IndexVar, tuple[int, int]] = {}
     for at, (names, operand) in enumerate(zip(request.subscripts.operands, operands, strict=True)):
         for name, size in zip(names, operand.shape, strict=True):
+            if (above := operand.shape[names.index(name)]) != size:
+                raise _clash(request, operands, name, (at, above), (at, size))
             known, where = found.get(IndexVar(name), (1, at))
             if size != known and 1 not in (size, known):
                 raise _clash(request, operands, name, (where, known), (at, size))
