@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import inf
+from math import exp, inf
 
 from ..ir.format import Format
-from ..ir.index import Access, IndexVar, is_identity
+from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_identity, is_product, variables_in
 from ..ir.levels import Level
 from .facts import Facts
 
@@ -83,6 +83,17 @@ def fan_of(access: Access, at: int, facts: Facts) -> float:
     """Average number of coordinates of a level below one parent."""
     counts = counts_of(access, facts)
     return counts[at] / max(counts[at - 1] if at else 1.0, 1.0)
+
+
+def estimated_fill(stmt: Assignment, facts: Facts) -> float:
+    """About which share of the result's coordinates gets a value, if values are spread evenly."""
+    sparse = [(a, counts_of(a, facts)) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
+    steps, places = 1.0, 1.0
+    for var in variables_in(stmt.rhs):
+        steps *= iterations(var, sparse, facts, not is_product(stmt.rhs))[0]
+    for var in stmt.lhs.indices:
+        places *= max(facts.extent(var), 1.0)
+    return 1.0 - exp(-steps / places)
 
 
 def iterations(
