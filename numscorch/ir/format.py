@@ -94,6 +94,8 @@ class Format:
         for name, other in named_formats(self.order).items():
             if self == other:
                 return name
+        if not self.is_ordered:
+            return f"{sorted_format(self).name} unordered"
         if not self.is_plain:
             return _blocked_name(self) or str(self)
         if self.is_dense and not any(level.extent for level in self.levels):
