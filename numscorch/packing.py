@@ -20,9 +20,11 @@ from .errors import FormatError, SizeError
 from .ir.format import COO, Format, can_be_assembled
 from .ir.levels import INT64_MAX, Arrays, Entries, Level, Stored
 from .pattern import Pattern
+from .runtime.memory import check_bytes
 from .runtime.threads import must_run_serial
 
 INT32_MAX = 2**31 - 1
+VALUE = 4  # bytes of a value at the least
 COMPILED = 1 << 16  # entries from which a kernel converts them, where it can
 
 
@@ -79,8 +81,11 @@ def _pack_levels(
         first = firsts[_run_end(format.levels, at)]
         try:
             made, stored, positions, count = level.pack(Entries(columns[at], first, positions, count, at, sizes, tuple(columns[:at])))
+            check_bytes(count * VALUE, f"values at the {count} positions of level {at + 1} ({level})", format.name)
         except FormatError as error:
             raise FormatError(f"level {at + 1} ({level}) of {format} {error}") from error
+        except MemoryError as error:
+            raise SizeError(f"level {at + 1} ({level}) of {format.name} does not fit in memory: use compressed levels") from error
         except SizeError as error:
             raise SizeError(f"level {at + 1} ({level}) of {format.name}: {error}") from error
         levels.append(made)
