@@ -24,7 +24,7 @@ from .runtime.memory import check_bytes
 from .runtime.threads import must_run_serial
 
 INT32_MAX = 2**31 - 1
-VALUE = 4  # bytes of a value at the least
+VALUE = 4  # bytes at a position at the least
 COMPILED = 1 << 16  # entries from which a kernel converts them, where it can
 
 
@@ -81,7 +81,7 @@ def _pack_levels(
         first = firsts[_run_end(format.levels, at)]
         try:
             made, stored, positions, count = level.pack(Entries(columns[at], first, positions, count, at, sizes, tuple(columns[:at])))
-            check_bytes(count * VALUE, f"values at the {count} positions of level {at + 1} ({level})", format.name)
+            check_bytes(count * VALUE, f"level {at + 1} ({level}) with its {count} positions", format.name)
         except FormatError as error:
             raise FormatError(f"level {at + 1} ({level}) of {format} {error}") from error
         except MemoryError as error:
