@@ -276,9 +276,10 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
 
 def _copied(pattern: Pattern, format: Format) -> Conversion | None:
     """The conversion by a kernel that copies the entries' numbers, if it reads and writes them in one order."""
-    source = pattern.format
-    sorted_above = all(level.is_ordered for level in source.levels[:-1])
-    if not (source.is_plain and format.is_plain and sorted_above and source.mode_order == format.mode_order and can_be_assembled(format)):
+    source, full = pattern.format, [level.full for level in format.levels]
+    alike = source.is_plain and format.is_plain and source.mode_order == format.mode_order
+    entries_only = can_be_assembled(format) and full == sorted(full, reverse=True)  # a dense level below would add some
+    if not (alike and entries_only and all(level.is_ordered for level in source.levels[:-1])):
         return None
     from .copying import copied_numbers
 

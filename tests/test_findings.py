@@ -101,7 +101,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a sparse out": (lambda: ns.einsum("ij,kj->ik", A, A, out=A), ns.UnsupportedError, "out can't hold a sparse result"),
     "sizes in a statement": (lambda: ns.evaluate("D[i,j] = A[i,j] + Q[i,j]", A=A, Q=Q), ns.SizeError, "= A[i,j] + B[i,j]"),
     "a result too large to count": (lambda: ns.einsum("ij,jk->ik", HUGE, HUGE, format="dense"), ns.SizeError, "but the limit is"),
-    "rows too many for a pos array": (lambda: HUGE.to(ns.BCSR(2, 2)), ns.SizeError, "level 1 (dense) with its 549755813888 positions takes"),
+    "rows too many for a pos array": (
+        lambda: HUGE.to(ns.BCSR(2, 2)),
+        ns.SizeError,
+        "level 1 (dense) with its 549755813888 positions takes",
+    ),
     "diagonals too long": (lambda: HUGE.to(ns.DIA), ns.SizeError, "level 2 (range) with its 2199023255552 positions takes"),
     "a bitmap too large": (lambda: HUGE.to("(i, j) -> (i: compressed, j: bitmap)"), ns.SizeError, "use compressed levels"),
     "dense levels too large": (lambda: HUGE.to("dd"), ns.SizeError, "level 1 (dense) with its 1099511627776 positions takes"),
