@@ -45,8 +45,7 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
     if values.device.type != "cpu":
         raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu()")
     if values.dtype not in STORED:
-        nearest = torch.int8 if values.dtype is torch.bool else torch.float32
-        raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to({nearest})")
+        raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to(torch.float32)")
     return values.resolve_conj().resolve_neg()
 
 

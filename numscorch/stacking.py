@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def _of_one_format(tensors: Sequence[SparseTensor]) -> Sequence[SparseTensor]:
 
 
 def _of_any_width(format: Format) -> Format:
-    return Format([Fixed() if isinstance(level, Fixed) else level for level in format.levels], format.parts)
+    return Format([replace(level, width=None) if isinstance(level, Fixed) else level for level in format.levels], format.parts)
 
 
 def _width(level: Level) -> int:

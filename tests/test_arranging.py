@@ -82,6 +82,14 @@ def test_rows_of_different_widths() -> None:
     assert torch.equal(A.to_dense(), torch.stack(dense))
 
 
+@pytest.mark.parametrize("level", ["compressed(bits=8)", "compressed(ordered=False, bits=16)", "fixed(bits=16)"])
+def test_narrow_coordinates_stay_narrow(level: str) -> None:
+    dense = [torch.eye(4), torch.ones(4, 4).tril()]
+    A = ns.stack([ns.from_torch(d, f"(i, j) -> (i: dense, j: {level})") for d in dense]).coalesce()
+    assert A.pattern.arrays[2][-1].dtype == (torch.uint8 if "bits=8" in level else torch.uint16)
+    assert torch.equal(A.to_dense(), torch.stack(dense))
+
+
 def test_a_stack_that_makes_no_tensor_is_refused() -> None:
     A = ns.from_torch(torch.eye(3))
     with pytest.raises(ns.FormatError, match=r"tensor 1 of the stack is stored as CSC, but tensor 0 as CSR: .* \.to\(ns\.CSR\)"):

@@ -11,7 +11,6 @@ from numscorch.accesses import row_major
 from numscorch.codegen.results import Stage
 from numscorch.codegen.source import Source, generate
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format, dense
-from numscorch.ir.levels import Compressed, Dense
 from numscorch.operand import Operand
 from numscorch.parser import parse_einsum
 from numscorch.problem import make_problem
@@ -33,7 +32,6 @@ def plain(*shape: int) -> Operand:
     return Operand(dense(len(shape)), shape, "float32", strides=row_major(shape))
 
 
-UNORDERED = Format((Dense(), Compressed(ordered=False)))
 MATRIX = (2000, 3000)
 CSR_A = stored(CSR, MATRIX, 2000, 60_000)
 SHORT = stored(CSR, MATRIX, 2000, 12_000)
@@ -58,6 +56,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "dense_times_csr": ("ij,jk->ik", (plain(64, 2000), CSR_A)),
     "elementwise_csr_dense": ("ij,ij->ij", (CSR_A, plain(*MATRIX))),
     "intersect_dcsr": ("ij,ij->", (stored(Format("ss"), MATRIX, 1500, 60_000), stored(Format("ss"), MATRIX, 1200, 30_000))),
+    "gallop_csr": ("ij,ij->", (stored(CSR, (2000, 50_000), 2000, 6000), stored(CSR, (2000, 50_000), 2000, 2_000_000))),
     "sum_csr": ("ij->", (CSR_A,)),
     "trace_csr": ("ii->", (stored(CSR, (2000, 2000), 2000, 60_000),)),
     "spgemm_csr": ("ij,jk->ik", (SQUARE, SQUARE)),
@@ -67,6 +66,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "spgemm_hashed_counted": ("ij,jk->ik", (WIDE, WIDE)),
     "spgemm_unordered": ("ij,jk->ik", (SQUARE, SQUARE)),
     "add_csr": ("C[i,j] = A[i,j] + B[i,j]", (SQUARE, SQUARE)),
+    "add_three_dcsr": ("D[i,j] = A[i,j] + B[i,j] + C[i,j]", (DCSR_A, DCSR_A, DCSR_A)),
     "add_csr_dense": ("C[i,j] = A[i,j] + B[i,j]", (SQUARE, plain(2000, 2000))),
     "add_dcsr_times_dense": ("y[i] = (A[i,j] + B[i,j]) * x[j]", (DCSR_A, DCSR_A, plain(2000))),
     "relu_coo": ("C[i,j] = relu(A[i,j] - B[i,j])", (COO_S, COO_S)),
@@ -81,7 +81,8 @@ def source(name: str, target: Target = TARGET) -> Source:
         request: Any = part.request
     else:
         request = parse_einsum(expr, tuple(len(o.shape) for o in operands))
-    problem = make_problem(request, operands, target, UNORDERED if name.endswith("_unordered") else None)
+    in_order = name.startswith("spgemm") and not name.endswith("unordered")
+    problem = make_problem(request, operands, target, CSR if in_order else None)
     return generate(schedule(problem.stmt, problem.facts, target)[-1].stmt, target, STAGES.get(name.rpartition("_")[2], "fill"))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import FormatError
 from .format_text import Parsed, levels_of_letters, parse_map
@@ -94,6 +94,8 @@ class Format:
         for name, other in named_formats(self.order).items():
             if self == other:
                 return name
+        if not self.is_ordered:
+            return f"{sorted_format(self).name} unordered"
         if not self.is_plain:
             return _blocked_name(self) or str(self)
         if self.is_dense and not any(level.extent for level in self.levels):
@@ -221,7 +223,7 @@ def runs_of(fmt: Format) -> list[tuple[int, int]]:
 
 def can_be_assembled(fmt: Format) -> bool:
     """Whether every run is one unique level, or a list of coordinates that ends in values."""
-    stored = all(level.full or level.appended for level in fmt.levels)
+    stored = all(level.full or (level.appended and level.array_dtype("crd") is None) for level in fmt.levels)
     lists = all(first == last or (last == len(fmt.levels) - 1 and not fmt.levels[first].is_unique) for first, last in runs_of(fmt))
     return stored and lists and bool(runs_of(fmt))
 
@@ -261,7 +263,7 @@ def without_parts(fmt: Format) -> Format:
 
 def sorted_format(fmt: Format) -> Format:
     """The same format, with every level's coordinates in order."""
-    return Format([level if level.is_ordered else Compressed(level.is_unique) for level in fmt.levels], fmt.parts)
+    return Format([replace(level, ordered=True) if isinstance(level, Compressed) else level for level in fmt.levels], fmt.parts)
 
 
 def dense(order: int) -> Format:
