@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..errors import FormatError
 from .format_text import Parsed, levels_of_letters, parse_map
@@ -263,7 +263,9 @@ def without_parts(fmt: Format) -> Format:
 
 def sorted_format(fmt: Format) -> Format:
     """The same format, with every level's coordinates in order."""
-    return Format([replace(level, ordered=True) if isinstance(level, Compressed) else level for level in fmt.levels], fmt.parts)
+    bits = [level.bits if isinstance(level, Compressed) else 0 for level in fmt.levels]
+    levels = (level if level.is_ordered else Compressed(level.is_unique, bits=own) for level, own in zip(fmt.levels, bits, strict=True))
+    return Format(levels, fmt.parts)
 
 
 def dense(order: int) -> Format:
