@@ -261,7 +261,8 @@ def without_parts(fmt: Format) -> Format:
 
 def sorted_format(fmt: Format) -> Format:
     """The same format, with every level's coordinates in order."""
-    return Format([level if level.is_ordered else Compressed(level.is_unique) for level in fmt.levels], fmt.parts)
+    levels = [level if level.is_ordered else Compressed(level.is_unique) for level in fmt.levels]
+    return Format.flat(levels, fmt.mode_order) if fmt.is_plain else Format(levels, fmt.parts)
 
 
 def dense(order: int) -> Format:
