@@ -30,6 +30,10 @@ MAPS = """
     (i, j) -> (i: dense, j: bitmap)
     (i, j) -> (i: bitmap, j: bitmap)
     (i, j) -> (i: compressed, j: bitmap)
+    (i) -> (i: hash)
+    (i, j) -> (i: dense, j: hash)
+    (i, j) -> (j: hash, i: hash)
+    (i, j) -> (i: hash, j: compressed)
     (i, j) -> (i: dense, j: compressed(ordered=False))
     (i, j) -> (j: compressed, i: compressed(ordered=False))
     (i, j) -> (i: dense, j: band(6, 6))
@@ -49,6 +53,7 @@ MAPS = """
     (i, j, k) -> (k: dense, i: fixed, j: compressed)
     (i, j, k) -> (i: dense, j: dense, k: band(2, 2))
     (i, j, k) -> (i: bitmap, j: compressed, k: fixed)
+    (i, j, k) -> (i: compressed, j: hash, k: dense)
     (i, j, k) -> (i: compressed, j: dense, k: causal)
     (i, j, k, l) -> (i: dense, j: fixed, k: compressed, l // 2: dense, l % 2: bitmap)
 """
