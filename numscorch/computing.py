@@ -15,7 +15,7 @@ from .convert import has_torch_layout
 from .datatypes import WIDENED
 from .dense import dense_value
 from .errors import UnsupportedError
-from .ir.format import COO, Format, as_format
+from .ir.format import COO, Format, as_format, sorted_format
 from .operands import Deferred, identify, is_all_native, undeferred
 from .outputs import check_before, write
 from .problem import wanted_format
@@ -95,6 +95,7 @@ def _stored(result: Any, requested: Format | None, native: bool, asked: bool = T
     """The result in the format asked for; torch's, where every operand is torch's and it has the layout."""
     if isinstance(result, SparseTensor):
         result = result if requested is None else result.to(requested)
+        result = result.to(sorted_format(result.format)) if native and not asked else result
         if not native or (asked and not has_torch_layout(result.format)):
             return result
         return (result if has_torch_layout(result.format) else result.to(COO(result.ndim))).to_torch()

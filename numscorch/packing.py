@@ -17,12 +17,13 @@ import torch
 from numpy.typing import DTypeLike
 
 from .errors import FormatError, SizeError
-from .ir.format import COO, Format
+from .ir.format import COO, Format, can_be_assembled
 from .ir.levels import INT64_MAX, Arrays, Entries, Level, Stored
 from .pattern import Pattern
 from .runtime.threads import must_run_serial
 
 INT32_MAX = 2**31 - 1
+COMPILED = 1 << 16  # entries from which a kernel converts them, where it can
 
 
 def pack(
@@ -266,11 +267,26 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
     """
 
     def compute() -> Conversion:
+        if pattern.nnz >= COMPILED and (copied := _copied(pattern, format)) is not None:
+            return copied
         target, slots, order = pack(coordinates(pattern).numpy(), pattern.shape, format, pattern.index_dtype)
         places = positions_of(pattern)
         return Conversion(target, order if places is None else places[order], None if is_identity(slots, target.nnz) else slots)
 
     return pattern.remember(("converted", format), compute)
+
+
+def _copied(pattern: Pattern, format: Format) -> Conversion | None:
+    """The conversion by a kernel that copies the entries' numbers, if it reads and writes them in one order."""
+    source = pattern.format
+    sorted_above = all(level.is_ordered for level in source.levels[:-1])
+    if not (source.is_plain and format.is_plain and sorted_above and source.mode_order == format.mode_order and can_be_assembled(format)):
+        return None
+    from .copying import copied_numbers
+
+    target, numbers = copied_numbers(pattern, format)
+    slots = None if bool((numbers > 0).all()) else np.flatnonzero(numbers)
+    return Conversion(target, (numbers if slots is None else numbers[slots]) - 1, slots)
 
 
 def is_identity(places: np.ndarray, n: int) -> bool:

@@ -15,12 +15,14 @@ from .ir.levels import Dense
 from .ir.parts import Part
 from .operand import Operand
 from .parser import Subscripts
+from .schedule.cost import estimated_fill
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
 from .splitting import Splitting, Stored, split
 from .statements import NAMES, Request
 
 INT32_MAX = 2**31 - 1
+FULL = 0.3  # estimated share of stored entries from which format="auto" makes a result dense
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,12 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     extents |= splitting.extents(sizes)
     accesses = Accesses(request, operands, formats, splitting, extents)
     parts, index_dtype = splitting.result_parts(names), _index_dtype(operands, extents)
-    stmt = accesses.statement(dtype, may_keep=wanted is None or not wanted.is_dense)
-    stmt, why, requested = _choose_format(stmt, format == "infer", wanted, index_dtype, parts)
-    shape = tuple(sizes[name] for name in names)
-    stmt, strides = accesses.with_strides(stmt, shape)
+    stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense) and not request.copies)
     used = {var: extents[var] for var in variables_in(stmt.rhs)}
     facts = Facts.of(used, accesses.counts(stmt.rhs), target.lanes(dtype), target)
+    stmt, why, requested = _choose_format(stmt, request, format, wanted, index_dtype, parts, facts)
+    shape = tuple(sizes[name] for name in names)
+    stmt, strides = accesses.with_strides(stmt, shape)
     stored = {NAMES[at]: fmt for at, fmt in enumerate(formats) if fmt is not None}
     shares, result = stmt.lhs.tensor.shares, result_format(stmt, parts)
     if shares is None:
@@ -90,10 +92,12 @@ def _index_dtype(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -
 
 
 def _extents(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
-    """The extent of every index; size 1 gives way to any other."""
+    """The extent of every index; size 1 gives way to any other, but not on a diagonal."""
     found: dict[IndexVar, tuple[int, int]] = {}
     for at, (names, operand) in enumerate(zip(request.subscripts.operands, operands, strict=True)):
         for name, size in zip(names, operand.shape, strict=True):
+            if (above := operand.shape[names.index(name)]) != size:
+                raise _clash(request, operands, name, (at, above), (at, size))
             known, where = found.get(IndexVar(name), (1, at))
             if size != known and 1 not in (size, known):
                 raise _clash(request, operands, name, (where, known), (at, size))
@@ -133,27 +137,47 @@ def _split(
 ) -> tuple[Splitting, list[Format | None]]:
     """How indices are split into parts, and the formats in which operands are read."""
     names = request.subscripts.operands
-    tensors = [None if op.format.is_dense else Stored(n, op.shape, op.format) for n, op in zip(names, operands, strict=True)]
+    leads = [request.value is None or is_zero(simplified(request.value, {name})) for name in NAMES[: len(names)]]
+    given = zip(names, operands, leads, strict=True)
+    tensors = [None if op.format.is_dense else Stored(own, op.shape, op.format, leading) for own, op, leading in given]
     if all(tensor is None or (tensor.format.is_plain and tensor.format.is_ordered) for tensor in tensors):
         return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
     result = request.subscripts.result
     keepers = [at for at, t in enumerate(tensors) if t is not None and sorted(t.names) == sorted(result)]
-    kept = len(keepers) == 1 and (request.value is None or is_zero(simplified(request.value, {NAMES[keepers[0]]})))
+    kept = len(keepers) == 1 and leads[keepers[0]] and not request.copies
     alone = kept and sum(t is not None for t in tensors) == 1
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
     own = None if kept or wanted is None or wanted.is_dense else Stored(result, tuple(sizes[name] for name in result), wanted)
-    appended = set() if alone or (wanted is not None and wanted.is_dense) else set(result)
+    appended = set() if alone or (wanted is not None and wanted.is_dense) else _appended(request, wanted)
     if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change
         tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
     return split(tensors, sizes, own, appended, sums)
 
 
+def _appended(request: Request, wanted: Format | None) -> set[str]:
+    """The result's indices, along which its coordinates must come in order; a copy's last one is sorted on the way."""
+    result = request.subscripts.result
+    return {result[dimension] for dimension in wanted.mode_order[:-1]} if request.copies and wanted is not None else set(result)
+
+
 def _choose_format(
-    stmt: Assignment, literal: bool, wanted: Format | None, index_dtype: str, parts: Sequence[Part]
+    stmt: Assignment,
+    request: Request,
+    format: Format | str | None,
+    wanted: Format | None,
+    index_dtype: str,
+    parts: Sequence[Part],
+    facts: Facts,
 ) -> tuple[Assignment, str, Format | None]:
     """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
-    inferred, why = infer_format(stmt, literal, sum(bool(part.modulus) for part in parts))
+    if request.copies and wanted is not None:
+        return _with_index_dtype(with_format(stmt, wanted), index_dtype), "a copy", None
+    inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.in_order)
     inferred = _with_index_dtype(inferred, index_dtype)
+    if format == "auto" and inferred.lhs.tensor.is_assembled:
+        fill = estimated_fill(inferred, facts)
+        filled = f"about {fill:.0%} of the result would be stored"
+        return (inferred, f"{why}; {filled}", None) if fill < FULL else (stmt, f"{filled}, so it is dense; {why}", None)
     if wanted is None:
         return inferred, why, None
     would = f"asked for; {why}, would be {result_format(inferred, parts).name}"
@@ -194,7 +218,7 @@ def wanted_format(format: Format | str | None, order: int) -> Format | None:
     Raises:
         FormatError: it is no format, or has another number of dimensions.
     """
-    if format is None or format == "infer":
+    if format is None or format in ("infer", "auto"):
         return None
     wanted = dense(order) if format == "dense" else as_format(format)
     if wanted.order != order:

@@ -24,12 +24,12 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A sparse tensor of an expression: its index names, shape and format, and whether it must not be stored otherwise."""
+    """A sparse tensor of an expression: its index names, shape and format, and whether the value is 0 where it stores nothing."""
 
     names: Names
     shape: tuple[int, ...]
     format: Format
-    counts: tuple[int, ...] = ()
+    leads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +158,14 @@ def _can_be_native(tensor: Stored, sizes: Mapping[str, int], sums: bool) -> bool
 
 
 def _in_order(tensors: Sequence[Stored | None], formats: Sequence[Format | None], appended: set[str]) -> list[Format | None]:
-    """Formats whose coordinates come in order, where they are walked together with others, or appended to a result."""
+    """Formats whose coordinates come in order, where they are walked together with others or a dimension, or appended to a result."""
     pairs = list(zip(tensors, formats, strict=True))
     walked = Counter(name for tensor, fmt in pairs if tensor and fmt for name in _names(tensor, fmt, lambda level: not level.full))
     ordered: list[Format | None] = []
     for tensor, fmt in pairs:
         loose = _names(tensor, fmt, lambda level: not level.is_ordered) if tensor and fmt else []
-        shared = any(walked[name] > 1 or name in appended for name in loose)
-        ordered.append(sorted_format(fmt) if fmt is not None and shared else fmt)
+        shared = tensor is not None and (not tensor.leads or any(walked[name] > 1 or name in appended for name in loose))
+        ordered.append(sorted_format(fmt) if fmt is not None and loose and shared else fmt)
     return ordered
 
 

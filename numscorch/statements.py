@@ -33,7 +33,9 @@ class Request:
     """One thing to compute of operands A, B, ...: their subscripts, and a value; None is their product.
 
     ``op`` joins the terms of the reduced variables, ``mask`` is the operand whose pattern the result
-    has, and whose values don't matter; ``options`` are for the passes. Requests are told apart by identity: each text makes its own.
+    has, and whose values don't matter; ``options`` are for the passes. The rows of a result come ``in_order`` where
+    that is asked for; ``copies`` asks for the operand's entries in another format. Requests are told apart by
+    identity: each text makes its own.
     """
 
     subscripts: Subscripts
@@ -41,6 +43,8 @@ class Request:
     op: str = "="
     mask: int | None = None
     options: Options = AUTOMATIC
+    in_order: bool = False
+    copies: bool = False
 
     def __str__(self) -> str:
         return str(self.subscripts) if self.value is None else f"{self.value} over {self.subscripts}"
@@ -83,7 +87,8 @@ def parse_statement(text: str) -> tuple[Part, ...]:
     splitter = _Splitter(stmt.lhs)
     rhs = splitter.final(stmt.rhs) if stmt.op == "=" else stmt.rhs
     splitter.add(stmt.lhs.indices, rhs, stmt.op, stmt.lhs.tensor.name)
-    return tuple(splitter.parts)
+    temporaries = [replace(part, request=replace(part.request, in_order=True)) for part in splitter.parts[:-1]]
+    return (*temporaries, splitter.parts[-1])
 
 
 def _has_diagonal(value: Expr, op: str) -> bool:
@@ -201,6 +206,13 @@ def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | No
 def plain_request(subscripts: Subscripts) -> Request:
     """The sum of products."""
     return Request(subscripts)
+
+
+@lru_cache(maxsize=16)
+def copying(order: int) -> Request:
+    """The entries of a tensor of this order."""
+    names = tuple(f"i{dimension}" for dimension in range(order))
+    return Request(Subscripts((names,), names), copies=True)
 
 
 @lru_cache(maxsize=1024)

@@ -51,6 +51,8 @@ MAPS = """
     (i, j) -> (i - j: compressed, j: range, i: offset)
     (i, j, k) -> (i: dense, j // 2: compressed, k // 2: compressed, j % 2: dense, k % 2: dense)
     (i, j, k) -> (k: dense, i: fixed, j: compressed)
+    (i, j, k) -> (i: dense, j // 2: hash, k: compressed, j % 2: dense)
+    (i, j, k) -> (k // 4: dense, i: dense, j: compressed, k % 4: fixed)
     (i, j, k) -> (i: dense, j: dense, k: band(2, 2))
     (i, j, k) -> (i: bitmap, j: compressed, k: fixed)
     (i, j, k) -> (i: compressed, j: hash, k: dense)

@@ -15,6 +15,7 @@ from numscorch.ir.index import (
     Binary,
     Expr,
     Forall,
+    Gallop,
     IndexVar,
     Literal,
     Parallel,
@@ -48,6 +49,7 @@ TAGS: list[Tag] = [
     Unroll(4),
     Unroll(12),
     Positions(16),
+    Gallop("A"),
 ]
 TEXTS = [
     "y[i] = A[i,j] * x[j]",
@@ -57,6 +59,7 @@ TEXTS = [
     "forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))",
     "where(s = t, parallel_forall(i, where(t += u, unroll_forall<4>(j, u += A[i,j]))))",
     "parallel_forall(i, vector_forall<8 x 4, rest 2, masked>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k]))))",
+    "forall(i, where(y[i] = t, gallop_forall<A1>(j, t += A1[i,j] * B[i,j])))",
     "forall(e0, forall(i1, y[e0] += A[e0,i1] * 2))",
     "forall(i, y[i] = 0.5 * x[i])",
     "s = t",

@@ -13,6 +13,7 @@ from numscorch.ir.format import Format
 from numscorch.ir.index import Access, Assignment, Parallel, Where, assignments, loops_of, operands_of, result_of, variables_in
 from numscorch.ir.verify import verify
 from numscorch.schedule import cost, parallel, schedule
+from numscorch.schedule.intersection import gallop
 from numscorch.schedule.loop_order import order_loops
 from numscorch.schedule.parallel import parallelize
 from numscorch.schedule.vector import vectorize
@@ -40,9 +41,11 @@ def test_no_pass_changes_the_meaning(seed: int, monkeypatch: pytest.MonkeyPatch)
         means(summed, problem, arrays)
         vector, _ = vectorize(summed, facts, TARGET)
         means(vector, problem, arrays)
-        blocks, _ = parallelize(vector, facts)
+        steered, _ = gallop(vector, facts) or (vector, "")
+        means(steered, problem, arrays)
+        blocks, _ = parallelize(steered, facts)
         means(blocks, problem, arrays)
-        for stmt in (nest, summed, vector, blocks):
+        for stmt in (nest, summed, vector, steered, blocks):
             assert verify(stmt) is stmt
 
 

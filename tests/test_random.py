@@ -12,7 +12,7 @@ from scale import scaled
 import numscorch as ns
 from numscorch.codegen import kernel
 from numscorch.runtime import blocks, dispatch
-from numscorch.schedule import parallel, vector, workspace
+from numscorch.schedule import cost, parallel, vector, workspace
 from numscorch.schedule.facts import Target
 from numscorch.validate import validate
 
@@ -30,11 +30,12 @@ def check(case: Case) -> None:
 
 
 def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
-    """Let the small rows of random cases count as long ones, and as large, so that every kind of loop and workspace is generated."""
+    """Let the small rows of random cases count as long, large or far longer ones, so that every kind of loop and workspace is generated."""
     set_to(workspace, "LARGE", -1 if seed // 8 % 2 else 1 << 18)
     set_to(workspace, "REUSED", float("inf"))
     for at, name in enumerate(("LONG_ROW", "WIDE_ROW", "GATHER_ROW")):
         set_to(vector, name, 0.0 if seed // 2**at % 2 else 8.0)
+    set_to(cost, "SEEK", 0.0 if seed // 16 % 2 else 8.0)
 
 
 @pytest.mark.parametrize("part", range(10))

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from ..ir.index import IndexVar
+from ..errors import ScheduleError
+from ..ir.index import Gallop, IndexVar
 from ..ir.levels import Segment
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Expr, For, If, Stmt, Var, While, all_of, call
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Choose, Const, Expr, For, If, Stmt, Var, While, all_of, any_of, call
+from ..schedule.cost import can_enter, can_seek
 from .environment import Env, Iterator
 from .lattice import Lattice
 
+MOST_CASES = 3  # points of a lattice that have a loop and a case each: those of two operands
 Bounds = tuple[Expr, Expr]
 Body = Callable[[Env], Block]
 Case = Callable[[Env, frozenset[str]], Block]
 
 
-def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
-    """The loop over a variable; ``bounds`` replaces those of a dimension or position loop.
+def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None, leader: str | None = None) -> Block:
+    """The loop over a variable; ``bounds`` are positions where one operand is walked, and otherwise coordinates.
 
-    ``case`` lowers the body where the named operands are absent.
+    ``case`` lowers the body where the named operands are absent.  In an intersection, the others are
+    searched for the coordinates of the ``leader``, if there is one.
     """
     iterators = [it for it in env.iterated(var) if it.name in lattice.iterated]
     if not lattice.points:
         return ()
     if not iterators:
         return dimension_loop(var, env, lambda inner: case(inner, frozenset()), bounds)
+    if len(iterators) > 1 and len([point for point in lattice.points if point]) > MOST_CASES:
+        return united_loop(var, iterators, env, lattice, case, bounds)
     if lattice.whole:
-        return followed_loop(var, iterators, env, lattice, case)
+        return followed_loop(var, iterators, env, lattice, case, bounds)
     if len(iterators) == 1:
         return position_loop(var, iterators[0], env, lambda inner: case(inner, frozenset()), bounds)
-    return merge_loops(var, iterators, env, lattice, case)
+    if leader is not None:
+        return gallop_loop(var, iterators, env, lattice, case, leader)
+    return merge_loops(var, iterators, env, lattice, case, bounds)
 
 
 def dimension_loop(var: IndexVar, env: Env, body: Body, bounds: Bounds | None = None) -> Block:
@@ -66,9 +75,9 @@ def find_stop(it: Iterator) -> Block:
     return (Assign(it.stop, it.position + 1), While(all_of([it.stop < it.end, again]), advance))
 
 
-def merge_loops(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case) -> Block:
+def merge_loops(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
     """Several ordered levels are walked together: a loop for each point, which runs while all its operands last."""
-    start: list[Stmt] = [*_started(iterators)]
+    start: list[Stmt] = [*_started(iterators, bounds)]
     for point in lattice.points:
         walked = [it for it in iterators if it.name in point]
         if len(walked) == 1 and walked[0].level.is_unique:
@@ -85,10 +94,21 @@ def _rest_of(var: IndexVar, it: Iterator, env: Env, lattice: Lattice, case: Case
     return For(it.position, it.position, it.end, at_position(var, it, it.position, env, lambda inner: case(inner, absent)))
 
 
-def _started(iterators: list[Iterator]) -> Block:
+def _started(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
+    """The first positions, and those where the operands end: of the coordinates within the bounds, where there are some.
+
+    Raises:
+        ScheduleError: there are bounds, and a level doesn't store its coordinates in order.
+    """
     out: list[Stmt] = []
     for it in iterators:
         first, end = it.bounds
+        if bounds is not None:
+            if not can_enter(it.level):
+                raise ScheduleError(
+                    f"{it.access}: a parallel loop starts at any coordinate, and a level that is {it.level} can't be entered there"
+                )
+            first, end = (call("seek", it.mode.crd, start, end, cut) for start, cut in ((first, bounds[0]), (it.position, bounds[1])))
         out += [Assign(it.position, first), Assign(it.end, end)]
     return tuple(out)
 
@@ -132,7 +152,49 @@ def _cases(
     return chain
 
 
-def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case) -> Block:
+def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
+    """All operands in one loop with one body, in which those that are absent are 0 and have no positions at the levels below.
+
+    A sum of n operands would have 3**n bodies in the loops and cases of its points, with as many in each of them a level below.
+    """
+    coord, mine = Var(var.name), {it.name: Var(f"{var}{it.name}") for it in iterators}
+    at = {name: BinOp("==", own, coord) for name, own in mine.items()}
+    here = {it.name: all_of([at[it.name], *it.present(it.position)]) for it in iterators}
+    size = env.extent(var)
+    step: list[Stmt] = [Assign(mine[it.name], Choose(it.position < it.end, it.coordinate(it.position), size)) for it in iterators]
+    step += [] if lattice.whole else [Assign(coord, call("min", *mine.values()))]
+    step += [If(at[it.name], find_stop(it)) for it in iterators if not it.level.is_unique]
+    inner = env.bind(var, coord, {it.name: it.segment(it.position) for it in iterators})
+    sure = not lattice.whole and not any(it.present(it.position) for it in iterators)
+    assured = () if not sure else tuple(frozenset({name}) for name in mine)
+    step += case(replace(inner, conditions={**inner.conditions, **here}, assured=assured), frozenset())
+    step += [If(at[it.name], _advanced(it)) for it in iterators]
+    if lattice.whole:
+        start, stop = bounds or (Const(0), size)
+        return (*_started(iterators, bounds), For(coord, start, stop, tuple(step)))
+    last = [all_of([it.position < it.end for it in iterators if it.name in point]) for point in lattice.least]
+    return (*_started(iterators, bounds), While(any_of(last), tuple(step)))
+
+
+def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, leader: str) -> Block:
+    """The leader's positions, one after the other; each of the others advances to the first coordinate that isn't less.
+
+    Raises:
+        ScheduleError: not all of the operands are needed at once, or a level can't be searched.
+    """
+    first = next((it for it in iterators if it.name == leader), None)
+    if first is None or lattice.points != (lattice.iterated,) or not all(can_seek(it.level) for it in iterators):
+        raise ScheduleError(f"{Gallop(leader)}({var}, ...): the loop isn't an intersection of ordered levels, {leader}'s among them")
+    coord, others = Var(var.name), [it for it in iterators if it != first]
+    body = case(env.bind(var, coord, {it.name: it.segment(it.position) for it in iterators}), frozenset())
+    for it in reversed(others):
+        there = all_of([it.position < it.end, BinOp("==", it.coordinate(it.position), coord)])
+        body = (Assign(it.position, call("seek", it.mode.crd, it.position, it.end, coord)), If(there, body))
+    step = (Assign(coord, first.coordinate(first.position)), *body, Accumulate(first.position, Const(1)))
+    return (*_started(iterators), While(all_of([it.position < it.end for it in iterators]), step))
+
+
+def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
     """Every coordinate is visited, and the levels that store some of them are followed along."""
     coord = Var(var.name)
     tests: dict[str, list[Expr]] = {it.name: [it.position < it.end, BinOp("==", it.coordinate(it.position), coord)] for it in iterators}
@@ -143,4 +205,5 @@ def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: L
     step += _cases(var, iterators, env, lattice, lattice.iterated, case, here)
     for it in iterators:
         step.append(If(all_of(tests[it.name]), _advanced(it)))
-    return (*_started(iterators), For(coord, Const(0), env.extent(var), tuple(step)))
+    start, stop = bounds or (Const(0), env.extent(var))
+    return (*_started(iterators, bounds), For(coord, start, stop, tuple(step)))

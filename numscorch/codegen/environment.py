@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..ir.index import Access, IndexVar, TensorVar
 from ..ir.levels import Level, Listed, Mode, Segment
-from ..ir.loop import Assign, Const, Expr, Var, call
+from ..ir.loop import Assign, Choose, Const, Expr, Var, call
 from .results import Assembly
 
 
@@ -33,6 +33,8 @@ class Env:
     is that variable and the number of the one here: what depends on it gets a name of its own.
     ``counted`` are the registers beside which the terms they received are counted, ``inserted`` the
     workspaces that coordinates are inserted into, ``assembly`` the result whose index arrays are written.
+    ``conditions`` say when the operands that may be absent here are present, and of ``assured``, sets of
+    operands, one is present as a whole.
     """
 
     operands: tuple[Access, ...]
@@ -45,6 +47,8 @@ class Env:
     counted: frozenset[str] = frozenset()
     inserted: frozenset[str] = frozenset()
     assembly: Assembly | None = None
+    conditions: Mapping[str, Expr] = field(default_factory=dict)
+    assured: tuple[frozenset[str], ...] = ()
 
     def own(self, name: str, variables: tuple[IndexVar, ...]) -> Var:
         """A name for a value that depends on these variables."""
@@ -55,7 +59,8 @@ class Env:
         segments = dict(self.segments)
         for name, segment in (found or {}).items():
             segments[name] = (*segments.get(name, ()), segment)
-        env = replace(self, coords={**self.coords, var: coord}, segments=segments)
+        conditions = {name: condition for name, condition in self.conditions.items() if name not in (found or {})}
+        env = replace(self, coords={**self.coords, var: coord}, segments=segments, conditions=conditions)
         for access in self.operands:
             env = env._locate(access)
         return env
@@ -97,7 +102,8 @@ class Env:
             at = len(done)
             levels = access.tensor.format.levels
             if at < len(levels) and not levels[at].full and access.level_var(at) == var:
-                found.append(Iterator(access, at, levels[at], self.mode(access, at, self.parent(done, at))))
+                mode = self.mode(access, at, self.parent(done, at))
+                found.append(Iterator(access, at, levels[at], mode, self.conditions.get(access.tensor.name)))
         return found
 
     def position(self, access: Access) -> Expr:
@@ -124,12 +130,13 @@ class Env:
 
 @dataclass(frozen=True, slots=True)
 class Iterator:
-    """A level that a loop iterates, below a known parent."""
+    """A level that a loop iterates, below a known parent, or, where ``here`` doesn't hold, below none."""
 
     access: Access
     at: int
     level: Level
     mode: Mode
+    here: Expr | None = None
 
     @property
     def parent(self) -> Segment:
@@ -159,12 +166,15 @@ class Iterator:
     @property
     def bounds(self) -> tuple[Expr, Expr]:
         """First position, and one past the last."""
-        return self.level.bounds(self.mode)
+        first, end = self.level.bounds(self.mode)
+        if self.here is None:
+            return first, end
+        return Choose(self.here, first, Const(0)), Choose(self.here, end, Const(0))
 
     @property
     def is_single(self) -> bool:
         """Whether there is just one position, so that no loop is needed."""
-        return self.level.branchless and self.parent.end is None
+        return self.level.branchless and self.parent.end is None and self.here is None
 
     def coordinate(self, position: Expr) -> Expr:
         """The coordinate at a position."""

@@ -10,6 +10,7 @@ every coordinate.  A set whose value is that of a smaller one needs no point.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -31,6 +32,16 @@ class Lattice:
     def iterated(self) -> frozenset[str]:
         """Every operand that some point has."""
         return frozenset().union(*self.points)
+
+    @property
+    def least(self) -> list[frozenset[str]]:
+        """The points that contain no other."""
+        return [p for p in self.points if not any(q < p for q in self.points)]
+
+    @property
+    def is_walk(self) -> bool:
+        """Whether one operand is walked alone, so that its positions can be cut into blocks."""
+        return not self.whole and len(self.iterated) == 1
 
     def below(self, point: frozenset[str]) -> list[frozenset[str]]:
         """The points whose operands are among this one's, itself first."""
@@ -62,6 +73,21 @@ def make_lattice(var: IndexVar, expr: Expr) -> Lattice:
         if not is_zero(value) and not any(value == values[smaller] for smaller in values if smaller < chosen):
             values[chosen] = value
     return Lattice(tuple(sorted(values, key=len, reverse=True)), frozenset() in values)
+
+
+def least_sets(expr: Expr, names: Collection[str]) -> list[frozenset[str]]:
+    """The smallest sets of these operands whose presence keeps the expression from being 0.
+
+    >>> from ..ir.notation import parse_expr
+    >>> [sorted(chosen) for chosen in least_sets(parse_expr("A[i] * B[i] + C[i] * x[i]"), "ABC")]
+    [['C'], ['A', 'B']]
+    """
+    used = sorted({a.tensor.name for a in accesses_in(expr)} & set(names))
+    found: list[frozenset[str]] = []
+    for chosen in (frozenset(c) for size in range(len(used) + 1) for c in combinations(used, size)):
+        if not any(smaller <= chosen for smaller in found) and not is_zero(simplified(expr, set(used) - chosen)):
+            found.append(chosen)
+    return found
 
 
 def is_iterated(access: Access, var: IndexVar) -> bool:

@@ -8,12 +8,12 @@ from typing import assert_never
 from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.functions import is_zero, simplified, terms_of
-from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, Stmt, Store, Var, call
+from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
 from .lattice import make_lattice
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
-from .values import is_varying, joined, load, lower_product, named_position
+from .values import guarded, is_varying, joined, load, lower_product, named_position
 from .workspaces import append, appends, insert, lower_counted, lower_workspace, stamps
 
 
@@ -45,19 +45,29 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_positions(stmt, lanes, env, lower) if can_gather(stmt, env) else lower_serial(stmt, env)
         case ix.Vector() as tag:
             return lower_vector(stmt, tag, env)
+        case ix.Gallop(leader):
+            return lower_serial(stmt, env, leader=leader)
         case _:
             assert_never(stmt.tag)
 
 
-def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None) -> Block:
+def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None, leader: str | None = None) -> Block:
     """A plain loop; where operands are absent, its body has 0 in their place."""
 
     def case(inner: Env, absent: frozenset[str]) -> Block:
         rest = ix.map_rhs(stmt.body, lambda rhs: simplified(rhs, absent))
+        guard, inner = guarded(ix.value_of(rest), inner)
         body = lower(rest, inner)
-        return body if inner.assembly is None else inner.assembly.around(stmt.var, inner.coords, body)
+        body = body if inner.assembly is None else inner.assembly.around(stmt.var, inner.coords, body)
+        return body if guard is None else (If(guard, body),)
 
-    return loop(stmt.var, env, make_lattice(stmt.var, ix.value_of(stmt.body)), case, bounds)
+    value = ix.value_of(stmt.body)
+    lattice = make_lattice(stmt.var, value)
+    above = frozenset(env.conditions) - lattice.iterated
+    if lattice.whole and above and not (without := make_lattice(stmt.var, simplified(value, above))).whole:
+        few = loop(stmt.var, env, without, lambda inner, absent: case(inner, absent | above), bounds, leader)
+        return (If(any_of([env.conditions[name] for name in sorted(above)]), loop(stmt.var, env, lattice, case, bounds, leader), few),)
+    return loop(stmt.var, env, lattice, case, bounds, leader)
 
 
 def lower_parallel(stmt: ix.Forall, env: Env) -> Block:

@@ -11,6 +11,7 @@ from ..ir.loop import (
     BinOp,
     Block,
     Call,
+    Choose,
     Const,
     Do,
     Expr,
@@ -25,8 +26,8 @@ from ..ir.loop import (
 )
 
 INDENT = "    "
-COMPARISONS = dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 2)
-STRENGTH = {"and": 1, **COMPARISONS, "+": 3, "-": 3, "*": 4, "/": 4, "//": 4, "%": 4}
+COMPARISONS = dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 3)
+STRENGTH = {"or": 1, "and": 2, **COMPARISONS, "+": 4, "-": 4, "*": 5, "/": 5, "//": 5, "%": 5}
 
 
 def emit_function(function: Function) -> str:
@@ -104,6 +105,9 @@ def expr(node: Expr, strength: int = 0) -> str:
             return f"{array.name}[{expr(index)}]"
         case Call(function, args):
             return f"{function}({', '.join(map(expr, args))})"
+        case Choose(condition, value, otherwise):
+            text = f"{expr(value, 1)} if {expr(condition, 1)} else {expr(otherwise, 1)}"
+            return f"({text})" if strength else text
         case BinOp(op, left, right):
             mine = STRENGTH[op]
             text = f"{expr(left, mine + (op in COMPARISONS))} {op} {expr(right, mine + 1)}"

@@ -1,4 +1,4 @@
-"""What generated source calls besides intrinsics: element-wise functions, sorting and hashing, in plain Python.
+"""What generated source calls besides intrinsics: element-wise functions, sorting, searching and hashing, in plain Python.
 
 Numba compiles them into the kernel that calls them.  Un-jitted kernels sort with
 numpy, and take the functions from ``ir.functions``, which don't raise where the machine's answer is an infinity or NaN.
@@ -95,6 +95,27 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 def truth(condition: Any, one: Any) -> Any:
     """1 where the condition holds, else 0, of the type of ``one``."""
     return one if condition else one - one
+
+
+@jitted
+def seek(crd: Any, start: int, end: int, coordinate: int) -> Any:
+    """The first of the ordered positions start, ..., end - 1 whose coordinate isn't less; end if there is none.
+
+    Steps double until they are past it, and what lies between is halved: the time grows with the
+    logarithm of how far it is, so that many near searches cost no more than one walk.
+    """
+    step, low = 1, start
+    while low < end and crd[low] < coordinate:
+        start, low = low + 1, low + step
+        step *= 2
+    end = min(low, end)
+    while start < end:
+        middle = (start + end) // 2
+        if crd[middle] < coordinate:
+            start = middle + 1
+        else:
+            end = middle
+    return start
 
 
 @jitted

@@ -19,7 +19,7 @@ from .results import Stage
 from .workspaces import workspaces_of
 
 RANGES = ("min", "max", "abs")
-ROUTINES = frozenset({*FUNCTIONS, "emptied", "insert", "ordered", "ordered_pairs", "truth"} - {"abs"})
+ROUTINES = frozenset({*FUNCTIONS, "emptied", "insert", "ordered", "ordered_pairs", "seek", "truth"} - {"abs"})
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
     "count": "This kernel counts the entries of the result; a second one writes them.",

@@ -95,6 +95,14 @@ def ordered_pairs(listed: Checked, values: Checked, count: int) -> None:
         part[:count] = part[:count][order]
 
 
+def seek(crd: Checked, start: int, end: int, coordinate: int) -> int:
+    """The first position whose coordinate isn't less, in the part that has to be ordered."""
+    part = crd.array[crd.check(start, max(end - start, 0)) : end]
+    if np.any(part[1:] < part[:-1]):
+        raise ValueError(f"coordinates from {start} to {end} are not in order")
+    return start + int(np.searchsorted(part, coordinate))
+
+
 def run_as_python(kernel: Callable[..., None]) -> Callable[..., None]:
     """The kernel's plain function, with these twins in place of the intrinsics."""
     plain = FunctionType(kernel.__code__, {**kernel.__globals__, **TWINS})
@@ -122,6 +130,7 @@ TWINS: dict[str, Any] = {
     "ordered": lambda listed, mark, stamp, count, size: listed.array[:count].sort(),
     "truth": lambda condition, one: one if condition else one - one,
     "pointer": Checked,
+    "seek": seek,
     "prange": range,
     "splat": splat,
     "store": store,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedError
 from ..ir.functions import REDUCTIONS
 from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of, variables_in
-from ..ir.loop import Assign, BinOp, Block, Const, Var, call
+from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call
 from ..ir.loop import Expr as LoopExpr
 from .environment import Env, Iterator, stride_of
+from .lattice import least_sets
 
 SPLAT = "factor"
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
@@ -74,6 +75,7 @@ def _moves(access: Access, env: Env) -> bool:
 def lower_product(expr: Expr, env: Env, as_vector: bool) -> Product:
     """Lower a product; what more than one register needs gets a name first."""
     setup: list[Assign] = []
+    condition, env = presence(expr, env)
     uniform: LoopExpr | None = None
     varying: list[tuple[LoopExpr, ...]] = []
     for factor in factors_of(expr):
@@ -85,7 +87,8 @@ def lower_product(expr: Expr, env: Env, as_vector: bool) -> Product:
             value = _scalar(factor, env)
             uniform = value if uniform is None else uniform * value
     if not as_vector or env.lanes is None:
-        return Product(tuple(setup), ((Const(1) if uniform is None else uniform,),))
+        value = Const(1) if uniform is None else uniform
+        return Product(tuple(setup), ((value if condition is None else Choose(condition, value, Const(0.0, dtype_of(expr))),),))
     if uniform is not None or not varying:
         splat = env.own(SPLAT, tuple(variables_in(expr)))
         setup.append(Assign(splat, call("splat", Const(1) if uniform is None else uniform, env.lanes.lanes)))
@@ -94,6 +97,12 @@ def lower_product(expr: Expr, env: Env, as_vector: bool) -> Product:
 
 
 def _scalar(factor: Expr, env: Env) -> LoopExpr:
+    condition, env = presence(factor, env)
+    value = _present(factor, env)
+    return value if condition is None else Choose(condition, value, Const(0.0, dtype_of(factor)))
+
+
+def _present(factor: Expr, env: Env) -> LoopExpr:
     match factor:
         case Access(tensor) if tensor.name in env.registers:
             return env.registers[tensor.name][0]
@@ -115,6 +124,29 @@ def joined(op: str, left: LoopExpr, right: LoopExpr) -> LoopExpr:
     """Two terms of a reduction as one."""
     function = REDUCTIONS[op].function
     return call(function, left, right) if function else BinOp(op[0], left, right)
+
+
+def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
+    """When an access, product or quotient is there, if it may be absent, and the environment in which it is.
+
+    It is 0 then whatever its other factors are: an absent entry times infinity is no term of a sum.
+    """
+    if isinstance(expr, Access) or (isinstance(expr, Binary) and expr.op in "*/"):
+        return guarded(expr, env)
+    return None, env
+
+
+def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
+    """The condition under which an expression isn't 0, None if that is known here, and the environment where it holds."""
+    least = least_sets(expr, env.conditions)
+    if not least or frozenset() in least:
+        return None, env
+    sure = frozenset.intersection(*least)
+    rest = {name: condition for name, condition in env.conditions.items() if name not in sure}
+    inner = replace(env, conditions=rest, assured=tuple(least))
+    if env.assured and all(any(chosen <= known for chosen in least) for known in env.assured):
+        return None, inner
+    return any_of([all_of([env.conditions[name] for name in sorted(chosen)]) for chosen in least]), inner
 
 
 def dtype_of(expr: Expr) -> str:

@@ -183,7 +183,17 @@ class Positions:
         return f"position_forall<{self.lanes}>"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions
+@dataclass(frozen=True, slots=True)
+class Gallop:
+    """Walk the leader's coordinates, and search the other operands for each, onwards from where the last search ended."""
+
+    leader: str
+
+    def __str__(self) -> str:
+        return f"gallop_forall<{self.leader}>"
+
+
+Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,16 @@ class Call(Operators):
     args: tuple[Expr, ...]
 
 
-Expr = Var | Const | Load | BinOp | Call
+@dataclass(frozen=True, slots=True)
+class Choose(Operators):
+    """value if condition else otherwise: only the one that is chosen is evaluated"""
+
+    condition: Expr
+    value: Expr
+    otherwise: Expr
+
+
+Expr = Var | Const | Load | BinOp | Call | Choose
 ExprLike = Expr | int
 
 
@@ -205,6 +214,14 @@ def all_of(conditions: list[Expr]) -> Expr:
     return result
 
 
+def any_of(conditions: list[Expr]) -> Expr:
+    """The disjunction of one or more conditions."""
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = BinOp("or", result, condition)
+    return result
+
+
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions that stand directly in a statement."""
     match stmt:
@@ -233,6 +250,10 @@ def walk(expr: Expr) -> Iterator[Expr]:
         case Call(_, args):
             for arg in args:
                 yield from walk(arg)
+        case Choose(condition, value, otherwise):
+            yield from walk(condition)
+            yield from walk(value)
+            yield from walk(otherwise)
 
 
 def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
@@ -247,6 +268,8 @@ def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
             return Call(function, tuple(map_expr(arg, change) for arg in args))
         case Load(array, index):
             return Load(array, map_expr(index, change))
+        case Choose(condition, value, otherwise):
+            return Choose(map_expr(condition, change), map_expr(value, change), map_expr(otherwise, change))
         case Var() | Const():
             return expr
 

@@ -15,6 +15,7 @@ from .index import (
     Call,
     Expr,
     Forall,
+    Gallop,
     IndexVar,
     Literal,
     Parallel,
@@ -134,6 +135,8 @@ class _Reader:
             return Unroll(int(found[1]))
         if found := re.fullmatch(r"position_forall<(\d+)>", token):
             return Positions(int(found[1]))
+        if found := re.fullmatch(r"gallop_forall<(\w+)>", token):
+            return Gallop(found[1])
         raise self.error(f"unknown loop {token}")
 
     def assignment(self) -> Assignment:

@@ -15,6 +15,7 @@ import torch
 from ..accesses import row_major
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel
+from ..codegen.lattice import make_lattice
 from ..codegen.results import Stage
 from ..codegen.workspaces import is_hashed, workspaces_of
 from ..ir import index as ix
@@ -26,7 +27,7 @@ from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
 from .assembled import Layout, hashed_room
-from .blocks import cuts_of, equal_cuts
+from .blocks import coordinate_cuts, cuts_of, equal_cuts
 from .memory import check_memory, check_workspace, flat
 
 MADE = {"list": "empty", "mark": "zeros", "table": "empty"}  # how the arrays of a workspace start
@@ -57,6 +58,7 @@ class _Binder:
             "trusted": SparseTensor.trusted,
             "converted": converted,
             "cuts_of": cuts_of,
+            "coordinate_cuts": coordinate_cuts,
             "flat": flat,
             "workers": threads.workers,
             "call_lock": threads.call_lock,
@@ -178,19 +180,19 @@ class _Binder:
             return f"flat(o{at})"
         return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().ravel()"
 
-    def driver(self) -> int | None:
-        """The operand whose first level the parallel loop runs over."""
-        var = next(loop.var for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
-        sparse = [a for a in self.accesses.values() if not a.tensor.is_dense and not ix.is_identity(a) and a.level_var(0) == var]
-        sparse.sort(key=lambda a: a.tensor.format.levels[0].full)
-        return NAMES.index(sparse[0].tensor.name) if sparse else None
-
     def cuts(self) -> str:
-        driver = self.driver()
-        if driver is not None:
-            return f"cuts_of(P{driver}, {blocks.BLOCKS})"
-        var = next(loop.var for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
-        self.scope["cuts"] = equal_cuts(self.problem.extents[var], blocks.BLOCKS)
+        """Where blocks start: positions of the one operand that is walked, or coordinates, by the largest operand's work."""
+        loop = next(loop for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
+        lattice = make_lattice(loop.var, ix.value_of(loop.body))
+        if lattice.is_walk:
+            (walked,) = lattice.iterated
+            return f"cuts_of(P{NAMES.index(walked)}, {blocks.BLOCKS})"
+        sparse = [a for a in self.accesses.values() if not a.tensor.is_dense and not ix.is_identity(a) and a.level_var(0) == loop.var]
+        if sparse:
+            largest = max(sparse, key=lambda a: self.operands[NAMES.index(a.tensor.name)].counts[-1])
+            how = "cuts_of" if largest.tensor.format.levels[0].full else "coordinate_cuts"  # a full level's positions are coordinates
+            return f"{how}(P{NAMES.index(largest.tensor.name)}, {blocks.BLOCKS})"
+        self.scope["cuts"] = equal_cuts(self.problem.extents[loop.var], blocks.BLOCKS)
         return "cuts"
 
     def returned(self) -> str:

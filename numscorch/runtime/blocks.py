@@ -50,6 +50,21 @@ def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
     return cuts
 
 
+def coordinate_cuts(pattern: Pattern, blocks: int) -> np.ndarray:
+    """``cuts_of`` as coordinates, from 0 to the extent, where several operands are walked together; remembered with the pattern."""
+    cuts = pattern.derived.get(("coordinate cuts", blocks))
+    if cuts is None:
+        cuts = pattern.remember(("coordinate cuts", blocks), lambda: _coordinates_at(pattern, cuts_of(pattern, blocks)))
+    return cuts
+
+
+def _coordinates_at(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
+    extent = pattern.format.sizes(pattern.shape)[0]
+    coordinates: np.ndarray = np.append(pattern.level_arrays(0)[-1], extent).astype(np.int64)[cuts]
+    coordinates[0], coordinates[-1] = 0, extent
+    return coordinates
+
+
 def equal_cuts(extent: int, blocks: int) -> np.ndarray:
     """Cuts of a dimension into blocks of equal length.
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
 from .facts import Facts, Target
+from .intersection import gallop
 from .loop_order import order_loops
 from .options import AUTOMATIC, Options
 from .parallel import parallelize
@@ -48,5 +49,7 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
     nest = note("order_loops", *order_loops(stmt, facts, target, options.order))
     nest = note("insert_workspaces", *insert_workspaces(nest, facts, options.workspace))
     nest = note("vectorize", *vectorize(nest, facts, target, options.vector))
+    if steered := gallop(nest, facts):
+        nest = note("gallop", *steered)
     nest = note("parallelize", *parallelize(nest, facts, options.parallel))
     return tuple(steps)

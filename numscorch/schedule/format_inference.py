@@ -10,7 +10,7 @@ from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_i
 from ..ir.levels import Compressed, Dense
 
 
-def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0) -> tuple[Assignment, str]:
+def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_order: bool = True) -> tuple[Assignment, str]:
     """Give the result its format, and say why.
 
     1. A result with exactly one sparse operand's index set keeps that operand's pattern.
@@ -20,7 +20,8 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0) -> tup
        where that makes every level dense, though all operands are sparse, the last one is compressed.
 
     ``literal`` skips rules 2 and 3, and keeps the dimensions' order (``format="infer"``).  The last ``inner``
-    dimensions are within blocks, and stay last.
+    dimensions are within blocks, and stay last.  Unless rows must come ``in_order``, those of a sum that is
+    collected in no order stay so: sorting takes longer than many a product.
     """
     sparse = [a for a in accesses_in(stmt.rhs) if not a.tensor.is_dense and not is_identity(a)]
     masks = [a for a in sparse if not a.tensor.has_values]
@@ -40,8 +41,10 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0) -> tup
         return with_format(stmt, Format("d" * (blocks - 1) + "s" + "d" * inner)), "nothing is stored where no operand stores anything"
     outer = len(left_out) - inner
     order = [*(range(outer) if literal else sorted(range(outer), key=left_out.__getitem__)), *range(outer, len(left_out))]
-    fmt = Format([Compressed() if left_out[d] else Dense() for d in order], tuple(order))
-    return with_format(stmt, fmt), "Algorithm 4: each level is sparse where a factor's is"
+    loose = not in_order and not literal and len(order) > 1 and left_out[order[-1]] and bool(sums) and is_product(stmt.rhs)
+    levels = [Compressed(ordered=not loose or d != order[-1]) if left_out[d] else Dense() for d in order]
+    why = "Algorithm 4: each level is sparse where a factor's is"
+    return with_format(stmt, Format(levels, tuple(order))), why + "; rows are collected, and sorted when that is needed" * loose
 
 
 def _seen_from(lhs: Access, operand: Access) -> Format:

@@ -60,7 +60,7 @@ def _parallelized(stmt: Stmt, facts: Facts, least: float) -> tuple[Stmt, str]:
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
             return replace(stmt, producer=replace(producer, tag=Parallel())), why + f"a partial sum for each block of {var}"
         case _:
-            return stmt, why + "but the outermost loop scatters, co-iterates or is vectorised, so it runs serially"
+            return stmt, why + "but the outermost loop scatters, searches or is vectorised, so it runs serially"
 
 
 def steps_of(stmt: Stmt, facts: Facts) -> float:
@@ -86,9 +86,11 @@ def _can_be_summed(loop: Forall) -> bool:
 
 
 def _can_be_cut(loop: Forall) -> bool:
-    """Whether the loop runs over a dimension, or the first level of just one operand."""
+    """Whether the loop runs over a dimension, the first level of just one operand, or several that can be entered at any coordinate."""
     iterated = _iterated(loop)
-    return not iterated or (len(iterated) == 1 and is_product(value_of(loop)))
+    if len(iterated) == 1 and is_product(value_of(loop)):
+        return True
+    return all(cost.can_enter(access.tensor.format.levels[0]) for access in iterated)
 
 
 def _iterated(loop: Forall) -> list[Access]:

@@ -152,9 +152,7 @@ def _fan(var: IndexVar, body: Assignment, facts: Facts) -> float | None:
     iterated = [(a, at) for a in accesses_in(body.rhs) for at in _iterated_levels(a, var)]
     if len(iterated) != 1:
         return None
-    access, at = iterated[0]
-    counts = cost.counts_of(access, facts)
-    return counts[at] / max(counts[at - 1] if at else 1.0, 1.0)
+    return cost.fan_of(*iterated[0], facts)
 
 
 def _iterated_levels(access: Access, var: IndexVar) -> list[int]:

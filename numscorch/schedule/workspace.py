@@ -57,7 +57,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tu
     loops, assignment = unwrap(stmt)
     if not isinstance(assignment, Assignment):
         return stmt, "the workspaces are there already"
-    split = _appended_late(loops, assignment.lhs) if assignment.lhs.tensor.is_assembled else None
+    split = _appended_late(loops, assignment) if assignment.lhs.tensor.is_assembled else None
     if split is not None:
         level, why = _kind(loops, assignment, facts, wanted)
         return _through_list(loops, split, assignment, level), why
@@ -100,13 +100,19 @@ def _insertions(loops: list[Forall], assignment: Assignment, facts: Facts) -> fl
     return sums
 
 
-def _appended_late(loops: list[Forall], lhs: Access) -> int | None:
+def _appended_late(loops: list[Forall], assignment: Assignment) -> int | None:
     """How many loops stand around the workspace that collects the result's last level; None if none is needed."""
+    lhs = assignment.lhs
     own = len(lhs.indices)
-    if [loop.var for loop in loops[:own]] == [lhs.level_var(level) for level in range(own)] or not lhs.indices:
-        return None
     levels = lhs.tensor.format.levels
-    return None if levels[-1].full else own - 1
+    if not own or levels[-1].full:
+        return None
+    if [loop.var for loop in loops[:own]] != [lhs.level_var(level) for level in range(own)]:
+        return own - 1
+    last = lhs.level_var(own - 1)
+    sparse = [a for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
+    read = [level for a in sparse for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) == last]
+    return own - 1 if levels[-1].is_ordered and not all(level.is_ordered for level in read) else None
 
 
 def _through_list(loops: list[Forall], split: int, assignment: Assignment, level: Level) -> Stmt:
@@ -115,7 +121,8 @@ def _through_list(loops: list[Forall], split: int, assignment: Assignment, level
     var = assignment.lhs.level_var(len(assignment.lhs.indices) - 1)
     name = "w" if "w" in names else names[-1]
     space = Access(TensorVar(name, Format((level,)), assignment.lhs.tensor.dtype), (var,))
-    producer = in_register(loops[split:], Assignment(space, assignment.rhs, assignment.op), tuple(n for n in names if n != name))
+    op = "+=" if assignment.op == "=" else assignment.op
+    producer = in_register(loops[split:], Assignment(space, assignment.rhs, op), tuple(n for n in names if n != name))
     return wrap(loops[:split], Where(Forall(var, Assignment(assignment.lhs, space, "=")), producer))
 
 

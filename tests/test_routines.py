@@ -1,0 +1,82 @@
+"""The sort that compiled kernels put the coordinates of a row in order with: un-jitted runs take numpy's instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from numscorch.codegen.routines import SCAN, SHORT, insertion_sort, ordered, sort
+
+NUMBERS = np.random.default_rng(0)
+LENGTHS = (0, 1, 2, 3, 7, SHORT - 1, SHORT, SHORT + 1, 2 * SHORT, 2 * SHORT + 1, 100, 257, 1000, 5000)
+
+
+def killer(length: int) -> np.ndarray:
+    """What makes quicksort by the median of three split off two values at a time (Musser 1997, section 2)."""
+    half = length // 2
+    values = np.arange(length)
+    odd = np.arange(1, half + 1)
+    values[:half] = np.where(odd % 2 == 1, odd, half + odd - (1 - half % 2))
+    values[half : 2 * half] = 2 * odd
+    return values
+
+
+KINDS: dict[str, Callable[[int], np.ndarray]] = {
+    "random": lambda n: NUMBERS.integers(0, 10 * n + 1, n),
+    "a permutation": lambda n: NUMBERS.permutation(n),
+    "sorted": np.arange,
+    "reversed": lambda n: np.arange(n)[::-1],
+    "equal": lambda n: np.full(n, 3),
+    "two values": lambda n: NUMBERS.integers(0, 2, n),
+    "few values": lambda n: NUMBERS.integers(0, 5, n),
+    "up and down": lambda n: np.minimum(np.arange(n), np.arange(n)[::-1]),
+    "down and up": lambda n: np.maximum(np.arange(n), np.arange(n)[::-1]),
+    "sorted but for the last": lambda n: np.roll(np.arange(n), -1),
+    "sorted but for the first": lambda n: np.roll(np.arange(n), 1),
+    "evens, then odds": lambda n: np.concatenate([np.arange(0, n, 2), np.arange(1, n, 2)]),
+    "a saw": lambda n: np.arange(n) % 17,
+    "a median killer": killer,
+    "the ends of the range": lambda n: NUMBERS.choice([np.iinfo(np.int32).min, -1, 0, np.iinfo(np.int32).max], n),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sort(kind: str, dtype: type) -> None:
+    for length in LENGTHS:
+        values = KINDS[kind](length).astype(dtype)
+        found = values.copy()
+        sort(found, 0, length)
+        np.testing.assert_array_equal(found, np.sort(values), err_msg=f"{length} values")
+
+
+@pytest.mark.parametrize("function", [sort, insertion_sort], ids=["sort", "insertion_sort"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_the_part_is_sorted(kind: str, function: Callable[..., None]) -> None:
+    for length in (2, SHORT, SHORT + 1, 500):
+        values = KINDS[kind](length + 20).astype(np.int64)
+        found = values.copy()
+        function(found, 9, 9 + length)
+        expected = np.concatenate([values[:9], np.sort(values[9 : 9 + length]), values[9 + length :]])
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("size", [1, 2, SCAN, SCAN + 1, 1000, 5000])
+def test_ordered(size: int, dtype: type) -> None:
+    """Few coordinates are sorted, many are found by their marks; what is listed beyond them stays."""
+    shares = {0, 1, size // SCAN - 1, size // SCAN, size // SCAN + 1, size // 2, size - 1, size}
+    for count in sorted(n for n in shares if 0 <= n <= size):
+        for chosen in (NUMBERS.permutation(size)[:count], np.arange(size)[:count][::-1], np.arange(size)[size - count :]):
+            mark = NUMBERS.integers(0, 7, size)  # of rows before
+            mark[chosen] = 7
+            listed = np.full(size, -1, dtype)
+            listed[:count] = chosen
+            ordered(listed, mark, 7, count, size)
+            np.testing.assert_array_equal(listed, [*np.sort(chosen), *[-1] * (size - count)], err_msg=f"{count} of {size}")
+
+
+def test_ordered_of_nothing() -> None:
+    ordered(np.empty(0, np.int64), np.empty(0, np.int64), 1, 0, 0)
