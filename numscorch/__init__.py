@@ -13,6 +13,7 @@ from .api import einsum, evaluate, explain, load
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
+from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
 
 add, sub, mul, div = map(_elementwise.public, ("add", "sub", "mul", "div"))
@@ -54,6 +55,7 @@ __all__ = [
     "mul",
     "nn",
     "operators",
+    "register_level",
     "softmax",
     "sub",
     "sum",

@@ -99,4 +99,4 @@ def test_every_format_in_every_expression(part: int) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_a_sample_compiled(part: int) -> None:
     count = scaled(130)
-    assert sum(check.run() for check in sample(count, 77 + part)) >= 0.75 * count
+    assert sum(check.run() for check in sample(count, 77 + part)) >= 0.5 * count
