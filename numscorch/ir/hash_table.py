@@ -68,7 +68,8 @@ def table_lengths(children: np.ndarray) -> np.ndarray:
     [0, 2, 8, 8]
     """
     powers = np.ceil(np.log2(np.maximum(children * ROOM, 1))).astype(np.int64)
-    return np.where(children > 0, np.int64(1) << powers, 0)
+    lengths: np.ndarray = np.where(children > 0, np.int64(1) << powers, 0)
+    return lengths
 
 
 def entered(crd: np.ndarray, coordinates: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
