@@ -82,7 +82,7 @@ def entered(crd: np.ndarray, coordinates: np.ndarray, starts: np.ndarray, length
     >>> entered(table, np.array([3, 11, 4]), np.zeros(3, dtype=int), np.full(3, 8)).tolist(), table.tolist()
     ([6, 2, 5], [-1, -1, 11, -1, -1, 4, 3, -1])
     """
-    places = starts + (((coordinates * MULTIPLIER) >> 16) & (lengths - 1))
+    places: np.ndarray = starts + (((coordinates * MULTIPLIER) >> 16) & (lengths - 1))
     left = np.arange(len(coordinates))
     while left.size:
         free = left[crd[places[left]] == FREE]
