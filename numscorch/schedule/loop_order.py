@@ -27,7 +27,8 @@ class Choice:
 
     def __str__(self) -> str:
         moved = "".join(f", {a.tensor} stored as {a.tensor.format.name}" for a in self.converted)
-        return f"{''.join(v.name for v in self.order)}: {self.cost:.3g}{moved}"
+        apart = "" if all(len(var.name) == 1 for var in self.order) else " "
+        return f"{apart.join(var.name for var in self.order)}: {self.cost:.3g}{moved}"
 
 
 def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[str, ...] | None = None) -> tuple[Stmt, str]:
