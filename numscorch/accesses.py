@@ -8,9 +8,24 @@ from dataclasses import dataclass, replace
 from .ir.format import Format, dense, flattened
 from .ir.functions import is_zero, simplified
 from .ir.implicit import Identity
-from .ir.index import Access, Assignment, Binary, Expr, IndexVar, TensorVar, accesses_in, is_product, mapped, product, with_dtype
+from .ir.index import (
+    Access,
+    Assignment,
+    Binary,
+    Expr,
+    IndexVar,
+    TensorVar,
+    accesses_in,
+    is_product,
+    mapped,
+    product,
+    variables_in,
+    with_dtype,
+)
 from .ir.levels import Dense
+from .ir.parts import Part
 from .operand import Operand
+from .schedule.facts import Facts, Target
 from .splitting import PATTERN, Splitting
 from .statements import NAMES, Request
 
@@ -27,6 +42,21 @@ class Accesses:
     formats: Sequence[Format | None]
     splitting: Splitting
     extents: dict[IndexVar, int]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The result's shape."""
+        return tuple(self.extents[IndexVar(name)] for name in self.request.subscripts.result)
+
+    @property
+    def parts(self) -> list[Part]:
+        """What of the result's dimensions the indices of its access are."""
+        return self.splitting.result_parts(self.request.subscripts.result)
+
+    def facts(self, stmt: Assignment, target: Target) -> Facts:
+        """What the passes may know."""
+        used = {var: self.extents[var] for var in variables_in(stmt.rhs)}
+        return Facts.of(used, self.counts(stmt.rhs), target.lanes(stmt.lhs.tensor.dtype), target)
 
     def statement(self, dtype: str, may_keep: bool) -> Assignment:
         """The request as an assignment, whose result is dense for now."""

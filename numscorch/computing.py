@@ -18,11 +18,12 @@ from .errors import UnsupportedError
 from .ir.format import COO, Format, as_format, sorted_format
 from .operands import Deferred, identify, is_all_native, undeferred
 from .outputs import check_before, write
+from .parser import parse_einsum
 from .problem import wanted_format
 from .runtime.dispatch import find_plan, known_plan
 from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
-from .statements import Request
+from .statements import Request, plain_request, reducing
 
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
@@ -53,16 +54,33 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
 
 
 def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any) -> Any:
-    """16-bit values are computed with, and added up, in 32 bits, and the result is rounded once."""
+    """16-bit values are computed with, and added up, in 32 bits, and the result is rounded once; truth values in 8."""
     narrow = {o.dtype for o in operands}
     if len(narrow) > 1:
         names = sorted(str(dtype).removeprefix("torch.") for dtype in narrow)
         raise UnsupportedError(
             f"operands have data types {' and '.join(names)}: convert one with .to({reduce(torch.promote_types, narrow)})"
         )
+    if torch.bool in narrow:
+        expr = _logical(expr, [o.ndim for o in operands])
     wide = [o.to(WIDENED[o.dtype]) if o.dtype in WIDENED else o for o in operands]
     result = compute(expr, wide, format).to(narrow.pop())
     return result if out is None else write(out, result)
+
+
+def _logical(expr: str | Request, orders: Sequence[int]) -> Request:
+    """The request for truth values: whether some product isn't 0, as numpy has it.
+
+    Raises:
+        UnsupportedError: other things than products would be added up.
+    """
+    request = plain_request(parse_einsum(expr, tuple(orders))) if isinstance(expr, str) else expr
+    if request.value is None and request.op == "=":
+        return reducing(request.subscripts, "max=", test=True)
+    summed = set().union(*request.subscripts.operands) - set(request.subscripts.result)
+    if summed and request.op in ("=", "+=", "*="):
+        raise UnsupportedError(f"sums of truth values that aren't products: count with .to(torch.int64), or use reduce='any'\n  {request}")
+    return request
 
 
 def _pairs(expr: str, operands: Sequence[Any]) -> tuple[Pair, ...]:

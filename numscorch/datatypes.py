@@ -14,7 +14,7 @@ COMPILED = {
     torch.complex64: "complex64",
     torch.complex128: "complex128",
 }
-WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int8}
 STORED = (*COMPILED, *WIDENED)
 
 

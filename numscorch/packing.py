@@ -20,9 +20,11 @@ from .errors import FormatError, SizeError
 from .ir.format import COO, Format, can_be_assembled
 from .ir.levels import INT64_MAX, Arrays, Entries, Level, Stored
 from .pattern import Pattern
+from .runtime.memory import check_bytes
 from .runtime.threads import must_run_serial
 
 INT32_MAX = 2**31 - 1
+VALUE = 4  # bytes at a position at the least
 COMPILED = 1 << 16  # entries from which a kernel converts them, where it can
 
 
@@ -86,8 +88,11 @@ def _pack_levels(
         first = firsts[_run_end(format.levels, at)]
         try:
             made, stored, positions, count = level.pack(Entries(columns[at], first, positions, count, at, sizes, tuple(columns[:at])))
+            check_bytes(count * VALUE, f"level {at + 1} ({level}) with its {count} positions", format.name)
         except FormatError as error:
             raise FormatError(f"level {at + 1} ({level}) of {format} {error}") from error
+        except MemoryError as error:
+            raise SizeError(f"level {at + 1} ({level}) of {format.name} does not fit in memory: use compressed levels") from error
         except SizeError as error:
             raise SizeError(f"level {at + 1} ({level}) of {format.name}: {error}") from error
         levels.append(made)
@@ -278,9 +283,10 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
 
 def _copied(pattern: Pattern, format: Format) -> Conversion | None:
     """The conversion by a kernel that copies the entries' numbers, if it reads and writes them in one order."""
-    source = pattern.format
-    sorted_above = all(level.is_ordered for level in source.levels[:-1])
-    if not (source.is_plain and format.is_plain and sorted_above and source.mode_order == format.mode_order and can_be_assembled(format)):
+    source, full = pattern.format, [level.full for level in format.levels]
+    alike = source.is_plain and format.is_plain and source.mode_order == format.mode_order
+    entries_only = can_be_assembled(format) and full == sorted(full, reverse=True)  # a dense level below would add some
+    if not (alike and entries_only and all(level.is_ordered for level in source.levels[:-1])):
         return None
     from .copying import copied_numbers
 

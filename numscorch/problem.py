@@ -10,7 +10,7 @@ from .dtype_rules import check_operators, common_dtype
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import CSF, Format, as_format, can_be_assembled, dense, without_parts
 from .ir.functions import is_zero, simplified
-from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product, variables_in
+from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product
 from .ir.levels import Dense
 from .ir.parts import Part
 from .operand import Operand
@@ -62,28 +62,38 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     if len(operands) >= len(NAMES):
         raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
     request = Request(request) if isinstance(request, Subscripts) else request
-    names, extents = request.subscripts.result, _extents(request, operands)
+    extents = _extents(request, operands)
     dtype = common_dtype([op for at, op in enumerate(operands) if at != request.mask])
     check_operators(request, dtype)
-    wanted = wanted_format(format, len(names))
+    wanted = wanted_format(format, len(request.subscripts.result))
+    accesses = _accesses(request, operands, extents, wanted)
+    stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense) and not request.copies)
+    facts = accesses.facts(stmt, target)
+    choice = _choose_format(stmt, accesses, facts, format, wanted)
+    return _problem(choice, accesses, facts)
+
+
+def _accesses(request: Request, operands: Sequence[Operand], extents: dict[IndexVar, int], wanted: Format | None) -> Accesses:
+    """How the operands are read; the extents of parts enter ``extents``."""
     sizes = {var.name: size for var, size in extents.items()}
     splitting, formats = _split(request, operands, sizes, wanted)
     extents |= splitting.extents(sizes)
-    accesses = Accesses(request, operands, formats, splitting, extents)
-    parts, index_dtype = splitting.result_parts(names), _index_dtype(operands, extents)
-    stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense) and not request.copies)
-    used = {var: extents[var] for var in variables_in(stmt.rhs)}
-    facts = Facts.of(used, accesses.counts(stmt.rhs), target.lanes(dtype), target)
-    stmt, why, requested = _choose_format(stmt, request, format, wanted, index_dtype, parts, facts)
-    shape = tuple(sizes[name] for name in names)
-    stmt, strides = accesses.with_strides(stmt, shape)
-    stored = {NAMES[at]: fmt for at, fmt in enumerate(formats) if fmt is not None}
-    shares, result = stmt.lhs.tensor.shares, result_format(stmt, parts)
+    return Accesses(request, operands, formats, splitting, extents)
+
+
+def _problem(choice: Choice, accesses: Accesses, facts: Facts) -> Problem:
+    """The problem of a statement whose result has its format."""
+    names, shape = accesses.request.subscripts.result, accesses.shape
+    stmt, strides = accesses.with_strides(choice.stmt, shape)
+    stored = {NAMES[at]: fmt for at, fmt in enumerate(accesses.formats) if fmt is not None}
+    shares = stmt.lhs.tensor.shares
     if shares is None:
-        return Problem(stmt, extents, facts, why, shape, result, stored, strides, requested=requested)
-    permutation = tuple(request.subscripts.operands[NAMES.index(shares)].index(name) for name in names)
+        result = result_format(stmt, accesses.parts)
+        return Problem(stmt, accesses.extents, facts, choice.why, shape, result, stored, strides, requested=choice.requested)
+    permutation = tuple(accesses.request.subscripts.operands[NAMES.index(shares)].index(name) for name in names)
     kept = stored[shares].permuted(permutation)
-    return Problem(stmt, extents, facts, why, shape, kept, stored, strides, permutation, requested if requested != kept else None)
+    requested = choice.requested if choice.requested != kept else None
+    return Problem(stmt, accesses.extents, facts, choice.why, shape, kept, stored, strides, permutation, requested)
 
 
 def _index_dtype(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -> str:
@@ -160,39 +170,54 @@ def _appended(request: Request, wanted: Format | None) -> set[str]:
     return {result[dimension] for dimension in wanted.mode_order[:-1]} if request.copies and wanted is not None else set(result)
 
 
-def _choose_format(
-    stmt: Assignment,
-    request: Request,
-    format: Format | str | None,
-    wanted: Format | None,
-    index_dtype: str,
-    parts: Sequence[Part],
-    facts: Facts,
-) -> tuple[Assignment, str, Format | None]:
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The statement with its result's format, why it has that, and the format that the result is converted to afterwards."""
+
+    stmt: Assignment
+    why: str
+    requested: Format | None = None
+
+
+def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
     """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
+    request, parts, index_dtype = accesses.request, accesses.parts, _index_dtype(accesses.operands, accesses.extents)
     if request.copies and wanted is not None:
-        return _with_index_dtype(with_format(stmt, wanted), index_dtype), "a copy", None
+        return Choice(_assembled(stmt, wanted, index_dtype), "a copy")
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.in_order)
-    inferred = _with_index_dtype(inferred, index_dtype)
-    if format == "auto" and inferred.lhs.tensor.is_assembled:
-        fill = estimated_fill(inferred, facts)
-        filled = f"about {fill:.0%} of the result would be stored"
-        return (inferred, f"{why}; {filled}", None) if fill < FULL else (stmt, f"{filled}, so it is dense; {why}", None)
+    inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
     if wanted is None:
-        return inferred, why, None
+        return _filled(stmt, inferred, why, facts) if format == "auto" else Choice(inferred, why)
     would = f"asked for; {why}, would be {result_format(inferred, parts).name}"
     if wanted.is_dense:
-        return stmt, would, None if wanted.is_row_major else wanted
+        return Choice(stmt, would, None if wanted.is_row_major else wanted)
     if inferred.lhs.tensor.shares is not None:
-        return inferred, why if wanted == inferred.lhs.tensor.format else f"{why}, then converted to {wanted.name}", wanted
+        return Choice(inferred, why if wanted == inferred.lhs.tensor.format else f"{why}, then converted to {wanted.name}", wanted)
     if wanted == result_format(inferred, parts):
-        return inferred, why, None
+        return Choice(inferred, why)
     if can_be_assembled(wanted) and set(wanted.parts) == set(parts):
         order = [parts.index(part) for part in wanted.parts]
-        return _with_index_dtype(with_format(stmt, Format(wanted.levels, order)), index_dtype), would, None
+        return Choice(_assembled(stmt, Format(wanted.levels, order), index_dtype), would)
     if inferred.lhs.tensor.format.is_dense:
-        inferred = _with_index_dtype(with_format(stmt, CSF(len(parts))), index_dtype)
-    return inferred, f"{why}, then converted to {wanted.name}", wanted
+        inferred = _assembled(stmt, CSF(len(parts)), index_dtype)
+    return Choice(inferred, f"{why}, then converted to {wanted.name}", wanted)
+
+
+def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> Choice:
+    """Dense where the result would be about full anyway."""
+    if not inferred.lhs.tensor.is_assembled:
+        return Choice(inferred, why)
+    fill = estimated_fill(inferred, facts)
+    told = f"about {fill:.0%} of the result would be stored"
+    return Choice(inferred, f"{why}; {told}") if fill < FULL else Choice(stmt, f"{told}, so it is dense; {why}")
+
+
+def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:
+    """The statement with a format for its result; an assembled one has index arrays of its own."""
+    made = with_format(stmt, fmt)
+    if not made.lhs.tensor.is_assembled:
+        return made
+    return replace(made, lhs=Access(replace(made.lhs.tensor, index_dtype=index_dtype), made.lhs.indices))
 
 
 def result_format(stmt: Assignment, parts: Sequence[Part]) -> Format:
@@ -203,13 +228,6 @@ def result_format(stmt: Assignment, parts: Sequence[Part]) -> Format:
     if fmt.is_dense:
         return dense(len({part.dimension for part in parts}))
     return Format([Dense() if level.full else level for level in fmt.levels], [parts[m] for m in fmt.mode_order])
-
-
-def _with_index_dtype(stmt: Assignment, index_dtype: str) -> Assignment:
-    """An assembled result has index arrays of its own."""
-    if not stmt.lhs.tensor.is_assembled:
-        return stmt
-    return replace(stmt, lhs=Access(replace(stmt.lhs.tensor, index_dtype=index_dtype), stmt.lhs.indices))
 
 
 def wanted_format(format: Format | str | None, order: int) -> Format | None:

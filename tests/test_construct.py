@@ -180,7 +180,11 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
     "levels": (coo([[0], [0]], [1.0], (2, 2), "dds"), FormatError, "has 3 dimensions, but shape (2, 2) has 2:"),
     "shape": (coo(shape=(2, -2)), SizeError, "shape (2, -2) has a negative size"),
     "shape of floats": (coo(shape=(2.0, 2.0)), SizeError, "is not a sequence of integers"),
-    "booleans": (coo(values=[True, False]), UnsupportedError, "values of dtype torch.bool are not compiled, only float32, float64, int8"),
+    "bytes": (
+        coo(values=torch.ones(2, dtype=torch.uint8)),
+        UnsupportedError,
+        "values of dtype torch.uint8 are not compiled, only float32, float64, int8",
+    ),
     "text": (coo(values=["a", "b"]), UnsupportedError, "can't make a tensor of values, a list"),
     "objects": (coo(np.array([[object()]])), UnsupportedError, "can't make a tensor of indices, a ndarray of dtype object"),
     "ragged": (coo([[0, 1], [1]]), UnsupportedError, "can't make a tensor of indices"),
@@ -213,12 +217,11 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
         UnsupportedError,
         "with 1 dense dimensions is not compiled: use .to_dense().to_sparse()",
     ),
-    "boolean tensor": (lambda: from_torch(torch.eye(2, dtype=torch.bool)), UnsupportedError, "values of dtype torch.bool"),
     "unsigned coo": (lambda: from_torch(torch.eye(2, dtype=torch.uint8).to_sparse()), UnsupportedError, "values of dtype torch.uint8"),
     "meta tensor": (lambda: from_torch(torch.ones(2, device="meta")), UnsupportedError, "the tensor is on meta"),
     "no tensor": (lambda: from_torch(np.eye(2)), UnsupportedError, "takes a torch tensor, not ndarray"),  # type: ignore[arg-type]
     "no scipy": (lambda: from_scipy(np.eye(2)), UnsupportedError, "takes a SciPy sparse array, not ndarray"),
-    "scipy booleans": (lambda: from_scipy(sp.eye_array(2, dtype=np.bool_)), UnsupportedError, "values of dtype torch.bool"),
+    "scipy bytes": (lambda: from_scipy(sp.eye_array(2, dtype=np.uint8)), UnsupportedError, "values of dtype torch.uint8"),
     "to torch": (
         lambda: from_torch(D, "ss").to_torch(),
         UnsupportedError,

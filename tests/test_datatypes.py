@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,7 +40,8 @@ def test_products_and_sums(dtype: torch.dtype, fmt: ns.Format, jit: bool, reques
     for name, result in made.items():
         assert result.dtype == dtype, name
         dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
-        assert torch.equal(dense.to(wide), exact[name]), name
+        expected = exact[name] != 0 if dtype is torch.bool else exact[name]
+        assert torch.equal(dense.to(wide), expected.to(wide)), name
 
 
 def test_narrow_values_are_added_up_in_32_bits(plain: None) -> None:
@@ -89,3 +91,24 @@ def test_out(dtype: torch.dtype, plain: None) -> None:
     out = torch.empty(4, dtype=dtype)
     assert ns.einsum("ij,j->i", ns.from_torch(a, ns.CSR), x, out=out) is out
     assert torch.equal(out.double(), a.double() @ x.double())
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(2, 2)], ids=lambda f: f.name)
+def test_truth_values_are_joined_by_or(fmt: ns.Format, plain: None) -> None:
+    rng = np.random.default_rng(0)
+    a, b, x = rng.random((5, 7)) < 0.3, rng.random((7, 4)) < 0.3, rng.random(7) < 0.5
+    A, B = ns.from_torch(torch.from_numpy(a), fmt), ns.from_torch(torch.from_numpy(b), fmt)
+    for expr, operands, arrays in (
+        ("ij,j->i", (A, torch.from_numpy(x)), (a, x)),
+        ("ij,jk->ik", (A, B), (a, b)),
+        ("ij->", (A,), (a,)),
+        ("ij,ij->ij", (A, A), (a, a)),
+    ):
+        result = ns.einsum(expr, *operands)
+        dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        assert dense.dtype is torch.bool
+        np.testing.assert_array_equal(dense.numpy(), np.einsum(expr, *arrays))
+    many = ns.from_torch(torch.ones(300, 300, dtype=torch.bool).to_sparse_csr())
+    assert bool((many @ torch.ones(300, dtype=torch.bool)).all())
+    with pytest.raises(ns.UnsupportedError, match=r"sums of truth values .* count with \.to\(torch.int64\)"):
+        ns.evaluate("y[i] += relu(A[i,j])", A=A)

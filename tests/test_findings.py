@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import numscorch as ns
+from numscorch.runtime.assembled import Layout
 
 torch.manual_seed(0)
 a = torch.randn(6, 5).double() * (torch.rand(6, 5) < 0.4)
@@ -88,6 +90,7 @@ def test_small_integers_do_not_overflow(plain: None) -> None:
 
 NOTHING: Any = None
 WHOLE = ns.from_torch(torch.tensor([3, 0, 5], dtype=torch.int32))
+HUGE = ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (2**40, 2**40))
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a fraction beside integers": (lambda: WHOLE * 2.5, ns.UnsupportedError, "the number 2.5 beside torch.int32 values"),
     "a fraction in a statement": (
@@ -110,6 +113,20 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "functions of complex numbers": (lambda: torch.exp(COMPLEX), ns.UnsupportedError, "exp of complex128 values"),
     "a sparse out": (lambda: ns.einsum("ij,kj->ik", A, A, out=A), ns.UnsupportedError, "out can't hold a sparse result"),
     "sizes in a statement": (lambda: ns.evaluate("D[i,j] = A[i,j] + Q[i,j]", A=A, Q=Q), ns.SizeError, "= A[i,j] + B[i,j]"),
+    "a result too large to count": (lambda: ns.einsum("ij,jk->ik", HUGE, HUGE, format="dense"), ns.SizeError, "but the limit is"),
+    "rows too many for a pos array": (
+        lambda: HUGE.to(ns.BCSR(2, 2)),
+        ns.SizeError,
+        "level 1 (dense) with its 549755813888 positions takes",
+    ),
+    "diagonals too long": (lambda: HUGE.to(ns.DIA), ns.SizeError, "level 2 (range) with its 2199023255552 positions takes"),
+    "a bitmap too large": (lambda: HUGE.to("(i, j) -> (i: compressed, j: bitmap)"), ns.SizeError, "use compressed levels"),
+    "dense levels too large": (lambda: HUGE.to("dd"), ns.SizeError, "level 1 (dense) with its 1099511627776 positions takes"),
+    "more entries than int32 counts": (
+        lambda: Layout(ns.CSR, (2, 3), np.float32, "int32").allocated(np.array([2**31])),
+        ns.SizeError,
+        "the result has 2147483648 entries, which int32 can't count",
+    ),
     "in place": (lambda: torch.nn.functional.relu(A, inplace=True), ns.UnsupportedError, "inplace=True"),
 }
 

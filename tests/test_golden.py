@@ -11,7 +11,6 @@ from numscorch.accesses import row_major
 from numscorch.codegen.results import Stage
 from numscorch.codegen.source import Source, generate
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format, dense
-from numscorch.ir.levels import Compressed, Dense
 from numscorch.operand import Operand
 from numscorch.parser import parse_einsum
 from numscorch.problem import make_problem
@@ -33,7 +32,6 @@ def plain(*shape: int) -> Operand:
     return Operand(dense(len(shape)), shape, "float32", strides=row_major(shape))
 
 
-UNORDERED = Format((Dense(), Compressed(ordered=False)))
 MATRIX = (2000, 3000)
 CSR_A = stored(CSR, MATRIX, 2000, 60_000)
 SHORT = stored(CSR, MATRIX, 2000, 12_000)
@@ -83,7 +81,8 @@ def source(name: str, target: Target = TARGET) -> Source:
         request: Any = part.request
     else:
         request = parse_einsum(expr, tuple(len(o.shape) for o in operands))
-    problem = make_problem(request, operands, target, UNORDERED if name.endswith("_unordered") else None)
+    in_order = name.startswith("spgemm") and not name.endswith("unordered")
+    problem = make_problem(request, operands, target, CSR if in_order else None)
     return generate(schedule(problem.stmt, problem.facts, target)[-1].stmt, target, STAGES.get(name.rpartition("_")[2], "fill"))
 
 

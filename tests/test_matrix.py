@@ -19,7 +19,7 @@ NAMED = [
 ]
 LETTERS = """
     s d o ds ss sd so os od dss sds sss ssd dds dsd sdd sso doo dos ood soo
-    dsss ssss dsds ddss sdsd oooo ssoo ddds ssds
+    dsss ssss dsds ddss sdsd oooo ssoo ddds ssds sdss ssds dssd dood doss sods oood ossd dsoo
 """
 MAPS = """
     (i) -> (i: bitmap)
@@ -28,6 +28,9 @@ MAPS = """
     (i) -> (i: fixed)
     (i, j) -> (j: dense, i: fixed)
     (i, j) -> (i: dense, j: bitmap)
+    (i, j) -> (i: dense, j: compressed(bits=8))
+    (i, j) -> (i: compressed(unique=False, bits=16), j: singleton(bits=8))
+    (i, j) -> (i: dense, j // 4: compressed, j % 4: fixed(bits=8))
     (i, j) -> (i: bitmap, j: bitmap)
     (i, j) -> (i: compressed, j: bitmap)
     (i) -> (i: hash)
@@ -81,7 +84,7 @@ def sample(count: int, start: int) -> list[Check]:
 
 
 def test_the_list_is_long_enough() -> None:
-    assert len({str(fmt) for fmt in compositions()}) >= 60 + 17
+    assert len({str(fmt) for fmt in compositions()}) >= 60 + len(NAMED)
     assert sum(map(len, EXPRESSIONS.values())) >= 40
     assert {level.spelling for fmt in compositions() for level in fmt.levels} == set(LEVELS)
     assert max(fmt.order for fmt in compositions()) == 4

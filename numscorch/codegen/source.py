@@ -19,6 +19,7 @@ from .results import Stage
 from .workspaces import workspaces_of
 
 RANGES = ("min", "max", "abs")
+CASTS = frozenset({"int64"})
 ROUTINES = frozenset({*FUNCTIONS, "emptied", "insert", "ordered", "ordered_pairs", "seek", "truth"} - {"abs"})
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
@@ -85,10 +86,10 @@ def describe(access: ix.Access) -> str:
 
 def _imports(program: Program) -> str:
     called = _functions(program.function)
-    own, routines = sorted(called - set(RANGES) - ROUTINES), sorted(called & ROUTINES)
+    own, routines = sorted(called - set(RANGES) - ROUTINES - CASTS), sorted(called & ROUTINES)
     lines = [f"from math import {', '.join(found)}"] if (found := _unwritable(program.function)) else []
     lines += ["from numba import prange"] if program.parallel else []
-    scalars = sorted(_constant_types(program.function))
+    scalars = sorted(_constant_types(program.function) | (called & CASTS))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
     lines += ["", f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
     lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []

@@ -94,6 +94,8 @@ class Format:
         for name, other in named_formats(self.order).items():
             if self == other:
                 return name
+        if not self.is_ordered:
+            return f"{sorted_format(self).name} unordered"
         if not self.is_plain:
             return _blocked_name(self) or str(self)
         if self.is_dense and not any(level.extent for level in self.levels):
@@ -221,7 +223,7 @@ def runs_of(fmt: Format) -> list[tuple[int, int]]:
 
 def can_be_assembled(fmt: Format) -> bool:
     """Whether every run is one unique level, or a list of coordinates that ends in values."""
-    stored = all(level.full or level.appended for level in fmt.levels)
+    stored = all(level.full or (level.appended and level.array_dtype("crd") is None) for level in fmt.levels)
     lists = all(first == last or (last == len(fmt.levels) - 1 and not fmt.levels[first].is_unique) for first, last in runs_of(fmt))
     return stored and lists and bool(runs_of(fmt))
 

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError, SizeError
-from .loop import Const, Expr, Var
+from .loop import Const, Expr, Var, call
 
 INT64_MAX = 2**63 - 1
 Arrays = tuple[np.ndarray, ...]
@@ -169,9 +169,13 @@ class Level:
         return None
 
     def __str__(self) -> str:
-        given = [(f.name, getattr(self, f.name)) for f in fields(self) if f.default is MISSING or getattr(self, f.name) != f.default]
-        listed = ", ".join(f"{name}={value}" if isinstance(value, bool) else str(value) for name, value in given)
-        return f"{self.spelling}({listed})" if listed else self.spelling
+        listed: list[str] = []
+        for at, field in enumerate(fields(self)):
+            value = getattr(self, field.name)
+            if field.default is MISSING or value != field.default:
+                named = isinstance(value, bool) or at > len(listed) or field.name == "bits"
+                listed.append(f"{field.name}={value}" if named else str(value))
+        return f"{self.spelling}({', '.join(listed)})" if listed else self.spelling
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         """First position below the parent, and one past the last."""
@@ -219,6 +223,31 @@ class Level:
     def array_dtype(self, name: str) -> str | None:
         """The data type of an array that has one of its own; the others have the tensor's index type."""
         return None
+
+
+def crd_at(mode: Mode, position: Expr, bits: int) -> Expr:
+    """The coordinate stored at a position; narrow unsigned ones are widened, so that differences may be negative."""
+    return call("int64", mode.crd[position]) if bits else mode.crd[position]
+
+
+def check_bits(level: Level, bits: int) -> None:
+    """Refuse widths that no index array has.
+
+    Raises:
+        FormatError: it isn't 8 or 16, or 0 for the tensor's own index type.
+    """
+    if bits not in (0, 8, 16):
+        raise FormatError(f"{level}: coordinates take bits=8 or bits=16, or, without it, the tensor's index type")
+
+
+def check_width(bits: int, size: int) -> None:
+    """Refuse a dimension whose coordinates don't fit.
+
+    Raises:
+        FormatError: it is too large.
+    """
+    if bits and size > 1 << bits:
+        raise FormatError(f"has coordinates of {bits} bits, but a size of {size}: leave bits out")
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -284,6 +313,7 @@ class Compressed(Level):
 
     unique: bool = True
     ordered: bool = True
+    bits: int = 0  # of each coordinate: 8, 16, or those of the tensor's index type
     spelling: ClassVar[str] = "compressed"
     letter: ClassVar[str] = "s"
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
@@ -301,9 +331,16 @@ class Compressed(Level):
         return mode.pos[mode.parent.begin], mode.pos[mode.parent.begin + 1]
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return mode.crd[position]
+        return crd_at(mode, position, self.bits)
+
+    def check(self, shape: str) -> None:
+        check_bits(self, self.bits)
+
+    def array_dtype(self, name: str) -> str | None:
+        return f"uint{self.bits}" if self.bits and name == "crd" else None
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        check_width(self.bits, entries.size)
         crd = entries.coordinates[entries.first]
         try:
             pos = np.zeros(entries.count + 1, dtype=np.int64)
@@ -331,6 +368,7 @@ class Singleton(Level):
     """One coordinate for each position of the parent, in ``crd``."""
 
     unique: bool = True
+    bits: int = 0
     spelling: ClassVar[str] = "singleton"
     letter: ClassVar[str] = "o"
     branchless: ClassVar[bool] = True
@@ -345,9 +383,16 @@ class Singleton(Level):
         return mode.parent.begin, mode.parent.stop
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return mode.crd[position]
+        return crd_at(mode, position, self.bits)
+
+    def check(self, shape: str) -> None:
+        check_bits(self, self.bits)
+
+    def array_dtype(self, name: str) -> str | None:
+        return f"uint{self.bits}" if self.bits else None
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        check_width(self.bits, entries.size)
         wrong = np.flatnonzero(entries.children != 1)
         if wrong.size:
             raise FormatError(

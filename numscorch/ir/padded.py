@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .levels import Arrays, Children, Entries, Level, Mode, Stored, times
+from .levels import Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
 from .loop import BinOp, Const, Expr
 
 WASTEFUL = 2.0  # positions for each entry from which packing warns
@@ -25,6 +25,7 @@ class Fixed(Level):
     """
 
     width: int | None = None
+    bits: int = 0
     spelling: ClassVar[str] = "fixed"
     letter: ClassVar[str] = "f"
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
@@ -34,13 +35,18 @@ class Fixed(Level):
         return start, start + (self.width or 0)
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return mode.crd[position]
+        return crd_at(mode, position, self.bits)
+
+    def array_dtype(self, name: str) -> str | None:
+        return f"uint{self.bits}" if self.bits else None
 
     def check(self, shape: str) -> None:
+        check_bits(self, self.bits)
         if self.width is not None and self.width < 0:
             raise FormatError(f"{self} is no level: its width starts at 0")
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        check_width(self.bits, entries.size)
         children = entries.children
         most = int(children.max(initial=0))
         width = self.width if self.width is not None else most
@@ -56,7 +62,7 @@ class Fixed(Level):
         order = np.lexsort((coordinates, parents))
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
-        return Fixed(width), (coordinates[order],), place[: len(own[0])][np.cumsum(entries.first) - 1], count
+        return Fixed(width, self.bits), (coordinates[order],), place[: len(own[0])][np.cumsum(entries.first) - 1], count
 
     def _warn(self, count: int, entries: int) -> None:
         if self.width is None and count > WASTEFUL * max(entries, 1) and count > 1024:

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ..codegen.assembly import stages_of
 from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
@@ -118,8 +116,7 @@ def describe(operand: Any) -> Operand:
         raise UnsupportedError(f"an operand is on {operand.device}: numscorch runs on the CPU, so pass operand.cpu()")
     dtype, shape = COMPILED.get(WIDENED.get(operand.dtype, operand.dtype)), tuple(operand.shape)
     if dtype is None:
-        nearest = torch.int8 if operand.dtype is torch.bool else torch.float32
-        raise UnsupportedError(f"data type {operand.dtype} is not compiled, only {listed()}: convert with .to({nearest})")
+        raise UnsupportedError(f"data type {operand.dtype} is not compiled, only {listed()}: convert with .to(torch.float32)")
     if not isinstance(operand, SparseTensor):
         return Operand(dense(len(shape)), shape, dtype, strides=tuple(operand.stride()))
     return Operand(operand.format, shape, dtype, operand.pattern.index_dtype, counts=operand.pattern.counts)

@@ -7,12 +7,15 @@ import re
 from contextlib import suppress
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from ..errors import NumscorchError, SizeError
-from ..problem import Problem
+
+if TYPE_CHECKING:
+    from ..problem import Problem
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 SPACE = 24  # bytes of a workspace for each value: listed, marked or hashed, and the value

@@ -4,7 +4,7 @@
 
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
-C: (i, j) -> (i: dense, j: compressed(ordered=False)) float32, int32 indices
+C: CSR unordered float32, int32 indices
 w: listed float32
 """
 

@@ -1,0 +1,113 @@
+"""Rows that are collected stay in the order of insertion, and are sorted once, when something needs that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch import packing
+from numscorch.ir.format import Format, can_be_assembled, sorted_format
+from numscorch.packing import converted
+from numscorch.runtime import dispatch
+from numscorch.validate import validate
+
+UNORDERED = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
+
+
+def random_matrix(rows: int, columns: int, seed: int, density: float = 0.2) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.asarray(rng.integers(1, 5, (rows, columns)) * (rng.random((rows, columns)) < density), np.float64)
+
+
+def sparse(array: np.ndarray, fmt: Format = ns.CSR) -> ns.SparseTensor:
+    return ns.from_torch(torch.from_numpy(array), fmt)
+
+
+@pytest.fixture
+def product(plain: None) -> tuple[ns.SparseTensor, np.ndarray]:
+    a, b = random_matrix(9, 12, 0), random_matrix(12, 15, 1)
+    return sparse(a) @ sparse(b), a @ b
+
+
+def test_a_product_is_coalesced_but_in_no_order(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
+    found, exact = product
+    assert found.format == UNORDERED
+    assert found.format.name == "CSR unordered"
+    validate(found.pattern)
+    crd = found.pattern.level_arrays(1)[1]
+    assert not bool((np.diff(crd) > 0).all())
+    np.testing.assert_array_equal(found.to_dense(), exact)
+
+
+def test_sorting_is_remembered(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
+    found, exact = product
+    in_order = found.to(ns.CSR)
+    validate(in_order.pattern)
+    assert converted(found.pattern, ns.CSR) is converted(found.pattern, ns.CSR)
+    assert found.with_values(found.values * 2).to(ns.CSR).pattern is in_order.pattern
+    np.testing.assert_array_equal(in_order.to_dense(), exact)
+
+
+def test_what_needs_order_gets_it(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
+    found, exact = product
+    other = random_matrix(9, 15, 2)
+    np.testing.assert_array_equal((found + sparse(other)).to_dense(), exact + other)
+    np.testing.assert_array_equal((found * sparse(other)).to_dense(), exact * other)
+    np.testing.assert_array_equal(ns.evaluate("R[i,j] = A[i,j] + X[i,j]", A=found, X=torch.from_numpy(other)), exact + other)
+    assert (found + sparse(other)).format == ns.CSR
+
+
+def test_what_needs_none_leaves_it(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
+    found, exact = product
+    x = torch.arange(15, dtype=torch.float64)
+    np.testing.assert_array_equal(found @ x, exact @ x.numpy())
+    np.testing.assert_array_equal((found * 2).to_dense(), exact * 2)
+    assert not [key for key in found.pattern.derived if isinstance(key, tuple) and key[0] == "converted"]
+
+
+def test_asking_for_a_format_sorts(plain: None) -> None:
+    a = random_matrix(9, 9, 3)
+    A = sparse(a)
+    found = ns.einsum("ij,jk->ik", A, A, format=ns.CSR)
+    assert found.format == ns.CSR
+    validate(found.pattern)
+    native = A.to_torch() @ A.to_torch()
+    assert isinstance(ns.einsum("ij,jk->ik", A.to_torch(), A.to_torch()), torch.Tensor)
+    np.testing.assert_array_equal(ns.einsum("ij,jk->ik", A.to_torch(), A.to_torch()).to_dense(), native.to_dense())
+
+
+PLAIN = [Format(text) for text in ("ds", "ss", "oo", "sd", "sss", "dss", "ooo", "dsd", "sds", "soo")] + [
+    UNORDERED,
+    Format("(i, j) -> (i: compressed, j: compressed(ordered=False))"),
+    Format("(i, j) -> (i: dense, j: fixed)"),
+    Format("(i, j) -> (i: bitmap, j: compressed)"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:fixed stores")
+@pytest.mark.parametrize("source", PLAIN, ids=lambda f: f.name)
+def test_copies_by_kernels_are_conversions(source: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = random_matrix(5, 24, 4).reshape((5, 24) if source.order == 2 else (5, 4, 6))
+    A = sparse(array, source)
+    with dispatch.uncompiled():
+        for target in (fmt for fmt in PLAIN if fmt.order == source.order and can_be_assembled(fmt)):
+            monkeypatch.setattr(packing, "COMPILED", 1 << 60)
+            expected = sparse(array, source).to(target)
+            monkeypatch.setattr(packing, "COMPILED", 0)
+            found = A.with_values(A.values).to(target)
+            validate(found.pattern)
+            assert torch.equal(found.to_dense(), expected.to_dense())
+            if target.is_ordered:
+                assert found.nnz == expected.nnz
+
+
+def test_auto_is_dense_where_the_result_is_about_full(plain: None) -> None:
+    A, B = sparse(random_matrix(40, 40, 5, 0.3)), sparse(random_matrix(40, 40, 6, 0.01))
+    assert isinstance(ns.einsum("ij,jk->ik", A, A, format="auto"), torch.Tensor)
+    thin = ns.einsum("ij,jk->ik", B, B, format="auto")
+    assert isinstance(thin, ns.SparseTensor)
+    assert sorted_format(thin.format) == ns.CSR
+    assert "of the result would be stored, so it is dense" in str(ns.explain("ij,jk->ik", A, A, format="auto"))
+    assert isinstance(ns.einsum("ij,ij->ij", A, A.to_dense(), format="auto"), ns.SparseTensor)
