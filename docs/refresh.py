@@ -114,8 +114,17 @@ def ternary() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (unary, binary, ternary, reductions)}
+
+
+def parts() -> str:
+    """The statement of a product with a matrix in blocks."""
+    rows = str(ns.explain(EXPRESSION, ns.BCSR(4, 2), "dd")).splitlines()
+    first = next(at for at, row in enumerate(rows) if row.startswith("index notation"))
+    return "\n".join(rows[first : first + 3])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
-    made.__name__: made for made in (passes, kernel, subscripts, operands, facts, loop_ir, source, parameters, binder, cuts)
+    made.__name__: made for made in (passes, kernel, subscripts, operands, facts, loop_ir, source, parameters, binder, cuts, parts)
 }
 
 
