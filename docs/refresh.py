@@ -1,4 +1,4 @@
-"""Rewrite the generated blocks of README.md and docs/ARCHITECTURE.md: ``python docs/refresh.py``.
+"""Rewrite the generated blocks of README.md and docs/*.md: ``python docs/refresh.py``.
 
 A block stands between ``<!-- begin NAME -->`` and ``<!-- end -->``. What it holds depends on the
 compiler, and on the lanes of the processor it runs on.
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from unstored import operators_of, reductions
 
 import numscorch as ns
 from numscorch.ir.loop import Block, For, walk_block
@@ -23,7 +24,7 @@ from numscorch.runtime.dispatch import describe, find_plan
 from numscorch.runtime.target import host
 
 ROOT = Path(__file__).parent.parent
-FILES = ("README.md", "docs/ARCHITECTURE.md")
+FILES = ("README.md", "docs/ARCHITECTURE.md", "docs/OPERATORS.md")
 EXPRESSION = "ij,jk->ik"
 
 rows = torch.arange(10_000).repeat_interleave(4)
@@ -97,8 +98,33 @@ def cuts() -> str:
     return f">>> cuts_of(A.pattern, 64)[:5]\n{cuts_of(mesh.pattern, 64)[:5]}"
 
 
+def unary() -> str:
+    """What is left of functions of one operand."""
+    return operators_of(1)
+
+
+def binary() -> str:
+    """What is left of operators and functions of two operands."""
+    return operators_of(2)
+
+
+def ternary() -> str:
+    """What is left of functions of three operands."""
+    return operators_of(3)
+
+
+TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (unary, binary, ternary, reductions)}
+
+
+def parts() -> str:
+    """The statement of a product with a matrix in blocks."""
+    rows = str(ns.explain(EXPRESSION, ns.BCSR(4, 2), "dd")).splitlines()
+    first = next(at for at, row in enumerate(rows) if row.startswith("index notation"))
+    return "\n".join(rows[first : first + 3])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
-    made.__name__: made for made in (passes, kernel, subscripts, operands, facts, loop_ir, source, parameters, binder, cuts)
+    made.__name__: made for made in (passes, kernel, subscripts, operands, facts, loop_ir, source, parameters, binder, cuts, parts)
 }
 
 
@@ -106,6 +132,8 @@ def refreshed(text: str) -> str:
     """The text with every block as it is now."""
 
     def block(found: re.Match[str]) -> str:
+        if found[1] in TABLES:
+            return f"<!-- begin {found[1]} -->\n{TABLES[found[1]]()}\n<!-- end -->"
         content = "\n\n".join(BLOCKS[name]().strip("\n") for name in found[1].split())
         return f"<!-- begin {found[1]} -->\n```{'python' if found[1] == 'source' else 'text'}\n{content}\n```\n<!-- end -->"
 

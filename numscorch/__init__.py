@@ -14,6 +14,7 @@ from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
 from .ordering import coalesce, sort
+from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
 from .stacking import stack
 
@@ -57,6 +58,7 @@ __all__ = [
     "mul",
     "nn",
     "operators",
+    "register_level",
     "save",
     "softmax",
     "sort",

@@ -12,6 +12,7 @@ from .accesses import row_major
 from .codegen.source import Source
 from .errors import ExpressionError, UnsupportedError
 from .ir.format import Format, dense
+from .ir.index import accesses_in
 from .ir.padded import Fixed
 from .operand import Operand
 from .problem import Problem
@@ -47,14 +48,47 @@ class Explanation:
         lines += [f"einsum {self.expr}" if isinstance(self.expr, str) else f"evaluate {self.expr}", ""]
         named = self.names or tuple(NAMES[: len(self.operands)])
         told = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
-        lines += [f"  {name}{operand}, {operand.dtype}" for name, operand in zip(told, self.operands, strict=True)]
+        lines += [
+            f"  {name}{operand}, {operand.dtype}{self._read_as(at)}"
+            for at, (name, operand) in enumerate(zip(told, self.operands, strict=True))
+        ]
         lines += ["", f"index notation    {self.problem.stmt}"]
+        lines += [f"{'':<17}   {variable} = {parts}" for variable, parts in variables_of_parts(self.problem).items()]
         lines += [f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})"]
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
         return "\n".join([*lines, "", f"source            {self.path}", "", self.source])
 
     __repr__ = __str__
+
+    def _read_as(self, at: int) -> str:
+        """The format in which an operand is read, where it isn't the one in which it is stored."""
+        stored = self.problem.stored.get(NAMES[at], self.operands[at].format)
+        return "" if stored == self.operands[at].format else f", read as {stored.name}"
+
+
+def variables_of_parts(problem: Problem) -> dict[str, str]:
+    """For each index of the expression that operands store in parts, and for each diagonal, what it is in the variables of the loops.
+
+    >>> from .runtime.dispatch import compile_source
+    >>> variables_of_parts(compile_source("ij->", (assumed(Format("BCSR(2, 4)")),), None)[0])
+    {'i': '2 * i_out + i_in', 'j': '4 * j_out + j_in'}
+    """
+    told: dict[str, str] = {}
+    for access in accesses_in(problem.stmt.rhs):
+        fmt = problem.stored.get(access.tensor.name, dense(0))
+        named = [] if fmt.is_plain else sorted(zip(fmt.parts, access.indices, strict=True), key=lambda pair: -pair[0].divisor)
+        whole = {part.dimension: var for part, var in named if part.is_whole}
+        told |= {
+            str(v): f"{whole[p.dimension]} - {whole[p.minus]} + {problem.extents[whole[p.minus]] - 1}"
+            for p, v in named
+            if p.minus is not None
+        }
+        for dimension in range(fmt.order):
+            own = [(part.divisor, var) for part, var in named if part.dimension == dimension and not part.is_whole and part.minus is None]
+            if own:
+                told[own[0][1].name.rpartition("_")[0]] = " + ".join(f"{times} * {var}" if times > 1 else str(var) for times, var in own)
+    return told
 
 
 def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Explanation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -58,6 +58,16 @@ def _ranked(name: str, *wanted: int) -> Callable[..., Any]:
     return product
 
 
+def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., Any], Callable[..., Any]]:
+    """For each name, torch's function and, where there is one, its method of tensors.
+
+    >>> list(entries_of({"softmax": len})) == [torch.softmax, torch.Tensor.softmax]
+    True
+    """
+    functions = {getattr(torch, name): function for name, function in named.items()}
+    return functions | {getattr(torch.Tensor, name): function for name, function in named.items() if hasattr(torch.Tensor, name)}
+
+
 PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.matmul: matmul,
@@ -71,8 +81,7 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.__rmatmul__: lambda left, right: matmul(right, left),
     torch.einsum: einsum,
     torch.stack: stack,
-    **{getattr(torch, name): function for name, function in NAMED.items()},
-    **{getattr(torch.Tensor, name): function for name, function in NAMED.items() if hasattr(torch.Tensor, name)},
+    **entries_of(NAMED),
     torch.Tensor.__add__: add,
     torch.Tensor.__radd__: lambda left, right: add(right, left),
     torch.Tensor.__sub__: sub,

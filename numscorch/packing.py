@@ -60,7 +60,7 @@ def pack(
     sizes, columns = format.sizes(shape), [part.of(indices, shape) for part in format.parts]
     order, is_sorted = sorting(columns, sizes, indices.shape[1])
     columns = columns if is_sorted else [column[order] for column in columns]
-    levels, arrays, positions, count = _pack_levels(format, columns, sizes, indices.shape[1])
+    levels, arrays, positions, count, order = _pack_levels(format, columns, sizes, order)
     dtype = index_dtype_for(sizes, count, index_dtype)
     tensors = tuple(
         tuple(torch.from_numpy(array.astype(level.array_dtype(name) or dtype)) for name, array in zip(level.arrays, stored, strict=True))
@@ -70,14 +70,21 @@ def pack(
 
 
 def _pack_levels(
-    format: Format, columns: list[np.ndarray], sizes: tuple[int, ...], n: int
-) -> tuple[list[Level], list[Arrays], np.ndarray, int]:
-    """Pack sorted entries level by level: levels, their arrays, the entries' positions, and how many positions there are."""
+    format: Format, columns: list[np.ndarray], sizes: tuple[int, ...], order: np.ndarray
+) -> tuple[list[Level], list[Arrays], np.ndarray, int, np.ndarray]:
+    """Pack sorted entries level by level: levels, their arrays, the entries' positions, and how many positions there are.
+
+    Below a level without order, entries come in the order of its positions; the last answer is theirs.
+    """
     firsts = _firsts(columns)
     levels: list[Level] = []
     arrays: list[Arrays] = []
-    positions, count = np.zeros(n, dtype=np.int64), 1
+    positions, count = np.zeros(len(order), dtype=np.int64), 1
     for at, level in enumerate(format.levels):
+        if at and not format.levels[at - 1].is_ordered:
+            moved = np.argsort(positions, kind="stable")
+            positions, order = positions[moved], order[moved]
+            columns, firsts = [column[moved] for column in columns], [first[moved] for first in firsts]
         first = firsts[_run_end(format.levels, at)]
         try:
             made, stored, positions, count = level.pack(Entries(columns[at], first, positions, count, at, sizes, tuple(columns[:at])))
@@ -90,7 +97,7 @@ def _pack_levels(
             raise SizeError(f"level {at + 1} ({level}) of {format.name}: {error}") from error
         levels.append(made)
         arrays.append(stored)
-    return levels, arrays, positions, count
+    return levels, arrays, positions, count, order
 
 
 def check_order(format: Format, shape: Sequence[int]) -> None:

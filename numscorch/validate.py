@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from .errors import FormatError
-from .ir.levels import Stored
+from .ir.levels import Children, Stored
 from .packing import in_order
 from .pattern import INDEX_DTYPES, Pattern
 
@@ -105,8 +105,11 @@ def _check_range(pattern: Pattern, at: int) -> None:
     size, dimension = part.extent(pattern.shape), part.dimension if part.is_whole else str(part)
     if "crd" not in pattern.format.levels[at].arrays or not len(arrays[-1]) or (arrays[-1].min() >= 0 and arrays[-1].max() < size):
         return
-    crd = arrays[-1]
-    k = int(np.flatnonzero((crd < 0) | (crd >= size))[0])
+    crd, stored = arrays[-1], _children(pattern, at)  # without the free places of a hash table
+    wrong = np.flatnonzero((stored.coordinates < 0) | (stored.coordinates >= size))
+    if not wrong.size:
+        return
+    k = int(stored.positions[wrong[0]])
     allowed = f"coordinates lie in 0 to {size - 1}" if size else "it can't store anything"
     raise FormatError(f"{_where(pattern, at)}: crd[{k}] = {crd[k]} is outside dimension {dimension} of size {size}: {allowed}")
 
@@ -129,12 +132,16 @@ def _unsorted(pattern: Pattern, at: int) -> str | None:
     return _disordered(pattern, at, run, int(wrong[0]), int(wrong[0]) + 1) if wrong.size else None
 
 
+def _children(pattern: Pattern, at: int) -> Children:
+    """What a level with arrays stores below all its parents."""
+    parents = np.arange(pattern.counts[at - 1] if at else 1)
+    return pattern.format.levels[at].unpack(pattern.level_arrays(at), Stored(parents, (), at, pattern.format.sizes(pattern.shape)))
+
+
 def _unsorted_children(pattern: Pattern, at: int) -> str | None:
     """A level without a pos array is unpacked below all its parents, to find coordinates out of order."""
-    parents = pattern.counts[at - 1] if at else 1
-    sizes = pattern.format.sizes(pattern.shape)
-    children = pattern.format.levels[at].unpack(pattern.level_arrays(at), Stored(np.arange(parents), (), at, sizes))
-    owner = np.repeat(np.arange(parents), children.counts)
+    children = _children(pattern, at)
+    owner = np.repeat(np.arange(pattern.counts[at - 1] if at else 1), children.counts)
     wrong = np.flatnonzero(~in_order([owner, children.coordinates]))
     if not wrong.size:
         return None
@@ -148,7 +155,8 @@ def _repeated(pattern: Pattern, at: int) -> str | None:
     """Levels that promise no order are sorted here, to find repeated coordinates."""
     pos, run = pattern.level_arrays(at)[0], _run(pattern, at)
     parents = np.repeat(np.arange(len(pos) - 1), np.diff(pos))
-    order = np.lexsort([*run[::-1], parents])
+    stored = np.flatnonzero(run[0] >= 0)  # free places of a hash table repeat -1
+    order = stored[np.lexsort([*(crd[stored] for crd in run[::-1]), parents[stored]])]
     same = np.flatnonzero(~in_order([parents[order], *(crd[order] for crd in run)]))
     return _disordered(pattern, at, run, int(order[same[0]]), int(order[same[0] + 1])) if same.size else None
 

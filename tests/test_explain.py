@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_matrix import compositions
 
 import numscorch as ns
 from numscorch.explanation import assumed
@@ -172,3 +173,31 @@ def test_a_statement_is_told_part_by_part(plain: pytest.MonkeyPatch) -> None:
         ns.explain("D[i,j] = A[i,j] + B[i,j]", A=ns.CSR)
     with pytest.raises(ns.UnsupportedError, match="every operand is dense, so this is torch's"):
         ns.explain("D[i,j] = A[i,j] + 1", A=torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("fmt", [fmt for fmt in compositions() if not fmt.is_dense], ids=lambda fmt: fmt.name)
+def test_every_composition_can_stand_for_an_operand(fmt: ns.Format) -> None:
+    """Times a vector along its last dimension, and times itself."""
+    names = "ijkl"[: fmt.order]
+    for expr, other in ((f"{names},{names[-1]}->{names[:-1]}", ns.Format("d")), (f"{names},{names}->", fmt)):
+        text = str(ns.explain(expr, fmt, other))
+        assert f"{assumed(fmt).format.name}), float32" in line(text, "  A:")
+        assert text.count("def kernel(") == 1
+
+
+def test_parts_are_told_by_the_variables_of_the_loops() -> None:
+    text = str(ns.explain("ij,jk->ik", ns.BCSR(4, 2), torch.ones(1024, 32)))
+    rows = text.splitlines()
+    at = rows.index(line(text, "index notation"))
+    assert rows[at].endswith("C[i_out,k,i_in] = A[i_out,j_out,i_in,j_in] * B[j_out,j_in,k]")
+    assert [row.strip() for row in rows[at + 1 : at + 3]] == ["i = 4 * i_out + i_in", "j = 2 * j_out + j_in"]
+    assert "i_in i_out" in text
+    assert "j_i = j - i + 1023" in str(ns.explain("ij,j->i", ns.DIA, "d"))
+    nested = ns.Format("(i, j) -> (i // 4: dense, i % 4 // 2: dense, j: compressed, i % 2: dense)")
+    assert "i = 4 * i_out + 2 * i_in1 + i_in\n" in str(ns.explain("ij,j->i", nested, "d"))
+
+
+def test_an_operand_that_is_read_in_another_format_is_named() -> None:
+    text = str(ns.explain("ij,ij->", ns.BCSR(2, 2), ns.BCSR(4, 4)))
+    assert line(text, "  A:") == "  A: 1024x1024 (BCSR(2, 2)), float32, read as CSR"
+    assert line(text, "  B:") == "  B: 1024x1024 (BCSR(4, 4)), float32, read as CSR"

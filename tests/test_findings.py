@@ -19,6 +19,10 @@ q = -torch.diag(torch.arange(1.0, 7.0)).double()
 A: Any  # torch's stubs know no tensors but its own
 A, Q, EMPTY = ns.from_torch(a, ns.CSR), ns.from_torch(q, ns.CSR), ns.from_torch(a * 0, ns.CSR)
 INFINITE: Any = ns.from_torch(torch.full((2, 2), -torch.inf).double())
+square = (torch.rand(12, 12) < 0.5) * torch.randn(12, 12).double()
+SQUARE = ns.from_torch(square, ns.CSR)
+HASHED = ns.from_torch(square, ns.Format("(i, j) -> (i: dense, j: hash)"))
+HASHED_COLUMNS = ns.from_torch(square, ns.Format("(i, j) -> (j: compressed, i: hash)"))
 COMPLEX: Any = ns.from_torch(a + 0j)
 z = torch.randn(5, 8, dtype=torch.complex128)
 RIGHT: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
@@ -36,6 +40,15 @@ RIGHT: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
     "the largest of a diagonal": (lambda: ns.einsum("ii->i", Q, reduce="max", format="dense"), q.diagonal),
     "the product of a diagonal": (lambda: ns.einsum("ii->", Q, reduce="prod"), lambda: q.diagonal().prod()),
     "the largest of a diagonal, as a statement": (lambda: ns.evaluate("y max= A[i,i]", A=Q), lambda: q.diagonal().max()),
+    "a diagonal whose rows come in no order": (lambda: ns.einsum("ii->", HASHED), square.trace),
+    "an unordered level beside one that is stored otherwise first": (
+        lambda: ns.einsum("ij,ij->", HASHED_COLUMNS, SQUARE),
+        lambda: (square * square).sum(),
+    ),
+    "a pattern that is kept, unordered, beside another sparse tensor": (
+        lambda: ns.einsum("ij,jk->ij", HASHED, SQUARE),
+        lambda: square * square.sum(1),
+    ),
     "strided conjugates": (
         lambda: ns.einsum("ij,jk->ik", ns.from_torch(a + 0j, ns.CSR), z[:, ::2].conj()),
         lambda: (a + 0j) @ z[:, ::2].conj(),

@@ -264,8 +264,9 @@ def without_parts(fmt: Format) -> Format:
 def sorted_format(fmt: Format) -> Format:
     """The same format, with every level's coordinates in order."""
     bits = [level.bits if isinstance(level, Compressed) else 0 for level in fmt.levels]
-    levels = (level if level.is_ordered else Compressed(level.is_unique, bits=own) for level, own in zip(fmt.levels, bits, strict=True))
-    return Format(levels, fmt.parts)
+    pairs = zip(fmt.levels, bits, strict=True)
+    levels = [level if level.is_ordered else Compressed(level.is_unique, bits=own) for level, own in pairs]
+    return Format.flat(levels, fmt.mode_order) if fmt.is_plain else Format(levels, fmt.parts)
 
 
 def dense(order: int) -> Format:

@@ -6,13 +6,14 @@ import ast
 import re
 
 from ..errors import FormatError
+from .hash_table import Hash
 from .implicit import Band, Causal, Identity, Offset, Range
 from .levels import Compressed, Dense, Level, Singleton
 from .padded import Bitmap, Fixed
 from .parts import Part, parse_part
 
 LEVELS: dict[str, type[Level]] = {
-    level.spelling: level for level in (Dense, Compressed, Singleton, Fixed, Bitmap, Identity, Band, Causal, Range, Offset)
+    level.spelling: level for level in (Dense, Compressed, Singleton, Fixed, Bitmap, Hash, Identity, Band, Causal, Range, Offset)
 }
 MAP = re.compile(r"\s*\(([^()]*)\)\s*->\s*\((.*)\)\s*", re.DOTALL)
 LEVEL = re.compile(r"(\w+)\s*(?:\((.*)\))?")

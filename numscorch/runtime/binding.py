@@ -20,6 +20,7 @@ from ..codegen.results import Stage
 from ..codegen.workspaces import is_hashed, workspaces_of
 from ..ir import index as ix
 from ..ir.format import Format, flattened, realized, runs_of
+from ..ir.functions import REDUCTIONS
 from ..operand import Operand
 from ..packing import converted
 from ..problem import Problem
@@ -118,20 +119,28 @@ class _Binder:
 
     def allocation(self) -> list[str]:
         """C: memory for the result, zeros where some entry may not be written."""
-        zeroed = self.kernel.source.program.zeroed
+        zeroed, fill = self.kernel.source.program.zeroed, self.fill()
         shape: object = self.problem.shape
         if self.result.shares is not None:
-            if zeroed and self.kernel.source.program.fill:
+            if zeroed and fill:
                 self.scope["inf"] = np.inf
-                return [f"C = np.full(P{self.shared}.counts[-1], {self.kernel.source.program.fill}, dtype)"]
+                return [f"C = np.full(P{self.shared}.counts[-1], {fill}, dtype)"]
             make = f"np.{'zeros' if zeroed else 'empty'}(P{self.shared}.counts[-1], dtype)"
             return [f"C = {make}"]
         check_memory(self.problem)
-        if zeroed and self.kernel.source.program.fill:
+        if zeroed and fill:
             self.scope["inf"] = np.inf
-            return [f"C = np.full({shape}, {self.kernel.source.program.fill}, dtype)"]
+            return [f"C = np.full({shape}, {fill}, dtype)"]
         make = f"np.{'zeros' if zeroed else 'empty'}({shape}, dtype)"
         return [f"C = {make}"]
+
+    def fill(self) -> float:
+        """What places hold that are never visited; where a reduced dimension has size 0, they have no terms at all."""
+        stmt, extents = self.problem.stmt, self.problem.extents
+        reduced = set(ix.variables_in(stmt.rhs)) - set(stmt.lhs.indices)
+        if stmt.op in REDUCTIONS and any(extents[var] == 0 for var in reduced):
+            return REDUCTIONS[stmt.op].start(stmt.lhs.tensor.dtype)
+        return self.kernel.source.program.fill
 
     @property
     def shared(self) -> int:

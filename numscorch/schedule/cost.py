@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import exp, inf
 
-from ..ir.format import Format
+from ..ir.format import Format, sorted_format
 from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_identity, is_product, variables_in
 from ..ir.levels import Level
 from .facts import Facts
@@ -39,6 +40,25 @@ def reordered(access: Access, order: tuple[IndexVar, ...]) -> Access:
     if "d" in letters[1:]:
         letters = letters[0] + "s" * (len(letters) - 1)
     return Access(replace(access.tensor, format=Format(letters, modes)), access.indices)
+
+
+def mergeable(accesses: Sequence[Access]) -> list[Access]:
+    """The accesses, stored in order where several levels of one variable are walked together."""
+    walked = Counter(access.level_var(at) for access in accesses for at in _iterated(access))
+    return [sorted_access(a) if any(walked[a.level_var(at)] > 1 for at in _unordered(a)) else a for a in accesses]
+
+
+def sorted_access(access: Access) -> Access:
+    """The access with its tensor stored in order."""
+    return Access(replace(access.tensor, format=sorted_format(access.tensor.format)), access.indices)
+
+
+def _iterated(access: Access) -> list[int]:
+    return [at for at, level in enumerate(access.tensor.format.levels) if not level.full]
+
+
+def _unordered(access: Access) -> list[int]:
+    return [at for at, level in enumerate(access.tensor.format.levels) if not level.is_ordered]
 
 
 def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:

@@ -27,7 +27,8 @@ class Choice:
 
     def __str__(self) -> str:
         moved = "".join(f", {a.tensor} stored as {a.tensor.format.name}" for a in self.converted)
-        return f"{''.join(v.name for v in self.order)}: {self.cost:.3g}{moved}"
+        apart = "" if all(len(var.name) == 1 for var in self.order) else " "
+        return f"{apart.join(var.name for var in self.order)}: {self.cost:.3g}{moved}"
 
 
 def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[str, ...] | None = None) -> tuple[Stmt, str]:
@@ -130,10 +131,9 @@ def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: T
     """What an order costs: the loops' steps, the innermost body, scattering, and conversions."""
     sparse, converted = [], []
     total = 0.0
-    for access in accesses_in(stmt.rhs):
-        if access.tensor.is_dense:
-            continue
-        stored = access if cost.is_concordant(access, order) else cost.reordered(access, order)
+    given = [access for access in accesses_in(stmt.rhs) if not access.tensor.is_dense]
+    concordant = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in given]
+    for access, stored in zip(given, cost.mergeable(concordant), strict=True):
         sparse.append((stored, cost.counts_of(stored, facts)))
         if stored is not access:
             converted.append(stored)
