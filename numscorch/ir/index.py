@@ -183,7 +183,17 @@ class Positions:
         return f"position_forall<{self.lanes}>"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Run the body for one tile of ``size`` coordinates after the other: the loop over the same variable in it stays within the tile."""
+
+    size: int
+
+    def __str__(self) -> str:
+        return f"tile_forall<{self.size}>"
+
+
+Tag = Serial | Parallel | Vector | Unroll | Positions | Tile
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from .index import (
     Stmt,
     Tag,
     TensorVar,
+    Tile,
     Unroll,
     Vector,
     Where,
@@ -134,6 +135,8 @@ class _Reader:
             return Unroll(int(found[1]))
         if found := re.fullmatch(r"position_forall<(\d+)>", token):
             return Positions(int(found[1]))
+        if (found := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(found[1]):
+            return Tile(int(found[1]))
         raise self.error(f"unknown loop {token}")
 
     def assignment(self) -> Assignment:
