@@ -31,8 +31,9 @@ class Env:
     A workspace has one scalar register, or, if its value differs from lane to lane, a vector
     register for each of the tile's.  Where several coordinates of a variable are in flight, ``copy``
     is that variable and the number of the one here: what depends on it gets a name of its own.
-    ``tiles`` are the bounds of the variables whose tiles are looped over outside, ``counted`` the registers beside which the terms they received are counted, ``inserted`` the
-    workspaces that coordinates are inserted into, ``assembly`` the result whose index arrays are written.
+    ``tiles`` are the bounds of the variables whose tiles are looped over outside, ``counted`` the
+    registers beside which the terms they received are counted, ``inserted`` the workspaces that
+    coordinates are inserted into, ``assembly`` the result whose index arrays are written.
     """
 
     operands: tuple[Access, ...]
