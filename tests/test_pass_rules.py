@@ -82,26 +82,28 @@ CACHE = Target(32, 16, cache=32 << 20)
 
 
 def cut(text: str, nonzeros: int = 10**6, wanted: tuple[str, int] | None = None, fmt: Format = CSR, **extents: int) -> tuple[Stmt, str]:
-    """The statement after the pass, with operand A sparse, of 10,000 rows."""
+    """The statement after the pass, with operand A sparse; extents are 10,000 unless given."""
     stmt = parse_stmt(text, {name: TensorVar(name, fmt, shares="A" if name == "D" else None) for name in "AD"})
     sizes = {loop.var: extents.get(loop.var.name, 10_000) for loop in loops_of(stmt)}
-    return tile(stmt, Facts.of(sizes, {"A": (fmt, (10_000, nonzeros))}, 8, CACHE), CACHE, wanted)
+    return tile(stmt, Facts.of(sizes, {"A": (fmt, (extents.get("i", 10_000), nonzeros))}, 8, CACHE), CACHE, wanted)
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "nonzeros", "size"),
+    ("i", "j", "k", "nonzeros", "size"),
     [
-        (10_000, 1000, 10**6, 128),
-        (2500, 4000, 250_000, 512),
-        (10_000, 256, 10**6, None),  # B fits in the cache
-        (10_000, 1000, 100_000, None),  # each row of B is used ten times only
-        (50_000, 1000, 10**6, None),  # tiles of B would be as narrow as 32
+        (10_000, 10_000, 1000, 10**6, 128),
+        (10_000, 10_000, 512, 10**6, 128),
+        (2500, 2500, 4000, 250_000, 512),
+        (10_000, 10_000, 256, 10**6, None),  # B fits in the cache
+        (10_000, 10_000, 1000, 100_000, None),  # each row of B is used ten times only
+        (50_000, 10_000, 1000, 500_000, None),  # and each of C has ten terms
+        (10_000, 50_000, 1000, 10**6, None),  # tiles of B would be as narrow as 32
     ],
 )
-def test_tiles_where_a_dense_operand_is_larger_than_the_cache(rows: int, columns: int, nonzeros: int, size: int | None) -> None:
-    stmt, why = cut(SPMM, nonzeros, j=rows, k=columns)
+def test_tiles_where_a_dense_operand_is_too_large_for_the_cache(i: int, j: int, k: int, nonzeros: int, size: int | None) -> None:
+    stmt, why = cut(SPMM, nonzeros, i=i, j=j, k=k)
     assert str(stmt) == (f"tile_forall<{size}>(k, {SPMM})" if size else SPMM)
-    assert ("B[j,k] is reused, and larger than the cache" in why) == (size is not None)
+    assert ("B[j,k] is reused, and too large for the cache" in why) == (size is not None)
 
 
 SDDMM = "forall(i, forall(j, where(D[i,j] = A[i,j] * t, forall(k, t += X[i,k] * Y[j,k]))))"

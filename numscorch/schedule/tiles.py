@@ -12,16 +12,17 @@ from .facts import Facts, Target, itemsize
 from .loop_order import unit_stride
 from .parallel import work_of
 
-REUSED = 20.0  # times that a value is used from which walking the sparse operands again for each tile pays
-SHARE = 4  # a tile may fill this part of the cache
+REUSED = 20.0  # times that a value is used, or added to, from which walking the sparse operands again for each tile pays
+LARGE = 2  # an operand larger than this part of the cache doesn't stay there, beside what else the loops touch
+SHARE = 4  # a tile may fill this part of it
 LEAST = 512  # bytes of a row in a tile: where they are fewer, what a new row costs outweighs what the cache gains
 
 
 def tile(stmt: Stmt, facts: Facts, target: Target, wanted: tuple[str, int] | None = None) -> tuple[Stmt, str]:
-    """Loop over tiles of a dense dimension, outside of all other loops, where these reuse more than the cache holds.
+    """Loop over tiles of a dense dimension, outside of all other loops, where these reuse more than stays in the cache.
 
-    Algorithm 3 says which loops have tiles; they get them where a dense operand is larger than the cache, used
-    often, and of few enough rows that a tile of it stays there.  A sum is never cut, which was slower wherever it
+    Algorithm 3 says which loops may have tiles; they get them where a dense operand is too large for the cache,
+    used often, and of few enough rows that a tile of it stays there.  A sum is never cut, which was slower wherever it
     was measured.  ``wanted`` is the variable and the size that tiles must have; "" asks for none.
 
     Raises:
@@ -53,29 +54,30 @@ def _tiled_where_it_pays(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
         for access in _reused(var, stmt, facts) if refusal(var, stmt) is None else ():
             size = _size(access, var, facts, target)
             if size:
-                return tiled(stmt, var, size), f"{access} is reused, and larger than the cache: tiles of {size} stay there"
-    return stmt, "no dense operand is reused often, larger than the cache, and small enough in tiles"
+                return tiled(stmt, var, size), f"{access} is reused, and too large for the cache: tiles of {size} stay there"
+    return stmt, "no dense operand is reused often, too large for the cache, and small enough in tiles"
 
 
 def _reused(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access]:
-    """The dense operands of which a tile of the result uses each row many times."""
-    work = work_of(stmt, facts) if var in result_of(stmt).indices else 0.0
+    """The dense operands whose values are used many times, in a result whose values are sums of many terms."""
+    result = result_of(stmt)
+    work = work_of(stmt, facts) if var in result.indices else 0.0
     for access in operands_of(stmt):
         contiguous = access.tensor.is_dense and var in access.indices and unit_stride(access, var)
-        if contiguous and work >= REUSED * _values(access, facts):
+        if contiguous and work >= REUSED * max(_values(access, facts), _values(result, facts)):
             yield access
 
 
 def _values(access: Access, facts: Facts) -> float:
-    """How many values a dense operand has; a broadcast dimension has one."""
-    moved = zip(access.indices, access.tensor.strides, strict=True)
-    return prod(facts.extent(var) for var, stride in moved if stride != "0")
+    """How many values a tensor has, were it dense; a broadcast dimension has one."""
+    strides = access.tensor.strides or "n" * len(access.indices)
+    return prod(facts.extent(var) for var, stride in zip(access.indices, strides, strict=True) if stride != "0")
 
 
 def _size(access: Access, var: IndexVar, facts: Facts, target: Target) -> int:
     """The largest power of two whose tiles of an operand fit in their share of the cache; 0 where tiles don't pay."""
     total = _values(access, facts) * itemsize(access.tensor.dtype)
-    if total <= target.cache:
+    if total <= target.cache / LARGE:
         return 0
     fits = int(target.cache / SHARE / total * facts.extent(var))
     size = 1 << max(fits.bit_length() - 1, 0)
