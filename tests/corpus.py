@@ -67,7 +67,8 @@ def as_if_large(facts: Facts, rng: random.Random) -> Facts:
     extents = tuple((var, rounded(rng.choice((1, 3, 40, 1000, 50_000)))) for var, _ in facts.extents)
     counts = tuple((name, fmt, tuple(sorted(rounded(rng.choice((1, 50, 3000, 10**6))) for _ in cs))) for name, fmt, cs in facts.counts)
     tilings, sum_tilings = (tuple((var, tiling(size, TARGET.lanes("float64"), most)) for var, size in extents) for most in (8, LONGEST_SUM))
-    return Facts(extents, counts, tilings, sum_tilings)
+    rests = tuple((var, size % (LONGEST_SUM * TARGET.lanes("float64"))) for var, size in extents)
+    return Facts(extents, counts, tilings, sum_tilings, rests)
 
 
 def means(stmt: Stmt, problem: Problem, arrays: dict[str, np.ndarray]) -> None:

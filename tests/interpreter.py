@@ -8,7 +8,21 @@ from math import prod
 import numpy as np
 
 from numscorch.ir.functions import FUNCTIONS, OPERATORS, REDUCTIONS, terms_of
-from numscorch.ir.index import Access, Assignment, Binary, Call, Expr, Forall, IndexVar, Literal, Stmt, Where, assignments, variables_in
+from numscorch.ir.index import (
+    Access,
+    Assignment,
+    Binary,
+    Call,
+    Expr,
+    Forall,
+    IndexVar,
+    Literal,
+    Stmt,
+    Tile,
+    Where,
+    assignments,
+    variables_in,
+)
 
 
 def run(stmt: Stmt, arrays: Mapping[str, np.ndarray], extents: Mapping[IndexVar, int]) -> np.ndarray:
@@ -21,7 +35,7 @@ def run(stmt: Stmt, arrays: Mapping[str, np.ndarray], extents: Mapping[IndexVar,
     values[result.tensor.name] = np.zeros([extents[v] for v in result.indices])
     if isinstance(stmt, Assignment):
         stmt = concrete(stmt)
-    execute(stmt, values, extents, {})
+    execute(stmt, values, extents, {}, {})
     return values[result.tensor.name]
 
 
@@ -33,17 +47,26 @@ def concrete(stmt: Assignment) -> Stmt:
     return nest
 
 
-def execute(stmt: Stmt, values: dict[str, np.ndarray], extents: Mapping[IndexVar, int], at: dict[IndexVar, int]) -> None:
-    """Run a statement at the coordinates bound so far."""
+def execute(
+    stmt: Stmt,
+    values: dict[str, np.ndarray],
+    extents: Mapping[IndexVar, int],
+    at: dict[IndexVar, int],
+    tiles: Mapping[IndexVar, range],
+) -> None:
+    """Run a statement at the coordinates bound so far, and within the tiles."""
     match stmt:
+        case Forall(var, body, Tile(size)):
+            for start in range(0, extents[var], size):
+                execute(body, values, extents, at, {**tiles, var: range(start, min(start + size, extents[var]))})
         case Forall(var, body):
-            for coordinate in range(extents[var]):
-                execute(body, values, extents, {**at, var: coordinate})
+            for coordinate in tiles.get(var, range(extents[var])):
+                execute(body, values, extents, {**at, var: coordinate}, tiles)
         case Where(consumer, producer):
             space = next(assignments(producer))
             values[space.lhs.tensor.name] = np.full([extents[v] for v in space.lhs.indices], REDUCTIONS[space.op].identity)
-            execute(producer, values, extents, at)
-            execute(consumer, values, extents, at)
+            execute(producer, values, extents, at, tiles)
+            execute(consumer, values, extents, at, tiles)
         case Assignment(lhs, rhs, op):
             place = place_of(lhs, values, at)
             new = value(terms_of(rhs, op), values, at)

@@ -279,10 +279,12 @@ def test_a_damaged_file_is_rebuilt(suffix: str, damage: str, tmp_path: Path, fre
 
 
 EXPRESSIONS = ["ij,jk->ik", "ij,jk->ki", "ij,ik->jk", "ij,j->i", "ij->", "ij,ij->", "ij,ij->ij"]
+TILED = ["ij,jk->ik", "ij,ik,jk->"]
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2)], ids=lambda f: f.name)
-def test_threads_do_not_change_a_bit(fmt: ns.Format, fresh_plans: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("expressions", "schedule"), [(EXPRESSIONS, None), (TILED, "tile(k, 16) parallelize(i)")], ids=["plain", "tiled"])
+def test_threads_do_not_change_a_bit(fmt: ns.Format, expressions: list[str], schedule: str | None, fresh_plans: pytest.MonkeyPatch) -> None:
     """Blocks and their cuts come from the problem, and sums are joined in order."""
     fresh_plans.setattr(parallel, "WORTHWHILE", 0)
     torch.manual_seed(0)
@@ -294,8 +296,8 @@ def test_threads_do_not_change_a_bit(fmt: ns.Format, fresh_plans: pytest.MonkeyP
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            operands = [[others[term] for term in expr.split("->")[0].split(",")[1:]] for expr in EXPRESSIONS]
-            made = [ns.einsum(expr, A, *given) for expr, given in zip(EXPRESSIONS, operands, strict=True)]
+            operands = [[others[term] for term in expr.split("->")[0].split(",")[1:]] for expr in expressions]
+            made = [ns.einsum(expr, A, *given, schedule=schedule) for expr, given in zip(expressions, operands, strict=True)]
             results.append([r.values if isinstance(r, ns.SparseTensor) else r for r in made])
     finally:
         torch.set_num_threads(before)

@@ -15,7 +15,7 @@ from numscorch.ir.notation import parse_stmt
 from numscorch.runtime import dispatch, kernel_cache
 
 pytestmark = pytest.mark.usefixtures("plain")
-PASSES = ("order_loops", "insert_workspaces", "vectorize", "parallelize")
+PASSES = ("order_loops", "insert_workspaces", "tile", "vectorize", "parallelize")
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ SHORT = stored(CSR, MATRIX, 2000, 12_000)
 COO_A = stored(COO(2), MATRIX, 60_000, 60_000)
 CSC_A = stored(CSC, MATRIX, 3000, 60_000)
 SQUARE = stored(CSR, (2000, 2000), 2000, 60_000)
+LARGE = stored(CSR, (10_000, 10_000), 10_000, 10**6)
 WIDE = stored(CSR, (10**6, 10**6), 10**6, 2 * 10**6)
 DCSR_A = stored(Format("ss"), (2000, 2000), 1500, 60_000)
 COO_S = stored(COO(2), (2000, 2000), 60_000, 60_000)
@@ -48,6 +49,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "spmv_csr_short_rows": ("ij,j->i", (SHORT, plain(3000))),
     "spmm_csr": ("ij,jk->ik", (CSR_A, plain(3000, 100))),
     "spmm_csr_narrow": ("ij,jk->ik", (CSR_A, plain(3000, 16))),
+    "spmm_tiled": ("ij,jk->ik", (LARGE, plain(10_000, 1000))),
     "spmm_coo": ("ij,jk->ik", (COO_A, plain(3000, 64))),
     "spmm_csc": ("ij,jk->ik", (CSC_A, plain(3000, 64))),
     "sddmm_csr": ("ij,ik,jk->ij", (CSR_A, plain(2000, 64), plain(3000, 64))),

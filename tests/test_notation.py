@@ -24,6 +24,7 @@ from numscorch.ir.index import (
     Stmt,
     Tag,
     TensorVar,
+    Tile,
     Unroll,
     Vector,
     Where,
@@ -50,6 +51,7 @@ TAGS: list[Tag] = [
     Unroll(12),
     Positions(16),
     Gallop("A"),
+    Tile(64),
 ]
 TEXTS = [
     "y[i] = A[i,j] * x[j]",
@@ -60,6 +62,7 @@ TEXTS = [
     "where(s = t, parallel_forall(i, where(t += u, unroll_forall<4>(j, u += A[i,j]))))",
     "parallel_forall(i, vector_forall<8 x 4, rest 2, masked>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k]))))",
     "forall(i, where(y[i] = t, gallop_forall<A1>(j, t += A1[i,j] * B[i,j])))",
+    "tile_forall<64>(k, parallel_forall(i, vector_forall<8 x 8, rest 5, masked>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k])))))",
     "forall(e0, forall(i1, y[e0] += A[e0,i1] * 2))",
     "forall(i, y[i] = 0.5 * x[i])",
     "s = t",
@@ -117,6 +120,7 @@ MALFORMED = [
     ("", "expected more, found the end", 0),
     ("some_forall<3>(i, y[i] = x[i])", "unknown loop some_forall<3>", None),
     ("vector_forall<8>(i, y[i] = x[i])", "unknown loop vector_forall<8>", None),
+    ("tile_forall<0>(i, y[i] = x[i])", "unknown loop tile_forall<0>", None),
     ("where(y[i] = t)", "expected ,, found )", 14),
     # names are names
     ("y[i] = *", "", 7),
@@ -173,6 +177,9 @@ def nest(text: str, **formats: Format) -> Stmt:
         nest("forall(i, where(y[i] = t, forall(j, t += A[i,j])))", A=COO(2)),
         nest("forall(i, forall(j, forall(k, y[k] += A[i,j,k])))", A=Format("sds")),
         nest("y[i] = A[i,j] * x[j]", A=CSC),
+        nest("tile_forall<8>(j, forall(i, forall(j, y[i] += X[i,j])))"),
+        nest("tile_forall<8>(k, tile_forall<8>(l, forall(i, forall(j, forall(k, forall(l, s += A[i,j] * X[j,k,l]))))))", A=CSR),
+        nest("tile_forall<8>(i, where(forall(i, y[i] = w[i]), forall(i, w[i] = x[i])))"),
     ],
     ids=str,
 )
@@ -196,6 +203,10 @@ def test_well_formed_statements_are_returned_as_they_are(stmt: Stmt) -> None:
         (nest("forall(k, forall(i, forall(j, s += A[i,j,k])))", A=CSF(3)), "can't be read in the order k, i, j"),
         (nest("forall(i, forall(k, forall(j, y[j] += A[i,j,k])))", A=Format("sds")), "can't be read in the order i, k, j"),
         (nest("where(s = t, forall(i, t += A[i,j]))", A=CSR), "uses j, which no loop binds"),
+        (nest("tile_forall<8>(i, y[i] = x[i])"), "no loop runs over the tiles of i in tile_forall<8>(i, y[i] = x[i])"),
+        (nest("forall(i, tile_forall<8>(i, forall(i, y[i] = x[i])))"), "i is bound outside of its tiles in tile_forall<8>"),
+        (nest("tile_forall<64>(i, tile_forall<8>(i, forall(i, y[i] = x[i])))"), "i is tiled twice in tile_forall<64>"),
+        (nest("tile_forall<8>(i, forall(i, forall(i, y[i] = x[i])))"), "i is bound twice in forall(i, y[i] = x[i])"),
     ],
 )
 def test_malformed_statements_are_refused(stmt: Stmt, why: str) -> None:

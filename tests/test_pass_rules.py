@@ -6,14 +6,18 @@ import pytest
 from corpus import TARGET
 
 from numscorch.codegen.workspaces import workspaces_of
+from numscorch.errors import ScheduleError
 from numscorch.ir.format import CSR, Format
 from numscorch.ir.index import Positions, Serial, Stmt, TensorVar, Unroll, Vector, loops_of
 from numscorch.ir.levels import Hashed, Level, Listed
 from numscorch.ir.notation import parse_stmt
-from numscorch.schedule.facts import Facts, Tiling, rounded, tiling
+from numscorch.schedule.facts import LONGEST_SUM, Facts, Target, Tiling, rounded, tiling, tiling_within
 from numscorch.schedule.parallel import parallelize
+from numscorch.schedule.tiles import tile
 from numscorch.schedule.vector import vectorize
 from numscorch.schedule.workspace import insert_workspaces
+
+SPMM = "forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k])))"
 
 # -- insert_workspaces
 
@@ -72,6 +76,83 @@ def test_rows_are_hashed_where_dense_arrays_are_large_and_seldom_used(size: int,
     assert ("found by hashing" in why) == (level == Hashed())
 
 
+# -- tile
+
+CACHE = Target(32, 16, cache=32 << 20)
+
+
+def cut(text: str, nonzeros: int = 10**6, wanted: tuple[str, int] | None = None, fmt: Format = CSR, **extents: int) -> tuple[Stmt, str]:
+    """The statement after the pass, with operand A sparse; extents are 10,000 unless given."""
+    stmt = parse_stmt(text, {name: TensorVar(name, fmt, shares="A" if name == "D" else None) for name in "AD"})
+    sizes = {loop.var: extents.get(loop.var.name, 10_000) for loop in loops_of(stmt)}
+    return tile(stmt, Facts.of(sizes, {"A": (fmt, (extents.get("i", 10_000), nonzeros))}, 8, CACHE), CACHE, wanted)
+
+
+@pytest.mark.parametrize(
+    ("i", "j", "k", "nonzeros", "size"),
+    [
+        (10_000, 10_000, 1000, 10**6, 128),
+        (10_000, 10_000, 512, 10**6, 128),
+        (2500, 2500, 4000, 250_000, 512),
+        (10_000, 10_000, 256, 10**6, None),  # B fits in the cache
+        (10_000, 10_000, 1000, 100_000, None),  # each row of B is used ten times only
+        (50_000, 10_000, 1000, 500_000, None),  # and each of C has ten terms
+        (10_000, 50_000, 1000, 10**6, None),  # tiles of B would be as narrow as 32
+    ],
+)
+def test_tiles_where_a_dense_operand_is_too_large_for_the_cache(i: int, j: int, k: int, nonzeros: int, size: int | None) -> None:
+    stmt, why = cut(SPMM, nonzeros, i=i, j=j, k=k)
+    assert str(stmt) == (f"tile_forall<{size}>(k, {SPMM})" if size else SPMM)
+    assert ("B[j,k] is reused, and too large for the cache" in why) == (size is not None)
+
+
+SDDMM = "forall(i, forall(j, where(D[i,j] = A[i,j] * t, forall(k, t += X[i,k] * Y[j,k]))))"
+
+
+def test_a_sum_is_cut_only_where_that_is_asked_for() -> None:
+    assert str(cut(SDDMM, k=1000)[0]) == SDDMM
+    stmt, why = cut(SDDMM, k=1000, wanted=("k", 96))
+    assert str(stmt) == f"tile_forall<96>(k, {SDDMM})".replace("D[i,j] =", "D[i,j] +=")
+    assert why == "asked for: tiles of 96"
+
+
+@pytest.mark.parametrize(
+    ("text", "var", "why"),
+    [
+        (SPMM, "j", "j is sparse in A[i,j]"),
+        (SPMM, "i", "i stands above j, which is sparse in A[i,j]"),
+        ("forall(k, forall(i, forall(j, C[i,k] += A[i,j] * B[j,k])))", "k", "k stands above j, which is sparse in A[i,j]"),
+        (SPMM, "l", "no loop runs over l, only over i, j, k"),
+        ("forall(i, where(y[i] = t, forall(j, t max= X[i,j])))", "j", "only sums are taken tile by tile"),
+    ],
+)
+def test_which_rule_tiles_would_break(text: str, var: str, why: str) -> None:
+    with pytest.raises(ScheduleError) as error:
+        cut(text, wanted=(var, 64))
+    assert why in str(error.value)
+
+
+def test_what_shall_have_no_tiles_is_the_same_object() -> None:
+    stmt = parse_stmt(SPMM)
+    assert tile(stmt, Facts(()), CACHE, ("", 0))[0] is stmt
+
+
+def test_the_loops_within_tiles_are_vectorised_for_them() -> None:
+    stmt, why = vectorized(f"tile_forall<64>(k, {SPMM})", (100, 400), i=100, j=100, k=100)
+    tag = "vector_forall<8 x 8, rest 5, masked>"
+    assert str(stmt) == f"tile_forall<64>(k, forall(i, {tag}(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k])))))"
+    stmt, why = vectorized(f"tile_forall<12>(k, {SPMM})", (100, 400), i=100, j=100, k=100)
+    assert str(stmt) == f"tile_forall<12>(k, {SPMM})"
+    assert "8 lanes don't divide tiles of 12" in why
+
+
+def test_the_loop_within_tiles_is_cut_into_blocks_where_one_tile_is_worth_it() -> None:
+    stmt = parse_stmt(f"tile_forall<64>(k, {SPMM})", {"A": TensorVar("A", CSR)})
+    for nonzeros, threads in ((100, False), (100_000, True)):
+        facts = Facts.of({loop.var: 1000 for loop in loops_of(stmt)}, {"A": (CSR, (1000, nonzeros))}, 8, TARGET)
+        assert ("tile_forall<64>(k, parallel_forall(i," in str(parallelize(stmt, facts)[0])) == threads
+
+
 # -- vectorize
 
 
@@ -83,7 +164,6 @@ def vectorized(text: str, counts: tuple[int, ...] = (), fmt: Format = CSR, **ext
     return vectorize(stmt, Facts.of(sizes, {"A": (fmt, counts)} if counts else {}, 8, TARGET), TARGET)
 
 
-SPMM = "forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k])))"
 DOT = "forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))"
 
 
@@ -158,6 +238,19 @@ def test_tiles_cover_an_extent_exactly(lanes: int) -> None:
             assert (tiles.tail - 1) * lanes < left <= tiles.tail * lanes
             assert tiles.masked == (left != tiles.tail * lanes)
     assert tiling(0, lanes, 8) == Tiling(1, 0, False)
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_registers_divide_tiles_and_cover_the_last_one(lanes: int) -> None:
+    for extent in range(301):
+        for size in range(lanes, 200, lanes):
+            for most in (8, LONGEST_SUM):
+                tiles = tiling_within(size, extent % (LONGEST_SUM * lanes), lanes, most)
+                width = tiles.registers * lanes
+                assert 0 < tiles.registers <= most
+                assert size % width == 0
+                assert (tiles.tail - 1) * lanes < extent % width <= tiles.tail * lanes
+                assert tiles.masked == (extent % lanes != 0 and tiles.tail > 0)
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 7, 8, 9, 100, 1023, 1025, 10**6 + 1])

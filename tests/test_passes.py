@@ -10,12 +10,25 @@ import pytest
 from corpus import TARGET, as_if_large, corpus, means
 
 from numscorch.ir.format import Format
-from numscorch.ir.index import Access, Assignment, Parallel, Where, assignments, loops_of, operands_of, result_of, variables_in
+from numscorch.ir.index import (
+    Access,
+    Assignment,
+    Forall,
+    Parallel,
+    Tile,
+    Where,
+    assignments,
+    loops_of,
+    operands_of,
+    result_of,
+    variables_in,
+)
 from numscorch.ir.verify import verify
 from numscorch.schedule import cost, parallel, schedule
 from numscorch.schedule.intersection import gallop
 from numscorch.schedule.loop_order import order_loops
 from numscorch.schedule.parallel import parallelize
+from numscorch.schedule.tiles import refusal, tile
 from numscorch.schedule.vector import vectorize
 from numscorch.schedule.workspace import insert_workspaces
 
@@ -39,13 +52,16 @@ def test_no_pass_changes_the_meaning(seed: int, monkeypatch: pytest.MonkeyPatch)
         means(nest, problem, arrays)
         summed, _ = insert_workspaces(nest, facts)
         means(summed, problem, arrays)
-        vector, _ = vectorize(summed, facts, TARGET)
+        tileable = [loop.var.name for loop in loops_of(summed) if refusal(loop.var, summed) is None]
+        tiled, _ = tile(summed, facts, TARGET, (rng.choice(tileable), rng.choice((1, 2, 4, 8, 64))) if tileable and seed else None)
+        means(tiled, problem, arrays)
+        vector, _ = vectorize(tiled, facts, TARGET)
         means(vector, problem, arrays)
         steered, _ = gallop(vector, facts) or (vector, "")
         means(steered, problem, arrays)
         blocks, _ = parallelize(steered, facts)
         means(blocks, problem, arrays)
-        for stmt in (nest, summed, vector, steered, blocks):
+        for stmt in (nest, summed, tiled, vector, steered, blocks):
             assert verify(stmt) is stmt
 
 
@@ -107,7 +123,7 @@ def test_workspaces_are_written_before_they_are_read() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_only_loops_that_do_not_scatter_run_in_parallel(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A parallel loop is the outermost, and of the result, or a sum into one scalar."""
+    """A parallel loop is the outermost but for tiles, and of the result, or a sum into one scalar."""
     monkeypatch.setattr(parallel, "WORTHWHILE", 0)
     rng = random.Random(seed)
     schedule.cache_clear()
@@ -117,6 +133,7 @@ def test_only_loops_that_do_not_scatter_run_in_parallel(seed: int, monkeypatch: 
         loops = [loop for loop in loops_of(stmt) if isinstance(loop.tag, Parallel)]
         found += len(loops)
         assert len(loops) <= 1
+        stmt = stmt.body if isinstance(stmt, Forall) and isinstance(stmt.tag, Tile) else stmt
         for loop in loops:
             if loop is stmt:
                 assert loop.var in result_of(stmt).indices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -10,10 +11,12 @@ from cases import Case, random_case
 from scale import scaled
 
 import numscorch as ns
+import numscorch.schedule as scheduling
 from numscorch.codegen import kernel
+from numscorch.ir.index import Stmt, loops_of
 from numscorch.runtime import blocks, dispatch
-from numscorch.schedule import cost, parallel, vector, workspace
-from numscorch.schedule.facts import Target
+from numscorch.schedule import cost, parallel, tiles, vector, workspace
+from numscorch.schedule.facts import Facts, Target
 from numscorch.validate import validate
 
 TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32))
@@ -38,6 +41,17 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
     set_to(cost, "SEEK", 0.0 if seed // 16 % 2 else 8.0)
 
 
+def any_tiles(seed: int) -> Callable[..., tuple[Stmt, str]]:
+    """A pass that cuts one of the loops that may have tiles, for two seeds of three."""
+    rng = random.Random(seed)
+
+    def cut(stmt: Stmt, facts: Facts, target: Target, wanted: tuple[str, int] | None = None) -> tuple[Stmt, str]:
+        names = [loop.var.name for loop in loops_of(stmt) if tiles.refusal(loop.var, stmt) is None]
+        return tiles.tile(stmt, facts, target, (rng.choice(names), rng.choice((1, 3, 4, 8, 16, 64))) if names and seed % 3 else None)
+
+    return cut
+
+
 @pytest.mark.parametrize("part", range(10))
 def test_random_cases_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
     """Every kernel as Python with bounds checks, serial and in blocks, for three register widths."""
@@ -47,6 +61,7 @@ def test_random_cases_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> No
         fresh_plans.setattr(dispatch, "host", lambda seed=seed: TARGETS[seed % 3])
         fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
         fresh_plans.setattr(blocks, "BLOCKS", 1 + seed % 5)
+        fresh_plans.setattr(scheduling, "tile", any_tiles(seed))
         rows(seed, fresh_plans.setattr)
         check(random_case(seed))
 
@@ -56,4 +71,5 @@ def test_random_cases_compiled(part: int, fresh_plans: pytest.MonkeyPatch) -> No
     count = scaled(100)
     for seed in range(10**6 + part * count, 10**6 + (part + 1) * count):
         fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 4 == 0 else 1 << 15)
+        fresh_plans.setattr(scheduling, "tile", any_tiles(seed))
         check(random_case(seed))

@@ -60,7 +60,12 @@ ERRORS = {
     "reorder(j, i, k)": ("ij,jk->ik", "append out of order to C[i,k]"),
     "parallelize(j)": ("ij,jk->ik", "only the outermost loop"),
     "vectorize(i)": ("ij,jk->ik", "the loop must be innermost"),
-    "tile(k, 64)": ("ij,jk->ik", "tile is unknown"),
+    "tile(j, 64)": ("ij,jk->i", "j is sparse in A[i,j]"),
+    "tile(i, 64)": ("ij,jk->ik", "C[i,k] has a pattern of its own"),
+    "tile(k)": ("ij,jk->ik", "tile takes a variable, and how many coordinates are in a tile"),
+    "tile(k, 0)": ("ij,jk->ik", "tile takes a variable, and how many"),
+    "tile(k, l)": ("ij,jk->ik", "tile takes a variable, and how many"),
+    "unroll(k, 4)": ("ij,jk->ik", "unroll is unknown"),
     "reorder(i, j, k) reorder(i, j, k)": ("ij,jk->ik", "reorder is there twice"),
     "faster": ("ij,jk->ik", "can't be read"),
     "parallelize(i, j)": ("ij,jk->ik", "takes one variable"),
@@ -82,6 +87,32 @@ def test_a_schedule_that_breaks_a_rule(text: str, plain: pytest.MonkeyPatch) -> 
     assert len(str(error.value).splitlines()) > 1
 
 
+@pytest.mark.parametrize("size", [1, 4, 5, 8, 12, 16, 32, 1000])
+@pytest.mark.parametrize("columns", [3, 16, 37])
+def test_tiles_of_any_size(size: int, columns: int, plain: pytest.MonkeyPatch) -> None:
+    Y, Z = torch.randint(-3, 4, (5, columns)).double(), torch.randint(-3, 4, (6, columns)).double()
+    for threads in ("", "parallelize(i)"):
+        assert torch.equal(ns.einsum("ij,jk->ik", A, Y, schedule=f"reorder(i, j, k) tile(k, {size}) {threads}"), D @ Y)
+        assert last_stmt().startswith(f"tile_forall<{size}>(k, {'parallel_' if threads else ''}forall(i, ")
+        assert torch.equal(ns.einsum("ij,ik,jk->ij", A, Z, Y, schedule=f"tile(k, {size}) {threads}").to_dense(), D * (Z @ Y.T))
+        assert last_stmt().startswith(f"tile_forall<{size}>(k, {'parallel_' if threads else ''}forall(i, ")
+    total = ns.einsum("ij,ik,jk->", A, Z, Y, schedule=f"tile(k, {size}) parallelize(i)")
+    assert torch.equal(total, (D * (Z @ Y.T)).sum())
+    assert f"tile_forall<{size}>(k, where(D += t, parallel_forall(i," in last_stmt()
+
+
+def test_tiles_that_registers_do_not_divide(plain: pytest.MonkeyPatch) -> None:
+    assert torch.equal(ns.einsum("ij,jk->ik", A, X, schedule="""tile("k", 3)"""), D @ X)
+    assert "vector" not in last_stmt()
+    with pytest.raises(ns.ScheduleError, match="lanes don't divide tiles of 3"):
+        ns.einsum("ij,jk->ik", A, X, schedule="tile(k, 3) vectorize(k)")
+
+
+def test_no_tiles(plain: pytest.MonkeyPatch) -> None:
+    assert torch.equal(ns.einsum("ij,jk->ik", A, X, schedule="tile()"), D @ X)
+    assert "tile" not in last_stmt()
+
+
 def test_a_loop_that_would_race(plain: pytest.MonkeyPatch) -> None:
     with pytest.raises(ns.ScheduleError, match="outermost loop scatters"):
         ns.einsum("ij,jk->ik", A, X, schedule="reorder(j, i, k) parallelize(j)")
@@ -90,5 +121,7 @@ def test_a_loop_that_would_race(plain: pytest.MonkeyPatch) -> None:
 def test_options() -> None:
     assert parse_options("") == Options()
     assert parse_options("vectorize(), parallelize(i)") == Options(None, "i", "")
+    assert parse_options("tile('k', 64)") == parse_options('tile("k, 64")') == Options(tile=("k", 64))
+    assert parse_options("tile()") == Options(tile=("", 0))
     assert parse_options("workspace('hash')") == Options(workspace="hash")
     assert parse_options('reorder("i", "k")') == parse_options("reorder('i, k')") == Options(("i", "k"))

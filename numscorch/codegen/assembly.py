@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, is_zero, simplified
-from ..ir.loop import Assign, Block, Const, For, Function, Var, call, names_used
+from ..ir.loop import Assign, Block, Const, For, Function, Var, call, has_threads, names_used
 from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
@@ -83,7 +83,7 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Program:
     """Lower a scheduled statement into the function of one stage, of the parameters that it uses."""
     operands = ix.operands_of(stmt)
     body = simplify(hoist_loads(_lowered(stmt, operands, stage), target.registers // 2))
-    parallel = any(isinstance(s, For) and s.parallel for s in body)
+    parallel = has_threads(body)
     known, used = _all_params(stmt, operands), names_used(body)
     if parallel:
         used |= {f"{p.of}_size" for p in known if p.what in WORKSPACE and p.name in used}
@@ -104,20 +104,27 @@ def _lowered(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     assembly = Assembly(result, stage) if result.tensor.is_assembled else None
     env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=spaces, assembly=assembly)
     body = lower(stmt, env)
-    if any(isinstance(s, For) and s.parallel for s in body):
+    if has_threads(body):
         return body
     return (*stamps(env), *in_block(body, env, Const(0)))
 
 
 def take_pointers(block: Block, params: tuple[Param, ...]) -> Block:
-    """Turn arrays into pointers, inside a parallel loop for what it uses: pointers can't cross into it."""
+    """Turn arrays into pointers, inside a parallel loop for what it uses: pointers can't cross into it.
+
+    A loop over tiles around it is opened, since the parallel loop stands right in it.
+    """
     arrays = {p.name: p for p in params if p.is_array}
-    at = next((n for n, stmt in enumerate(block) if isinstance(stmt, For) and stmt.parallel), None)
+    at = next((n for n, stmt in enumerate(block) if has_threads((stmt,))), None)
     if at is None:
         return (*_pointers(block, arrays), *block)
     loop, rest = block[at], block[at + 1 :]
-    inside = _pointers((loop,), arrays, Var("worker"))
-    opened = replace(loop, body=(*inside, *loop.body)) if isinstance(loop, For) else loop
+    if not isinstance(loop, For):
+        raise TypeError(f"a parallel loop within {loop}")
+    if loop.parallel:
+        opened = replace(loop, body=(*_pointers((loop,), arrays, Var("worker")), *loop.body))
+    else:
+        opened = replace(loop, body=take_pointers(loop.body, params))
     return (*block[:at], opened, *_pointers(rest, arrays), *rest)
 
 

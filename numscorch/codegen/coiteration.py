@@ -44,7 +44,7 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
 def dimension_loop(var: IndexVar, env: Env, body: Body, bounds: Bounds | None = None) -> Block:
     """for i in range(size): every operand is located."""
     coord = Var(var.name)
-    start, stop = bounds or (Const(0), env.extent(var))
+    start, stop = bounds or env.bounds(var)
     return (For(coord, start, stop, body(env.bind(var, coord))),)
 
 

@@ -31,8 +31,9 @@ class Env:
     A workspace has one scalar register, or, if its value differs from lane to lane, a vector
     register for each of the tile's.  Where several coordinates of a variable are in flight, ``copy``
     is that variable and the number of the one here: what depends on it gets a name of its own.
-    ``counted`` are the registers beside which the terms they received are counted, ``inserted`` the
-    workspaces that coordinates are inserted into, ``assembly`` the result whose index arrays are written.
+    ``tiles`` are the bounds of the variables whose tiles are looped over outside, ``counted`` the
+    registers beside which the terms they received are counted, ``inserted`` the workspaces that
+    coordinates are inserted into, ``assembly`` the result whose index arrays are written.
     ``conditions`` say when the operands that may be absent here are present, and of ``assured``, sets of
     operands, one is present as a whole.
     """
@@ -44,6 +45,7 @@ class Env:
     varying: frozenset[str] = frozenset()
     lanes: Lanes | None = None
     copy: tuple[IndexVar, int] | None = None
+    tiles: Mapping[IndexVar, tuple[Expr, Expr]] = field(default_factory=dict)
     counted: frozenset[str] = frozenset()
     inserted: frozenset[str] = frozenset()
     assembly: Assembly | None = None
@@ -93,6 +95,10 @@ class Env:
                 if level.extent is not None and access.level_var(at) == var:
                     return Const(level.extent)
         return size_of(var)
+
+    def bounds(self, var: IndexVar) -> tuple[Expr, Expr]:
+        """The first coordinate of a dimension loop, and one past the last: those of a tile, where there is one."""
+        return self.tiles.get(var, (Const(0), self.extent(var)))
 
     def iterated(self, var: IndexVar) -> list[Iterator]:
         """The levels that a loop over the variable iterates: the next level of each operand that has it."""

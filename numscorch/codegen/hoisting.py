@@ -22,6 +22,7 @@ from ..ir.loop import (
     Var,
     While,
     expressions,
+    has_threads,
     map_blocks,
     map_expr,
     map_stmt,
@@ -46,7 +47,7 @@ def hoist_loads(block: Block, most: int) -> Block:
     for stmt in block:
         if isinstance(stmt, For | While | If):
             stmt = map_blocks(stmt, lambda inner: hoist_loads(inner, most))
-        if isinstance(stmt, For) and not stmt.parallel:
+        if isinstance(stmt, For) and not has_threads((stmt,)):
             moved, stmt = _hoist_from(stmt, most)
             out += [assign for assign in moved if not _still_holds(assign, out)]
         out.append(stmt)

@@ -47,6 +47,8 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_vector(stmt, tag, env)
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
+        case ix.Tile(size):
+            return lower_tile(stmt, size, env)
         case _:
             assert_never(stmt.tag)
 
@@ -131,24 +133,40 @@ def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block
     return (replace(outer, body=(run,)), Assign(total, Const(0.0, target.dtype)), join, *lower(stmt.consumer, done))
 
 
+def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:
+    """The body for each tile; the last one ends where the extent does."""
+    start, end, extent = Var(f"{stmt.var}_tile"), Var(f"{stmt.var}_end"), env.extent(stmt.var)
+    body = lower(stmt.body, replace(env, tiles={**env.tiles, stmt.var: (start, end)}))
+    return (For(start, Const(0), extent, (Assign(end, call("min", start + size, extent)), *body), step=Const(size)),)
+
+
 def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
-    """Full tiles in a loop, then what is left of the extent."""
+    """Full tiles of registers in a loop, then what is left of the extent, which only the last of the cache's tiles reaches."""
     base, size = Var(stmt.var.name), size_of(stmt.var)
     width = tag.lanes * tag.registers
     full = (size // width) * width if tag.tail and width else size
+    start, stop = env.tiles.get(stmt.var, (Const(0), full))
     sums = _sums_here(stmt, env)
     out: list[Stmt] = [Assign(partial_register(name), call("splat", Const(0.0, dtype), tag.lanes)) for name, dtype in sums.items()]
     if tag.registers:
         inside = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
-        out.append(For(base, Const(0), full, lower(stmt.body, inside), step=Const(width)))
+        within = call("min", stop, full) if tag.tail and stop != full else stop
+        out.append(For(base, start, within, lower(stmt.body, inside), step=Const(width)))
     if tag.tail:
-        rest: Expr = base if tag.registers else Const(0)
-        out += [Assign(base, full)] if tag.registers else []
-        out += [Assign(Var("left"), size - rest - (tag.tail - 1) * tag.lanes)] if tag.masked else []
-        lanes = Lanes(stmt.var, tag.lanes, tag.tail, Var("left") if tag.masked else None)
-        out += lower(stmt.body, replace(env, lanes=lanes).bind(stmt.var, rest))
+        rest = _rest_of_extent(stmt, tag, full, env)
+        out += rest if stop == full else [If(full < stop, rest)]
     out += [Accumulate(env.registers[name][0], call("hsum", partial_register(name))) for name in sums]
     return tuple(out)
+
+
+def _rest_of_extent(stmt: ix.Forall, tag: ix.Vector, full: Expr, env: Env) -> Block:
+    """The last tile, of fewer registers."""
+    base, out = Var(stmt.var.name), list[Stmt]()
+    rest: Expr = base if tag.registers else Const(0)
+    out += [Assign(base, full)] if tag.registers else []
+    out += [Assign(Var("left"), size_of(stmt.var) - rest - (tag.tail - 1) * tag.lanes)] if tag.masked else []
+    lanes = Lanes(stmt.var, tag.lanes, tag.tail, Var("left") if tag.masked else None)
+    return (*out, *lower(stmt.body, replace(env, lanes=lanes).bind(stmt.var, rest)))
 
 
 def _sums_here(stmt: ix.Forall, env: Env) -> dict[str, str]:

@@ -115,5 +115,5 @@ def _constant_types(function: Function) -> set[str]:
 def _hash(text: str, target: Target) -> str:
     """Of everything that the machine code depends on: the text, the target, the options, the compilers, the intrinsics."""
     intrinsics = "".join(files("numscorch.codegen").joinpath(f"{name}.py").read_text() for name in ("intrinsics", "routines"))
-    parts = (text, repr(target), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)
+    parts = (text, repr(target.instructions), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

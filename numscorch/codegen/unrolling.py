@@ -37,7 +37,7 @@ def can_jam(stmt: ix.Forall, env: Env) -> bool:
     if env.lanes is not None or it is None or "crd" not in it.level.arrays:
         return False
     match stmt.body:
-        case ix.Where(ix.Assignment(lhs, _, "=") as consumer, ix.Forall(_, ix.Assignment(), ix.Vector())):
+        case ix.Where(ix.Assignment(lhs, _, "=" | "+=") as consumer, ix.Forall(_, ix.Assignment(), ix.Vector())):
             return lhs.tensor.shares == env.iterated(stmt.var)[0].name and _moves_dense(stmt, consumer, env)
         case _:
             return False
@@ -91,8 +91,9 @@ def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     total = Var(target.name)
     step = [*interleaved(sums), Assign(total, call("hsums", *(partial_register(f"{target.name}{u}") for u in range(jammed))))]
     inner = _with_registers(replace(env, varying=env.varying | {target.name}), target, (total,))
-    value = gathered_product(consumer.rhs, stmt.var, it, jammed, inner).value(0)
-    step.append(Do(call("store", Var(f"{consumer.lhs.tensor.name}_vals"), it.position, value)))
+    product, written = gathered_product(consumer.rhs, stmt.var, it, jammed, inner), Var(f"{consumer.lhs.tensor.name}_vals")
+    value = product.added_to(call("load", written, it.position, jammed), 0) if consumer.op == "+=" else product.value(0)
+    step.append(Do(call("store", written, it.position, value)))
     return (*_taken_at_once(it, jammed, tuple(step), ()), _one_by_one(stmt, it, env, lower))
 
 

@@ -193,7 +193,17 @@ class Gallop:
         return f"gallop_forall<{self.leader}>"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Run the body for one tile of ``size`` coordinates after the other: the loop over the same variable in it stays within the tile."""
+
+    size: int
+
+    def __str__(self) -> str:
+        return f"tile_forall<{self.size}>"
+
+
+Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Tile
 
 
 @dataclass(frozen=True, slots=True)

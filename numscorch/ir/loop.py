@@ -306,6 +306,11 @@ def walk_block(block: Block) -> Iterator[Stmt]:
             yield from walk_block(stmt.orelse)
 
 
+def has_threads(block: Block) -> bool:
+    """Whether there is a parallel loop in it."""
+    return any(isinstance(stmt, For) and stmt.parallel for stmt in walk_block(block))
+
+
 def names_used(block: Block) -> set[str]:
     """Names of the variables that a block reads or writes."""
     names: set[str] = set()

@@ -24,6 +24,7 @@ from .index import (
     Stmt,
     Tag,
     TensorVar,
+    Tile,
     Unroll,
     Vector,
     Where,
@@ -137,6 +138,8 @@ class _Reader:
             return Positions(int(found[1]))
         if found := re.fullmatch(r"gallop_forall<(\w+)>", token):
             return Gallop(found[1])
+        if (found := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(found[1]):
+            return Tile(int(found[1]))
         raise self.error(f"unknown loop {token}")
 
     def assignment(self) -> Assignment:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ..errors import ScheduleError
-from .index import Access, Assignment, Forall, IndexVar, Stmt, Where, accesses_in
+from .index import Access, Assignment, Forall, IndexVar, Stmt, Tile, Where, accesses_in, loops_of
 
 
 def verify(stmt: Stmt) -> Stmt:
     """Return the statement if it is well formed.
 
     Every variable of a nest is bound once, before it is used, and every level that must be
-    iterated is reached from the level above it.
+    iterated is reached from the level above it.  A tile loop binds nothing: the loop over its
+    variable, in its body, does.
 
     Raises:
         ScheduleError: it is not; the text says where.
@@ -21,6 +22,9 @@ def verify(stmt: Stmt) -> Stmt:
 
 def _check(stmt: Stmt, bound: tuple[IndexVar, ...]) -> None:
     match stmt:
+        case Forall(var, body, Tile()):
+            _check_tiled(stmt, bound)
+            _check(body, bound)
         case Forall(var, body):
             if var in bound:
                 raise ScheduleError(f"{var} is bound twice in {stmt}")
@@ -32,6 +36,16 @@ def _check(stmt: Stmt, bound: tuple[IndexVar, ...]) -> None:
             if bound or not lhs.indices:
                 for access in [lhs, *accesses_in(rhs)]:
                     _check_access(access, bound)
+
+
+def _check_tiled(stmt: Forall, bound: tuple[IndexVar, ...]) -> None:
+    inner = [loop.tag for loop in loops_of(stmt.body) if loop.var == stmt.var]
+    if stmt.var in bound:
+        raise ScheduleError(f"{stmt.var} is bound outside of its tiles in {stmt}")
+    if not inner:
+        raise ScheduleError(f"no loop runs over the tiles of {stmt.var} in {stmt}")
+    if any(isinstance(tag, Tile) for tag in inner):
+        raise ScheduleError(f"{stmt.var} is tiled twice in {stmt}")
 
 
 def _check_access(access: Access, bound: tuple[IndexVar, ...]) -> None:

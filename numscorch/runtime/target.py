@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from ..schedule.facts import Target
+
+LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
+MACOS = ("hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize")
 
 
 @lru_cache(maxsize=1)
 def host() -> Target:
-    """SIMD width and registers of this processor, as LLVM sees it."""
+    """This machine: SIMD width and registers as LLVM sees them, its cache as the system does."""
+    return replace(_processor(), cache=rounded_down(max(cache_sizes(), default=Target().cache)))
+
+
+def _processor() -> Target:
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()
@@ -18,3 +29,34 @@ def host() -> Target:
     if features.get("avx2"):
         return Target(vector_bytes=32, registers=16)
     return Target(vector_bytes=16, registers=32 if features.get("neon") else 16)
+
+
+def cache_sizes(linux: Path = LINUX) -> list[int]:
+    """Bytes of the processor's caches; none where the system doesn't say."""
+    if sys.platform == "darwin":
+        return _sizes_of_macos()
+    found = []
+    for path in linux.glob("index*/size"):
+        text = path.read_text().strip()
+        digits, unit = text.rstrip("KMG"), text[-1:]
+        if digits.isdecimal():
+            found.append(int(digits) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(unit, 1))
+    return found
+
+
+def _sizes_of_macos() -> list[int]:
+    """An unknown name is answered by an empty line, or an error."""
+    try:
+        done = subprocess.run(["/usr/sbin/sysctl", "-n", *MACOS], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [int(line) for line in done.stdout.split() if line.isdecimal() and int(line)]
+
+
+def rounded_down(size: int) -> int:
+    """To a power of two, so that machines of a kind tile alike.
+
+    >>> rounded_down(36 << 20) >> 20
+    32
+    """
+    return 1 << max(size.bit_length() - 1, 0)

@@ -15,6 +15,7 @@ from .intersection import gallop
 from .loop_order import order_loops
 from .options import AUTOMATIC, Options
 from .parallel import parallelize
+from .tiles import tile
 from .vector import vectorize
 from .workspace import insert_workspaces
 
@@ -48,6 +49,7 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
 
     nest = note("order_loops", *order_loops(stmt, facts, target, options.order))
     nest = note("insert_workspaces", *insert_workspaces(nest, facts, options.workspace))
+    nest = note("tile", *tile(nest, facts, target, options.tile))
     nest = note("vectorize", *vectorize(nest, facts, target, options.vector))
     if steered := gallop(nest, facts):
         nest = note("gallop", *steered)

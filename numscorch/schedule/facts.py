@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from ..ir.format import Format
@@ -12,13 +12,20 @@ from ..ir.index import IndexVar
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The machine that a kernel is made for; part of the kernel's hash.
+    """The machine that a kernel is made for.
 
-    ``vector_bytes`` is the width of a SIMD register, ``registers`` how many there are.
+    ``vector_bytes`` is the width of a SIMD register, ``registers`` how many there are: both are part of a kernel's
+    hash.  ``cache`` is the size of the last cache before memory; it decides on tiles, which the kernel's text has.
     """
 
     vector_bytes: int = 32
     registers: int = 16
+    cache: int = 1 << 25
+
+    @property
+    def instructions(self) -> tuple[int, int]:
+        """What machine code depends on."""
+        return self.vector_bytes, self.registers
 
     def lanes(self, dtype: str) -> int:
         """Values of a dtype in a SIMD register."""
@@ -66,18 +73,33 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
     return Tiling(registers, ceil(left / lanes), left % lanes != 0)
 
 
+def tiling_within(size: int, left: int, lanes: int, most: int) -> Tiling:
+    """How tiles of a loop divide into those of registers: evenly, but for the ``left`` coordinates that reach the end of the last one.
+
+    >>> tiling_within(64, 100 % 128, 8, 8)
+    Tiling(registers=8, tail=5, masked=True)
+    >>> tiling_within(48, 96 % 128, 8, 8)
+    Tiling(registers=2, tail=0, masked=False)
+    """
+    registers = min(size // lanes & -(size // lanes), most)
+    left %= registers * lanes
+    return Tiling(registers, ceil(left / lanes), left % lanes != 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Extents of the variables, positions in each level of the operands, and tilings.
 
     Extents and counts have three significant bits, so that problems of about the same size share a
-    schedule; a tiling is exact, because the loop nest depends on it.
+    schedule; a tiling is exact, because the loop nest depends on it.  ``rests`` are what is left of an
+    extent after tiles of ``LONGEST_SUM`` registers, and so after those of any power of two below.
     """
 
     extents: tuple[tuple[IndexVar, int], ...]
     counts: tuple[tuple[str, Format, tuple[int, ...]], ...] = ()
     tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
     sum_tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
+    rests: tuple[tuple[IndexVar, int], ...] = ()
 
     @classmethod
     def of(cls, extents: Mapping[IndexVar, int], counts: Mapping[str, tuple[Format, tuple[int, ...]]], lanes: int, target: Target) -> Facts:
@@ -87,7 +109,30 @@ class Facts:
             tuple((name, fmt, tuple(rounded(c) for c in levels)) for name, (fmt, levels) in counts.items()),
             tuple((var, tiling(size, lanes, target.accumulators)) for var, size in extents.items()),
             tuple((var, tiling(size, lanes, LONGEST_SUM)) for var, size in extents.items()),
+            tuple((var, size % (LONGEST_SUM * lanes)) for var, size in extents.items()),
         )
+
+    def within(self, var: IndexVar, size: int, lanes: int, target: Target) -> Facts:
+        """The facts in a tile of a variable; it has no tilings where registers don't divide it."""
+        left = dict(self.rests)[var]
+
+        def divided(known: tuple[tuple[IndexVar, Tiling], ...], most: int) -> tuple[tuple[IndexVar, Tiling], ...]:
+            others = tuple((v, tiles) for v, tiles in known if v != var)
+            return others if size % lanes else (*others, (var, tiling_within(size, left, lanes, most)))
+
+        return replace(
+            self.narrowed(var, size),
+            tilings=divided(self.tilings, target.accumulators),
+            sum_tilings=divided(self.sum_tilings, LONGEST_SUM),
+        )
+
+    def narrowed(self, var: IndexVar, size: int) -> Facts:
+        """The facts where a variable has at most so many coordinates."""
+        return replace(self, extents=tuple((v, min(extent, rounded(size)) if v == var else extent) for v, extent in self.extents))
+
+    def fits_registers(self, var: IndexVar) -> bool:
+        """Whether it is known how a variable's coordinates divide into registers."""
+        return var in dict(self.tilings)
 
     def extent(self, var: IndexVar) -> float:
         """About how many coordinates a variable has."""
@@ -104,6 +149,15 @@ class Facts:
     def sum_tiling(self, var: IndexVar) -> Tiling:
         """How it divides where it is summed over: all registers are added into one, so a tile may be longer."""
         return dict(self.sum_tilings)[var]
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one value.
+
+    >>> [itemsize(dtype) for dtype in ("float32", "int8", "complex128")]
+    [4, 1, 16]
+    """
+    return int("".join(filter(str.isdigit, dtype))) // 8
 
 
 def rounded(size: int) -> int:

@@ -14,13 +14,15 @@ KNOWN = {
     "reorder": "reorder(i, k, j): the loops, outermost first",
     "parallelize": "parallelize(i): blocks of the outermost loop; parallelize() for none",
     "vectorize": "vectorize(k): the loop that runs in SIMD registers; vectorize() for none",
+    "tile": "tile(k, 64): tiles of a dense dimension, looped over outside of all loops; tile() for none",
     "workspace": "workspace(hash): in what rows are collected that come in no order; list or hash",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The loop order, the variables whose loops run in parallel and in registers ("" asks for none), the kind of workspace.
+    """The loop order, the variables whose loops run in parallel and in registers ("" asks for none), the kind of workspace,
+    the tiled variable and the size of its tiles.
 
     None leaves it open.
     """
@@ -29,6 +31,7 @@ class Options:
     parallel: str | None = None
     vector: str | None = None
     workspace: str | None = None
+    tile: tuple[str, int] | None = None
 
 
 AUTOMATIC = Options()
@@ -41,9 +44,9 @@ def parse_options(text: str) -> Options:
         ScheduleError: an unknown directive, one that is there twice, or one with other arguments than it takes.
 
     >>> parse_options("reorder(i, k, j) parallelize(i)")
-    Options(order=('i', 'k', 'j'), parallel='i', vector=None, workspace=None)
+    Options(order=('i', 'k', 'j'), parallel='i', vector=None, workspace=None, tile=None)
     >>> parse_options('reorder("i,k,j") workspace("hash")')
-    Options(order=('i', 'k', 'j'), parallel=None, vector=None, workspace='hash')
+    Options(order=('i', 'k', 'j'), parallel=None, vector=None, workspace='hash', tile=None)
     """
     found: dict[str, tuple[str, ...]] = {}
     at = 0
@@ -60,8 +63,22 @@ def parse_options(text: str) -> Options:
     kind = found.get("workspace")
     if kind is not None and (len(kind) != 1 or kind[0] not in WORKSPACES):
         raise ScheduleError(f"schedule {text!r}: workspace takes one of {', '.join(WORKSPACES)}\n  write {KNOWN['workspace']}")
+    tile = _tile(text, found["tile"]) if "tile" in found else None
     one = {name: (found[name] or ("",))[0] for name in ("parallelize", "vectorize") if name in found}
-    return Options(found.get("reorder"), one.get("parallelize"), one.get("vectorize"), kind[0] if kind else None)
+    return Options(found.get("reorder"), one.get("parallelize"), one.get("vectorize"), kind[0] if kind else None, tile)
+
+
+def _tile(text: str, given: tuple[str, ...]) -> tuple[str, int]:
+    """A variable and the coordinates in a tile; no variable where none shall be tiled."""
+    match given:
+        case ():
+            return "", 0
+        case (var, size) if size.isdecimal() and int(size):
+            return var, int(size)
+        case _:
+            raise ScheduleError(
+                f"schedule {text!r}: tile takes a variable, and how many coordinates are in a tile\n  write {KNOWN['tile']}"
+            )
 
 
 def _arguments(text: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from ..ir.index import (
     Positions,
     Serial,
     Stmt,
+    Tile,
     Vector,
     Where,
     assignments,
@@ -31,7 +32,7 @@ GATHERED = 2  # gathered values that take as long as one plain step
 
 
 def parallelize(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[Stmt, str]:
-    """Run the outermost loop in parallel where its iterations write disjoint results, or one sum.
+    """Run the outermost loop, that over tiles aside, in parallel where its iterations write disjoint results, or one sum.
 
     A sum over the outermost loop is taken block by block, and the blocks' sums are added in order.
     ``wanted`` names the loop that must be parallel, or "" for none.
@@ -50,6 +51,10 @@ def parallelize(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[St
 
 
 def _parallelized(stmt: Stmt, facts: Facts, least: float) -> tuple[Stmt, str]:
+    match stmt:
+        case Forall(var, tiled, Tile(size)):
+            tiled, why = _parallelized(tiled, facts.narrowed(var, size), least)
+            return replace(stmt, body=tiled), f"in each tile of {var}, {why}"
     steps = steps_of(stmt, facts)
     why = f"about {steps:.3g} steps: "
     if steps < least:

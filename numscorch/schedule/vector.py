@@ -12,6 +12,7 @@ from ..ir.index import (
     IndexVar,
     Positions,
     Stmt,
+    Tile,
     Unroll,
     Vector,
     Where,
@@ -26,6 +27,7 @@ from ..ir.index import (
 from . import cost
 from .facts import Facts, Target, Tiling
 from .loop_order import unit_stride
+from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
 LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
@@ -62,6 +64,11 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     * It is dense, contiguous and summed: partial sums in registers, added up at the end.
     * It is sparse and summed: a register of nonzeros at once where rows are long, else four sums.
     """
+    match stmt:
+        case Forall(var, body, Tile(size)):
+            lanes = target.lanes(result_of(stmt).tensor.dtype)
+            body, why = _vectorized(body, facts.within(var, size, lanes, target), target)
+            return tiled(body, var, size), why + (f", and {lanes} lanes don't divide tiles of {size}" if size % lanes else "")
     loops, body = unwrap(stmt)
     if result_of(stmt).tensor.dtype not in LANES:
         return stmt, f"{result_of(stmt).tensor.dtype} has no vector instructions here: plain loops"
@@ -88,7 +95,7 @@ def _jammed(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[F
 
 def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
     accesses = [body.lhs, *accesses_in(body.rhs)]
-    return facts.extent(var) > 1 and all(unit_stride(a, var) for a in accesses if var in a.indices)
+    return facts.extent(var) > 1 and facts.fits_registers(var) and all(unit_stride(a, var) for a in accesses if var in a.indices)
 
 
 def _moves(var: IndexVar, body: Assignment) -> bool:

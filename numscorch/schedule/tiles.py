@@ -1,0 +1,129 @@
+"""tile: what the loops reuse is small enough to stay in the cache (Scorch, section 4.2 and Algorithm 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from ..errors import ScheduleError
+from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, Tile, Where, assignments, loops_of, operands_of, result_of
+from .facts import Facts, Target, itemsize
+from .loop_order import unit_stride
+from .parallel import work_of
+
+REUSED = 20.0  # times that a value is used, or added to, from which walking the sparse operands again for each tile pays
+LARGE = 2  # an operand larger than this part of the cache doesn't stay there, beside what else the loops touch
+SHARE = 4  # a tile may fill this part of it
+LEAST = 512  # bytes of a row in a tile: where they are fewer, what a new row costs outweighs what the cache gains
+
+
+def tile(stmt: Stmt, facts: Facts, target: Target, wanted: tuple[str, int] | None = None) -> tuple[Stmt, str]:
+    """Loop over tiles of a dense dimension, outside of all other loops, where these reuse more than stays in the cache.
+
+    Algorithm 3 says which loops may have tiles; they get them where a dense operand is too large for the cache,
+    used often, and of few enough rows that a tile of it stays there.  A sum is never cut, which was slower wherever it
+    was measured.  ``wanted`` is the variable and the size that tiles must have; "" asks for none.
+
+    Raises:
+        ScheduleError: the wanted variable can't be tiled.
+
+    >>> from numscorch.ir.format import CSR
+    >>> from numscorch.ir.index import TensorVar
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> stmt = parse_stmt("forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k])))", {"A": TensorVar("A", CSR)})
+    >>> extents = dict(zip(map(IndexVar, "ijk"), (10_000, 10_000, 1000)))
+    >>> facts = Facts.of(extents, {"A": (CSR, (10_000, 1_000_000))}, 8, Target())
+    >>> print(tile(stmt, facts, Target(cache=32 << 20))[0])
+    tile_forall<128>(k, forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k]))))
+    """
+    if wanted is None:
+        return _tiled_where_it_pays(stmt, facts, target)
+    name, size = wanted
+    if not name:
+        return stmt, "asked for: no tiles"
+    if (why := refusal(IndexVar(name), stmt)) is not None:
+        raise ScheduleError(
+            f"tile({name}, {size}): {why}\n  {stmt}     only a dense loop below all sparse ones has tiles: reorder(...) puts it there"
+        )
+    return tiled(stmt, IndexVar(name), size), f"asked for: tiles of {size}"
+
+
+def _tiled_where_it_pays(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
+    for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
+        for access in _reused(var, stmt, facts) if refusal(var, stmt) is None else ():
+            size = _size(access, var, facts, target)
+            if size:
+                return tiled(stmt, var, size), f"{access} is reused, and too large for the cache: tiles of {size} stay there"
+    return stmt, "no dense operand is reused often, too large for the cache, and small enough in tiles"
+
+
+def _reused(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access]:
+    """The dense operands whose values are used many times, in a result whose values are sums of many terms."""
+    result = result_of(stmt)
+    work = work_of(stmt, facts) if var in result.indices else 0.0
+    for access in operands_of(stmt):
+        contiguous = access.tensor.is_dense and var in access.indices and unit_stride(access, var)
+        if contiguous and work >= REUSED * max(_values(access, facts), _values(result, facts)):
+            yield access
+
+
+def _values(access: Access, facts: Facts) -> float:
+    """How many values a tensor has, were it dense; a broadcast dimension has one."""
+    strides = access.tensor.strides or "n" * len(access.indices)
+    return prod(facts.extent(var) for var, stride in zip(access.indices, strides, strict=True) if stride != "0")
+
+
+def _size(access: Access, var: IndexVar, facts: Facts, target: Target) -> int:
+    """The largest power of two whose tiles of an operand fit in their share of the cache; 0 where tiles don't pay."""
+    total = _values(access, facts) * itemsize(access.tensor.dtype)
+    if total <= target.cache / LARGE:
+        return 0
+    fits = int(target.cache / SHARE / total * facts.extent(var))
+    size = 1 << max(fits.bit_length() - 1, 0)
+    return size if size * itemsize(access.tensor.dtype) >= LEAST else 0
+
+
+def tiled(stmt: Stmt, var: IndexVar, size: int) -> Stmt:
+    """The statement once for each tile; a sum over the variable is added to, tile by tile."""
+    lhs = result_of(stmt)
+    return Forall(var, stmt if var in lhs.indices else _added(stmt, lhs), Tile(size))
+
+
+def _added(stmt: Stmt, result: Access) -> Stmt:
+    """The statement, adding to what the result holds already."""
+    match stmt:
+        case Assignment(lhs, _, "=") if lhs.tensor == result.tensor:
+            return replace(stmt, op="+=")
+        case Assignment():
+            return stmt
+        case Forall(_, body):
+            return replace(stmt, body=_added(body, result))
+        case Where(consumer, producer):
+            return Where(_added(consumer, result), producer)
+
+
+def refusal(var: IndexVar, stmt: Stmt) -> str | None:
+    """Which rule tiles of a variable would break; None where they break none."""
+    loops, result = loops_of(stmt), result_of(stmt)
+    if all(loop.var != var for loop in loops):
+        return f"no loop runs over {var}, only over {', '.join(dict.fromkeys(str(loop.var) for loop in loops))}"
+    if result.tensor.is_assembled:
+        return f"{result} has a pattern of its own, whose entries are appended in order"
+    if (access := _sparse_at(var, stmt)) is not None:
+        return f"{var} is sparse in {access}"
+    for inner in (inner for loop in loops if loop.var == var for inner in loops_of(loop.body)):
+        if (access := _sparse_at(inner.var, stmt)) is not None:
+            return f"{var} stands above {inner.var}, which is sparse in {access}"
+    if var not in result.indices and any(a.op not in ("=", "+=") for a in assignments(stmt)):
+        return f"only sums are taken tile by tile, and {var} is reduced otherwise"
+    return None
+
+
+def _sparse_at(var: IndexVar, stmt: Stmt) -> Access | None:
+    """An operand that leaves coordinates of the variable out."""
+    for access in operands_of(stmt):
+        levels = () if access.tensor.is_dense else enumerate(access.tensor.format.levels)
+        if any(access.level_var(at) == var and not level.full for at, level in levels):
+            return access
+    return None
