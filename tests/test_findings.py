@@ -49,6 +49,10 @@ RIGHT: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
         lambda: ns.einsum("ij,jk->ij", HASHED, SQUARE),
         lambda: square * square.sum(1),
     ),
+    "a kept pattern whose blocks are unordered and reach over the edge": (
+        lambda: torch.relu(A.to(ns.Format("(i, j) -> (i // 4: dense, j: dense, i % 4: compressed(ordered=False))"))),
+        lambda: a.relu(),
+    ),
     "strided conjugates": (
         lambda: ns.einsum("ij,jk->ik", ns.from_torch(a + 0j, ns.CSR), z[:, ::2].conj()),
         lambda: (a + 0j) @ z[:, ::2].conj(),
