@@ -123,16 +123,6 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
         "einsum takes SparseTensors and torch tensors, not float: wrap it with torch.as_tensor",
     ),
     "an array": (lambda: ns.einsum("ij,jk->ik", A, x.numpy()), ns.UnsupportedError, "not ndarray: wrap it with torch.as_tensor"),
-    "another layout": (
-        lambda: ns.einsum("ij,jk->ik", torch.ones(4, 4).to_sparse_bsr((2, 2)), torch.ones(4, 2)),
-        ns.UnsupportedError,
-        "sparse_bsr tensors are not compiled yet: convert it with .to_sparse().to_sparse_csr()",
-    ),
-    "a hybrid tensor": (
-        lambda: ns.einsum("ij,jk->ik", torch.ones(4, 4).to_sparse(1), torch.ones(4, 2)),
-        ns.UnsupportedError,
-        "with 1 dense dimensions is not compiled",
-    ),
     "more operands than names": (
         lambda: ns.einsum(",".join("i" * 30) + "->", *[A.T @ torch.ones(2)] * 29, ns.from_torch(torch.ones(3))),
         ns.NumscorchError,

@@ -48,7 +48,7 @@ def test_sort(kind: str, dtype: type) -> None:
     for length in LENGTHS:
         values = KINDS[kind](length).astype(dtype)
         found = values.copy()
-        sort(found, 0, length)
+        sort(found, None, 0, length)
         np.testing.assert_array_equal(found, np.sort(values), err_msg=f"{length} values")
 
 
@@ -58,7 +58,7 @@ def test_only_the_part_is_sorted(kind: str, function: Callable[..., None]) -> No
     for length in (2, SHORT, SHORT + 1, 500):
         values = KINDS[kind](length + 20).astype(np.int64)
         found = values.copy()
-        function(found, 9, 9 + length)
+        function(found, None, 9, 9 + length)
         expected = np.concatenate([values[:9], np.sort(values[9 : 9 + length]), values[9 + length :]])
         np.testing.assert_array_equal(found, expected)
 
