@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .ir.format import Format, dense, flattened
+from .ir.derived_formats import flattened
+from .ir.format import Format, dense
 from .ir.functions import is_zero, simplified
 from .ir.implicit import Identity
 from .ir.index import (

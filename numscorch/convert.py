@@ -10,7 +10,7 @@ import torch
 from .datatypes import STORED, listed
 from .errors import SizeError, UnsupportedError
 from .ir.format import Format, sorted_format
-from .ir.levels import INT64_MAX
+from .ir.level import INT64_MAX
 from .packing import Conversion, converted, coordinates, pack, positions_of
 from .torch_layouts import has_torch_layout, layout_of, native_tensor
 

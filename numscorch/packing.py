@@ -17,8 +17,9 @@ import torch
 from numpy.typing import DTypeLike
 
 from .errors import FormatError, SizeError
-from .ir.format import COO, Format, can_be_assembled
-from .ir.levels import INT64_MAX, Arrays, Entries, Level, Stored
+from .ir.derived_formats import can_be_assembled
+from .ir.format import COO, Format
+from .ir.level import INT64_MAX, Arrays, Entries, Level, Stored
 from .pattern import Pattern
 from .runtime.memory import check_bytes
 from .runtime.threads import must_run_serial

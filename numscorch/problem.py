@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from .accesses import Accesses
 from .dtype_rules import check_operators, common_dtype
 from .errors import FormatError, SizeError, UnsupportedError
-from .ir.format import CSF, Format, as_format, can_be_assembled, dense, without_parts
+from .ir.derived_formats import can_be_assembled, without_parts
+from .ir.format import CSF, Format, as_format, dense
 from .ir.functions import is_zero, simplified
 from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product
 from .ir.levels import Dense

@@ -15,7 +15,8 @@ from .errors import FormatError
 from .evaluation import evaluate_parts
 from .ir.format import COO, CSC, CSF, CSR, DCSR, Format
 from .ir.format_text import LEVELS
-from .ir.levels import Compressed, Dense, Level
+from .ir.level import Level
+from .ir.levels import Compressed, Dense
 from .ir.parts import Part
 from .runtime.dispatch import uncompiled
 from .sparse_tensor import SparseTensor

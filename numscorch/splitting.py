@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .ir.format import Format, sorted_format, without_parts
+from .ir.derived_formats import without_parts
+from .ir.format import Format, sorted_format
 from .ir.implicit import Within
 from .ir.index import Access, IndexVar, TensorVar
-from .ir.levels import Dense, Level
+from .ir.level import Level
+from .ir.levels import Dense
 from .ir.parts import Part
 
 PATTERN = "pattern"

@@ -13,7 +13,8 @@ from .construct import assemble, from_torch
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import Format
 from .ir.implicit import Band, Causal, Identity, Offset, Range
-from .ir.levels import Compressed, Dense, Level, Singleton
+from .ir.level import Level
+from .ir.levels import Compressed, Dense, Singleton
 from .ir.padded import Bitmap, Fixed
 from .ir.parts import Part
 from .packing import coordinates, index_dtype_for, positions_of

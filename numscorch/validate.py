@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from .errors import FormatError
-from .ir.levels import Children, Stored
+from .ir.level import Children, Stored
 from .packing import in_order
 from .pattern import INDEX_DTYPES, Pattern
 

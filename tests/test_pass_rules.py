@@ -9,8 +9,9 @@ from numscorch.codegen.workspaces import workspaces_of
 from numscorch.errors import ScheduleError
 from numscorch.ir.format import CSR, Format
 from numscorch.ir.index import Positions, Serial, Stmt, TensorVar, Unroll, Vector, loops_of
-from numscorch.ir.levels import Hashed, Level, Listed
+from numscorch.ir.level import Level
 from numscorch.ir.notation import parse_stmt
+from numscorch.ir.workspace_levels import Hashed, Listed
 from numscorch.schedule.facts import LONGEST_SUM, Facts, Target, Tiling, rounded, tiling, tiling_within
 from numscorch.schedule.parallel import parallelize
 from numscorch.schedule.tiles import tile

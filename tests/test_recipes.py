@@ -19,7 +19,8 @@ from numscorch.ir import format as formats
 from numscorch.ir.format_text import LEVELS
 from numscorch.ir.hash_table import Hash
 from numscorch.ir.index import Expr, Literal, Stmt, factors_of, map_rhs, product
-from numscorch.ir.levels import Arrays, Children, Compressed, Entries, Level, Mode, Stored, ranges
+from numscorch.ir.level import Arrays, Children, Entries, Level, Mode, Stored, ranges
+from numscorch.ir.levels import Compressed
 from numscorch.ir.loop import Expr as LoopExpr
 from numscorch.ir.verify import verify
 from numscorch.schedule.loop_order import order_loops

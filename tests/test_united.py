@@ -19,8 +19,8 @@ from numscorch.codegen.source import generate
 from numscorch.errors import ScheduleError
 from numscorch.ir.format import COO, CSC, CSR, DCSR, Format
 from numscorch.ir.index import TensorVar, operands_of
-from numscorch.ir.levels import Listed
 from numscorch.ir.notation import parse_stmt
+from numscorch.ir.workspace_levels import Listed
 from numscorch.problem import Operand, make_problem
 from numscorch.runtime import blocks
 from numscorch.schedule import parallel, schedule

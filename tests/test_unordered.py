@@ -8,7 +8,8 @@ import torch
 
 import numscorch as ns
 from numscorch import packing
-from numscorch.ir.format import Format, can_be_assembled, sorted_format
+from numscorch.ir.derived_formats import can_be_assembled
+from numscorch.ir.format import Format, sorted_format
 from numscorch.packing import converted
 from numscorch.runtime import dispatch
 from numscorch.validate import validate

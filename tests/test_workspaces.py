@@ -14,7 +14,8 @@ from scale import scaled
 import numscorch as ns
 from numscorch.codegen import routines, twins
 from numscorch.codegen.workspaces import workspaces_of
-from numscorch.ir.levels import Compressed, Dense, Hashed, Listed
+from numscorch.ir.levels import Compressed, Dense
+from numscorch.ir.workspace_levels import Hashed, Listed
 from numscorch.runtime import blocks, dispatch
 from numscorch.runtime.assembled import hashed_room
 from numscorch.schedule import parallel, workspace

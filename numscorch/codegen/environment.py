@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..ir.index import Access, IndexVar, TensorVar
-from ..ir.levels import Level, Listed, Mode, Segment
+from ..ir.level import Level, Mode, Segment
 from ..ir.loop import Assign, Choose, Const, Expr, Var, call
+from ..ir.workspace_levels import Listed
 from .results import Assembly
 
 

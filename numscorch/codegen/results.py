@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ..ir.format import Format, runs_of
+from ..ir.derived_formats import runs_of
+from ..ir.format import Format
 from ..ir.index import Access, IndexVar
 from ..ir.loop import Accumulate, Assign, Block, Const, Expr, If, Stmt, Store, Var
 

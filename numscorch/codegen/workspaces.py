@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS
-from ..ir.levels import Hashed
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, If, Stmt, Store, Var, call
+from ..ir.workspace_levels import Hashed
 from .environment import Env, clear, size_of
 from .results import MOST, Assembly
 from .values import joined, lower_product

@@ -8,7 +8,8 @@ import re
 from ..errors import FormatError
 from .hash_table import Hash
 from .implicit import Band, Causal, Identity, Offset, Range
-from .levels import Compressed, Dense, Level, Singleton
+from .level import Level
+from .levels import Compressed, Dense, Singleton
 from .padded import Bitmap, Fixed
 from .parts import Part, parse_part
 

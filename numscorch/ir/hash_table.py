@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .levels import Arrays, Children, Entries, Level, Mode, Stored, ranges
+from .level import Arrays, Children, Entries, Level, Mode, Stored, ranges
 from .loop import BinOp, Const, Expr
 
 FREE = -1  # the coordinate of a place without an entry

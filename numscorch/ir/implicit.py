@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .levels import Arrays, Children, Entries, Level, Mode, Stored, ranges, times
+from .level import Arrays, Children, Entries, Level, Mode, Stored, ranges, times
 from .loop import Const, Expr, call
 
 

@@ -14,6 +14,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from .format import Format
+from .tags import SERIAL
+from .tags import Gallop as Gallop
+from .tags import Parallel as Parallel
+from .tags import Positions as Positions
+from .tags import Serial as Serial
+from .tags import Tag as Tag
+from .tags import Tile as Tile
+from .tags import Unroll as Unroll
+from .tags import Vector as Vector
 
 SCALAR = Format("")
 
@@ -129,84 +138,6 @@ def _within(expr: Expr, strength: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Serial:
-    """Run one coordinate after another."""
-
-    def __str__(self) -> str:
-        return "forall"
-
-
-@dataclass(frozen=True, slots=True)
-class Parallel:
-    """Cut into blocks that run in parallel."""
-
-    def __str__(self) -> str:
-        return "parallel_forall"
-
-
-@dataclass(frozen=True, slots=True)
-class Vector:
-    """Run in tiles of ``registers`` SIMD registers of ``lanes`` coordinates each.
-
-    What is left of the extent takes one tile of ``tail`` registers, whose last one is masked
-    where ``masked``. An extent of one tile has no loop: 0 registers, and a tail.
-    """
-
-    lanes: int
-    registers: int
-    tail: int = 0
-    masked: bool = False
-
-    def __str__(self) -> str:
-        shape = f"{self.lanes} x {self.registers or self.tail}"
-        rest = (f", rest {self.tail}" if self.tail else "") if self.registers else ", once"
-        return f"vector_forall<{shape}{rest}{', masked' if self.masked else ''}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Unroll:
-    """Accumulate ``times`` coordinates at once, each in a register of its own."""
-
-    times: int
-
-    def __str__(self) -> str:
-        return f"unroll_forall<{self.times}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """Take ``lanes`` consecutive positions of a sparse level at once, gathering what their coordinates choose."""
-
-    lanes: int
-
-    def __str__(self) -> str:
-        return f"position_forall<{self.lanes}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Gallop:
-    """Walk the leader's coordinates, and search the other operands for each, onwards from where the last search ended."""
-
-    leader: str
-
-    def __str__(self) -> str:
-        return f"gallop_forall<{self.leader}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Run the body for one tile of ``size`` coordinates after the other: the loop over the same variable in it stays within the tile."""
-
-    size: int
-
-    def __str__(self) -> str:
-        return f"tile_forall<{self.size}>"
-
-
-Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Tile
-
-
-@dataclass(frozen=True, slots=True)
 class Assignment:
     """lhs = rhs, or with a reduction's operator: lhs += rhs, *=, max=, min="""
 
@@ -224,7 +155,7 @@ class Forall:
 
     var: IndexVar
     body: Stmt
-    tag: Tag = Serial()
+    tag: Tag = SERIAL
 
     def __str__(self) -> str:
         return f"{self.tag}({self.var}, {self.body})"

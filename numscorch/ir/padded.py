@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .levels import Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
+from .level import Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
 from .loop import BinOp, Const, Expr
 
 WASTEFUL = 2.0  # positions for each entry from which packing warns

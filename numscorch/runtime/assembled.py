@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from ..errors import SizeError
-from ..ir.format import Format, runs_of
+from ..ir.derived_formats import runs_of
+from ..ir.format import Format
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
 from .memory import check_bytes, check_workspace

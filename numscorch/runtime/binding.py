@@ -19,7 +19,8 @@ from ..codegen.lattice import make_lattice
 from ..codegen.results import Stage
 from ..codegen.workspaces import is_hashed, workspaces_of
 from ..ir import index as ix
-from ..ir.format import Format, flattened, realized, runs_of
+from ..ir.derived_formats import flattened, realized, runs_of
+from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
 from ..operand import Operand
 from ..packing import converted

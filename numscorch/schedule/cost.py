@@ -9,7 +9,7 @@ from math import exp, inf
 
 from ..ir.format import Format, sorted_format
 from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_identity, is_product, variables_in
-from ..ir.levels import Level
+from ..ir.level import Level
 from .facts import Facts
 
 SCATTER = 2.0  # a result read and written in memory at every step, against one kept in a register

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.format import Format, can_be_assembled, dense
+from ..ir.derived_formats import can_be_assembled
+from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, is_identity, is_product, variables_in
 from ..ir.levels import Compressed, Dense

@@ -27,7 +27,8 @@ from ..ir.index import (
     is_product,
     product,
 )
-from ..ir.levels import Hashed, Level, Listed
+from ..ir.level import Level
+from ..ir.workspace_levels import Hashed, Listed
 from . import cost
 from .facts import Facts
 

@@ -1,0 +1,63 @@
+"""What follows from a format: as a loop nest sees it, without parts, and whether a result can be appended to it."""
+
+from __future__ import annotations
+
+from .format import Format
+from .implicit import Range
+from .level import Level
+from .levels import Compressed, Dense
+
+
+def runs_of(fmt: Format) -> list[tuple[int, int]]:
+    """(first, last) level of each run: a compressed level, and the singletons below it.
+
+    >>> runs_of(Format("dsds")), runs_of(Format("doo"))
+    ([(1, 1), (3, 3)], [(1, 2)])
+    """
+    runs: list[tuple[int, int]] = []
+    for at, level in enumerate(fmt.levels):
+        if level.branchless and runs:
+            runs[-1] = (runs[-1][0], at)
+        elif not level.full:
+            runs.append((at, at))
+    return runs
+
+
+def can_be_assembled(fmt: Format) -> bool:
+    """Whether every run is one unique level, or a list of coordinates that ends in values."""
+    stored = all(level.full or (level.appended and level.array_dtype("crd") is None) for level in fmt.levels)
+    lists = all(first == last or (last == len(fmt.levels) - 1 and not fmt.levels[first].is_unique) for first, last in runs_of(fmt))
+    return stored and lists and bool(runs_of(fmt))
+
+
+def flattened(fmt: Format) -> Format:
+    """The format as a loop nest sees it: one dimension for each level, extents of blocks known.
+
+    >>> [str(level) for level in flattened(BCSR(2, 3)).levels]
+    ['dense', 'compressed', 'dense(2)', 'dense(3)']
+    """
+    if fmt.is_plain:
+        return fmt
+    known = [
+        Dense(part.extent(())) if part.modulus and level == Dense() else level for part, level in zip(fmt.parts, fmt.levels, strict=True)
+    ]
+    return Format.flat(known)
+
+
+def realized(flat: Format, base: Format) -> Format:
+    """The format of which ``flat`` is what a loop nest sees; its dimensions are the parts of ``base``."""
+    if base.is_plain:
+        return flat
+    return Format([Dense() if level.full else level for level in flat.levels], [base.parts[m] for m in flat.mode_order])
+
+
+def without_parts(fmt: Format) -> Format:
+    """A plain, ordered format for the same tensor: each dimension is dense if all its parts are, else compressed."""
+    if fmt.is_plain:
+        return fmt
+    levels: dict[int, Level] = {}
+    for part, level in zip(fmt.parts, fmt.levels, strict=True):
+        if part.minus is None:
+            full = level.full or isinstance(level, Range)
+            levels[part.dimension] = Dense() if full and levels.get(part.dimension, Dense()).full else Compressed()
+    return Format(levels.values(), list(levels))

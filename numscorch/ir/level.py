@@ -1,0 +1,272 @@
+"""Level formats: how one coordinate of a tensor's entries is stored.
+
+A level is a small frozen class.  It declares properties, which the code generator consults
+instead of asking which class it has, answers the level functions in loop IR
+(Chou, Kjolstad, Amarasinghe, "Format Abstraction for Sparse Tensor Algebra Compilers",
+OOPSLA 2018, section 3), and packs and unpacks its own arrays.
+
+A *position* is a place in a level's arrays, a *coordinate* the value of an index variable.
+The parent of a level is a :class:`Segment` of positions: one position, or, below a level with
+repeated coordinates, the run of positions that share them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+from ..errors import FormatError, SizeError
+from .loop import Expr, Var, call
+
+INT64_MAX = 2**63 - 1
+Arrays = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Positions begin, begin + 1, ... end - 1 of one level; end is None for a single position."""
+
+    begin: Expr
+    end: Expr | None = None
+
+    @property
+    def stop(self) -> Expr:
+        """One past the last position."""
+        return self.begin + 1 if self.end is None else self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One level of one access, as the level functions see it.
+
+    ``name`` is the access's name and the level's number from 1 (``A2``), ``sizes`` the extents of
+    all its levels and ``at`` the place of this one among them, ``outer`` the coordinates of the levels
+    above it, and ``parent`` its parent's positions.
+    """
+
+    name: str
+    at: int
+    sizes: tuple[Expr, ...]
+    outer: tuple[Expr, ...]
+    parent: Segment
+
+    @property
+    def tensor(self) -> str:
+        """The access's name."""
+        return self.name.rstrip("0123456789")
+
+    @property
+    def size(self) -> Expr:
+        """The level's extent."""
+        return self.sizes[self.at]
+
+    def array(self, name: str) -> Var:
+        """One of the level's index arrays."""
+        return Var(f"{self.name}_{name}")
+
+    @property
+    def pos(self) -> Var:
+        """Where each parent's positions start; one entry more than there are parents."""
+        return self.array("pos")
+
+    @property
+    def crd(self) -> Var:
+        """The coordinate at each position."""
+        return self.array("crd")
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What a level packs: entries in storage order.
+
+    ``coordinates`` are theirs in this level, ``outer`` those in the levels above, and ``parents`` their
+    positions in the level above, which has ``count``; ``first`` marks those that are the first with their
+    coordinates, and so get a position of their own.
+    """
+
+    coordinates: np.ndarray
+    first: np.ndarray
+    parents: np.ndarray
+    count: int
+    at: int
+    sizes: tuple[int, ...]
+    outer: tuple[np.ndarray, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The level's extent."""
+        return self.sizes[self.at]
+
+    @property
+    def children(self) -> np.ndarray:
+        """How many positions each parent has entries for."""
+        return np.bincount(self.parents[self.first], minlength=self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Parents to unpack: their positions, the coordinates that lead there, and the levels' extents."""
+
+    parents: np.ndarray
+    outer: tuple[np.ndarray, ...]
+    at: int
+    sizes: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The level's extent."""
+        return self.sizes[self.at]
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """What is below parents: how many each has (or all have), and the coordinates and positions of all, in order."""
+
+    counts: np.ndarray | int
+    coordinates: np.ndarray
+    positions: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What every level format answers.
+
+    ==============  =====================================================================
+    spelling        its name in the text of a format
+    full            every coordinate of the dimension has a position: locate, don't iterate
+    branchless      exactly one position for each position of the parent
+    arrays          names of the index arrays it stores
+    appended        coordinates may be appended below one parent after the other
+    is_ordered      coordinates increase along a parent's positions
+    is_unique       no coordinate repeats below one parent
+    ==============  =====================================================================
+
+    The first group of functions answers in loop IR, the second one works on numpy arrays.
+    """
+
+    spelling: ClassVar[str] = "?"
+    letter: ClassVar[str] = "?"
+    full: ClassVar[bool] = False
+    branchless: ClassVar[bool] = False
+    arrays: ClassVar[tuple[str, ...]] = ()
+    appended: ClassVar[bool] = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether coordinates increase along a parent's positions."""
+        return True
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no coordinate repeats below one parent."""
+        return True
+
+    @property
+    def extent(self) -> int | None:
+        """The extent, where the level fixes it."""
+        return None
+
+    def __str__(self) -> str:
+        listed: list[str] = []
+        for at, field in enumerate(fields(self)):
+            value = getattr(self, field.name)
+            if field.default is MISSING or value != field.default:
+                named = isinstance(value, bool) or at > len(listed) or field.name == "bits"
+                listed.append(f"{field.name}={value}" if named else str(value))
+        return f"{self.spelling}({', '.join(listed)})" if listed else self.spelling
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        """First position below the parent, and one past the last."""
+        raise NotImplementedError
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        """The coordinate at a position."""
+        raise NotImplementedError
+
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        """The position of a coordinate; only for full levels."""
+        raise NotImplementedError
+
+    def present(self, mode: Mode, position: Expr) -> Expr | None:
+        """Whether a position within the bounds holds anything; None where every one does."""
+        return None
+
+    def check(self, shape: str) -> None:
+        """Refuse parameters that make no sense; ``shape`` is the text of the levels above, outermost first.
+
+        Raises:
+            FormatError: they don't.
+        """
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        """The level (whose parameters may follow from the entries), its arrays, each entry's position, and how many there are.
+
+        Raises:
+            FormatError: the level can't store these entries.
+        """
+        raise NotImplementedError
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        """How many positions there are below so many parents."""
+        raise NotImplementedError
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        """What is stored below some of the parents."""
+        raise NotImplementedError
+
+    def fan(self, size: float) -> float:
+        """About how many coordinates a parent has, where no array says it."""
+        return size
+
+    def array_dtype(self, name: str) -> str | None:
+        """The data type of an array that has one of its own; the others have the tensor's index type."""
+        return None
+
+
+def crd_at(mode: Mode, position: Expr, bits: int) -> Expr:
+    """The coordinate stored at a position; narrow unsigned ones are widened, so that differences may be negative."""
+    return call("int64", mode.crd[position]) if bits else mode.crd[position]
+
+
+def check_bits(level: Level, bits: int) -> None:
+    """Refuse widths that no index array has.
+
+    Raises:
+        FormatError: it isn't 8 or 16, or 0 for the tensor's own index type.
+    """
+    if bits not in (0, 8, 16):
+        raise FormatError(f"{level}: coordinates take bits=8 or bits=16, or, without it, the tensor's index type")
+
+
+def check_width(bits: int, size: int) -> None:
+    """Refuse a dimension whose coordinates don't fit.
+
+    Raises:
+        FormatError: it is too large.
+    """
+    if bits and size > 1 << bits:
+        raise FormatError(f"has coordinates of {bits} bits, but a size of {size}: leave bits out")
+
+
+def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... for each start, so many of each.
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(counts)
+    found: np.ndarray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+    return found
+
+
+def times(count: int, size: int) -> int:
+    """count * size positions.
+
+    Raises:
+        SizeError: int64 can't count them.
+    """
+    if count * size > INT64_MAX:
+        raise SizeError(f"{count} x {size} positions are more than int64 counts: use compressed levels")
+    return count * size

@@ -1,0 +1,45 @@
+"""The levels of workspaces: a list of what was inserted, and how a coordinate is found in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .level import Level, Mode
+from .loop import Const, Expr, Var
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Level):
+    """A workspace's only level: the coordinates that were inserted are listed, and values lie at their coordinates.
+
+    ``mark`` says of each coordinate whether it is in the list.
+    """
+
+    spelling: ClassVar[str] = "listed"
+    arrays: ClassVar[tuple[str, ...]] = ("list", "mark")
+    letter: ClassVar[str] = "w"
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return Const(0), Var(f"{mode.tensor}_count")
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return Var(f"{mode.tensor}_list")[position]
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed(Level):
+    """A workspace's only level: the coordinates that were inserted are listed, and values lie in the order of the list.
+
+    ``table`` is a hash table of places in the list: it is as long as a row may need, however large the dimension is.
+    """
+
+    spelling: ClassVar[str] = "hashed"
+    arrays: ClassVar[tuple[str, ...]] = ("list", "table")
+    letter: ClassVar[str] = "h"
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return Const(0), Var(f"{mode.tensor}_count")
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return Var(f"{mode.tensor}_list")[position]
