@@ -33,6 +33,7 @@ def can_be_assembled(fmt: Format) -> bool:
 def flattened(fmt: Format) -> Format:
     """The format as a loop nest sees it: one dimension for each level, extents of blocks known.
 
+    >>> from numscorch.ir.format import BCSR
     >>> [str(level) for level in flattened(BCSR(2, 3)).levels]
     ['dense', 'compressed', 'dense(2)', 'dense(3)']
     """
