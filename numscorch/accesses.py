@@ -17,7 +17,6 @@ from .ir.index import (
     IndexVar,
     TensorVar,
     accesses_in,
-    is_product,
     mapped,
     product,
     variables_in,
@@ -107,11 +106,8 @@ class Accesses:
         return with_dtype(mapped(request.value, lambda a: by_name[a.tensor.name]), dtype)
 
     def _inside(self, value: Expr) -> Expr:
-        """The value within the edges of dimensions that dense tensors have, too."""
-        subscripts = self.request.subscripts
-        pairs = zip(subscripts.operands, self.operands, strict=True)
-        names = set(subscripts.result).union(*(n for n, op in pairs if op.format.is_dense or not is_product(value)))
-        for edge in self.splitting.edges(self.extents, names):
+        """The value within the edges of the dimensions: blocks that reach over them have places for values there, too."""
+        for edge in self.splitting.edges(self.extents):
             value = Binary("*", value, edge)
         return value
 

@@ -15,7 +15,7 @@ import torch
 from .arrays import as_indices, as_shape, as_values, check_coordinates, disordered_entry, is_increasing
 from .convert import check_values, to_format
 from .errors import SizeError, UnsupportedError
-from .ir.format import COO, CSC, CSR, Format, dense
+from .ir.format import COO, CSC, CSR, Format, as_format, dense
 from .packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from .pattern import Pattern
 from .sparse_tensor import SparseTensor
@@ -145,7 +145,7 @@ def from_coo(
 
 
 def _format(format: Format | str) -> Format:
-    return Format(format) if isinstance(format, str) else format
+    return as_format(format)
 
 
 def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) -> None:
@@ -277,7 +277,7 @@ def _from_scipy_matrix(source: Any) -> SparseTensor:
     if source.format == "bsr":
         return _checked(*blocks(source), coalesce=True)
     if source.format == "dia":
-        return SparseTensor(*diagonals(source))
+        return _checked(*diagonals(source), coalesce=False)
     if source.format not in ("csr", "csc"):
         source = source.tocsr()
     layout, nnz = CSR if source.format == "csr" else CSC, int(source.indptr[-1])

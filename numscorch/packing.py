@@ -212,7 +212,7 @@ def _unpack_levels(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
         children = level.unpack(pattern.level_arrays(at), Stored(positions, tuple(columns), at, sizes))
         if not (isinstance(children.counts, int) and children.counts == 1):
             columns = [np.repeat(column, children.counts) for column in columns]
-        columns.append(children.coordinates)
+        columns.append(children.coordinates.astype(np.int64, copy=False))  # narrow ones would wrap around
         positions = children.positions
     return columns, positions
 

@@ -82,12 +82,12 @@ class Splitting:
                 found[var] = part.extent([shape.get(d, 0) for d in range(part.dimension + 1)])
         return found
 
-    def edges(self, extents: Mapping[IndexVar, int], names: set[str]) -> list[Access]:
-        """For each of the names whose size is no multiple of its block, the pattern of what lies inside."""
+    def edges(self, extents: Mapping[IndexVar, int]) -> list[Access]:
+        """For each split index whose size is no multiple of its block, the pattern of what lies inside."""
         found = []
         for name, parts in self.parts.items():
             left = extents[IndexVar(name)] % parts[0].divisor
-            if left and name in names:
+            if left:
                 inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(left))), PATTERN)
                 found.append(Access(inside, tuple(self.variables(name))))
         return found
@@ -166,7 +166,8 @@ def _in_order(tensors: Sequence[Stored | None], formats: Sequence[Format | None]
     ordered: list[Format | None] = []
     for tensor, fmt in pairs:
         loose = _names(tensor, fmt, lambda level: not level.is_ordered) if tensor and fmt else []
-        shared = tensor is not None and (not tensor.leads or any(walked[name] > 1 or name in appended for name in loose))
+        runs = fmt is not None and any(not (level.is_ordered or level.is_unique) for level in fmt.levels)
+        shared = runs or (tensor is not None and (not tensor.leads or any(walked[name] > 1 or name in appended for name in loose)))
         ordered.append(sorted_format(fmt) if fmt is not None and loose and shared else fmt)
     return ordered
 

@@ -62,6 +62,8 @@ def _where(pattern: Pattern, at: int) -> str:
 
 def _check_arrays(pattern: Pattern, at: int) -> None:
     level, arrays = pattern.format.levels[at], pattern.arrays[at]
+    if (problem := level.fits(at, pattern.format.sizes(pattern.shape))) is not None:
+        raise FormatError(f"{_where(pattern, at)} {problem}")
     if len(arrays) != len(level.arrays):
         raise FormatError(f"{_where(pattern, at)} takes {len(level.arrays)} index arrays {level.arrays}, not {len(arrays)}")
     for name, array in zip(level.arrays, arrays, strict=True):

@@ -177,6 +177,8 @@ def _check(fmt: Format) -> None:
             raise FormatError(f"level {at + 1} ({level}) repeats coordinates, so a singleton level must follow it, not {below}")
         if at == 0 and level.branchless:
             raise FormatError(f"the first level can't be {level}: it needs a level above it")
+        if level.extent is not None:
+            raise FormatError(f"{level} in {fmt}: an extent follows from the shape, or from the block: write {level.spelling}")
         level.check(", ".join(map(str, fmt.levels[:at])))
         _check_diagonal(fmt, at)
 

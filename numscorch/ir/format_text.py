@@ -11,7 +11,7 @@ from .implicit import Band, Causal, Identity, Offset, Range
 from .level import Level
 from .levels import Compressed, Dense, Singleton
 from .padded import Bitmap, Fixed
-from .parts import Part, parse_part
+from .parts import LARGEST, Part, parse_part
 
 LEVELS: dict[str, type[Level]] = {
     level.spelling: level for level in (Dense, Compressed, Singleton, Fixed, Bitmap, Hash, Identity, Band, Causal, Range, Offset)
@@ -72,8 +72,8 @@ def _level(text: str, whole: str) -> Level:
         call = ast.parse(f"f({found[2] or ''})", mode="eval").body
         given = [ast.literal_eval(arg) for arg in call.args] if isinstance(call, ast.Call) else []
         named = {word.arg or "": ast.literal_eval(word.value) for word in call.keywords} if isinstance(call, ast.Call) else {}
-        if any(not isinstance(value, int) for value in [*given, *named.values()]):
-            raise TypeError("its arguments are numbers, True and False")
+        if any(not isinstance(value, int) or abs(value) > LARGEST for value in [*given, *named.values()]):
+            raise TypeError("its arguments are numbers that are not too large, True and False")
         return LEVELS[found[1]](*given, **named)
     except (SyntaxError, TypeError, ValueError) as error:
         raise FormatError(f"can't make the level {text!r} in {whole!r}: {error}") from error

@@ -42,10 +42,13 @@ class Identity(Implicit):
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.outer[-1]
 
+    def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
+        short = sizes[at - 1] > sizes[at]
+        return f"of size {sizes[at]} has no coordinate for each of the {sizes[at - 1]} above: transpose it" if short else None
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        if entries.sizes[entries.at - 1] > entries.size:
-            above = entries.sizes[entries.at - 1]
-            raise FormatError(f"of size {entries.size} has no coordinate for each of the {above} above: transpose it")
+        if (problem := self.fits(entries.at, entries.sizes)) is not None:
+            raise FormatError(problem)
         self.refuse(entries, entries.coordinates != entries.outer[-1])
         return self, (), entries.parents, entries.count
 

@@ -200,6 +200,10 @@ class Level:
             FormatError: they don't.
         """
 
+    def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
+        """What is wrong with the extents of the levels, which any arrays have to go with; None if nothing is."""
+        return None
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         """The level (whose parameters may follow from the entries), its arrays, each entry's position, and how many there are.
 

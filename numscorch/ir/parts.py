@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import FormatError
 
+LARGEST = 2**31 - 1  # coordinates of a block
 NAMES = "ijklmnopqrstuvwxyzabcdefgh"
 PART = re.compile(r"([A-Za-z]\w*)\s*(?:-\s*([A-Za-z]\w*)|(?:%\s*(\d+))?\s*(?://\s*(\d+))?)\s*")
 
@@ -83,6 +84,8 @@ def parse_part(text: str, names: Sequence[str], whole: str) -> Part:
     if found[2] is not None:
         return Part(names.index(found[1]), minus=names.index(found[2]))
     numbers = int(found[4] or 1), int(found[3] or 0)
+    if max(numbers) > LARGEST:
+        raise FormatError(f"{text.strip()!r} in {whole!r}: blocks have at most {LARGEST} coordinates")
     if numbers[0] < 1 or found[3] == "0":
         raise FormatError(f"{text.strip()!r} in {whole!r} divides by 0: blocks have at least one coordinate")
     return Part(names.index(found[1]), *numbers)

@@ -270,7 +270,7 @@ class _AssemblingBinder(_Binder):
         arguments = ", ".join(map(self.argument, kernel.source.params))
         if not kernel.source.program.parallel:
             return f"{name}.serial()({arguments})"
-        return f"with call_lock(): ({name}.serial() if n == 1 else {name}.parallel())({arguments})"
+        return f"f = {name}.serial() if n == 1 else {name}.parallel()\n    with call_lock(): f({arguments})"
 
     def argument(self, param: Param) -> str:
         if param.what in ("starts", "bounds", "capacity", *WORKSPACE):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import ScheduleError
 
+MOST = 1 << 31  # coordinates in a tile
 DIRECTIVE = re.compile(r"\s*(\w+)\(([^()]*)\)\s*[,;]?")
 QUOTED = re.compile(r"""(["'])([^"']*)\1""")
 WORKSPACES = ("list", "hash")
@@ -73,7 +74,7 @@ def _tile(text: str, given: tuple[str, ...]) -> tuple[str, int]:
     match given:
         case ():
             return "", 0
-        case (var, size) if size.isdecimal() and int(size):
+        case (var, size) if size.isascii() and size.isdecimal() and 0 < int(size) < MOST:
             return var, int(size)
         case _:
             raise ScheduleError(
