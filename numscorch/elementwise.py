@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch
@@ -129,7 +130,7 @@ def mean(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
     """The mean, over entries that aren't stored too."""
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise UnsupportedError(f"the mean of {input.dtype} values is not one of them: convert with .to(torch.float32)")
-    terms = torch.Size([input.shape[d] for d in _dims(dim, input.ndim)]).numel()
+    terms = prod(input.shape[d] for d in _dims(dim, input.ndim))
     return mul(sum(input, dim, keepdim), 1 / terms if terms else float("nan"))
 
 

@@ -193,6 +193,8 @@ def register_level(level: Level, *, check: bool = True, most: int = MOST) -> Non
     >>> from numscorch.ir.padded import Fixed
     >>> register_level(Fixed(), check=False)
     """
+    if not isinstance(level, Level):
+        raise FormatError(f"register_level takes a level, as MyLevel(), an object of a class derived from Level, not {level!r}")
     known = LEVELS.get(level.spelling, type(level))
     if known is not type(level) or not level.spelling.isidentifier():
         raise FormatError(f"{level.spelling!r} is the name of another level, or no name: choose a spelling of your own")

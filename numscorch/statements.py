@@ -215,7 +215,15 @@ def copying(order: int) -> Request:
     return Request(Subscripts((names,), names), copies=True)
 
 
-@lru_cache(maxsize=1024)
 def scheduled(request: Request, text: str) -> Request:
-    """The request, to be compiled by a user's schedule."""
-    return replace(request, options=parse_options(text))
+    """The request, to be compiled by a user's schedule.
+
+    Raises:
+        ScheduleError: the schedule can't be read.
+    """
+    return _scheduled(request, parse_options(text))
+
+
+@lru_cache(maxsize=1024)
+def _scheduled(request: Request, options: Options) -> Request:
+    return replace(request, options=options)

@@ -87,7 +87,7 @@ PLAIN = [Format(text) for text in ("ds", "ss", "oo", "sd", "sss", "dss", "ooo", 
 ]
 
 
-@pytest.mark.filterwarnings("ignore:fixed stores")
+@pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize("source", PLAIN, ids=lambda f: f.name)
 def test_copies_by_kernels_are_conversions(source: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     array = random_matrix(5, 24, 4).reshape((5, 24) if source.order == 2 else (5, 4, 6))

@@ -95,7 +95,7 @@ class Format:
         for name, other in named_formats(self.order).items():
             if self == other:
                 return name
-        if not self.is_ordered:
+        if all(level.is_ordered or isinstance(level, Compressed) for level in self.levels) and not self.is_ordered:
             return f"{sorted_format(self).name} unordered"
         if not self.is_plain:
             return _blocked_name(self) or str(self)

@@ -24,6 +24,7 @@ class Hash(Level):
     """
 
     spelling: ClassVar[str] = "hash"
+    gaps: ClassVar[bool] = True
     letter: ClassVar[str] = "h"
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import FormatError
 from .level import Arrays, Children, Entries, Level, Mode, Stored, ranges, times
 from .loop import Const, Expr, call
+from .padded import warn_of_padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Band(Implicit):
     lower: int
     upper: int
     spelling: ClassVar[str] = "band"
+    gaps: ClassVar[bool] = True
     letter: ClassVar[str] = "n"
 
     @property
@@ -113,6 +115,7 @@ class Causal(Implicit):
     """Coordinates up to the one of the level above; position = parent position * size + coordinate."""
 
     spelling: ClassVar[str] = "causal"
+    gaps: ClassVar[bool] = True
     letter: ClassVar[str] = "c"
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
@@ -158,6 +161,7 @@ class Range(Implicit):
     """The rows that a diagonal crosses, below a level of diagonals (j - i); position = parent position * size + coordinate."""
 
     spelling: ClassVar[str] = "range"
+    gaps: ClassVar[bool] = True
     letter: ClassVar[str] = "r"
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
@@ -169,7 +173,9 @@ class Range(Implicit):
         return position - mode.parent.begin * mode.size
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        return self, (), entries.parents * entries.size + entries.coordinates, times(entries.count, entries.size)
+        count = times(entries.count, entries.size)
+        warn_of_padding(self, count, len(entries.coordinates), "whole diagonals")
+        return self, (), entries.parents * entries.size + entries.coordinates, count
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * size

@@ -139,6 +139,7 @@ class Level:
     branchless      exactly one position for each position of the parent
     arrays          names of the index arrays it stores
     appended        coordinates may be appended below one parent after the other
+    gaps            there may be positions that hold nothing
     is_ordered      coordinates increase along a parent's positions
     is_unique       no coordinate repeats below one parent
     ==============  =====================================================================
@@ -152,6 +153,7 @@ class Level:
     branchless: ClassVar[bool] = False
     arrays: ClassVar[tuple[str, ...]] = ()
     appended: ClassVar[bool] = False
+    gaps: ClassVar[bool] = False
 
     @property
     def is_ordered(self) -> bool:

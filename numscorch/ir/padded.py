@@ -58,21 +58,14 @@ class Fixed(Level):
         if width > entries.size and entries.count:
             raise FormatError(f"needs {width} different coordinates, but the dimension has {entries.size}: use a compressed level")
         count = times(entries.count, width)
-        self._warn(count, len(entries.coordinates))
+        if self.width is None:
+            warn_of_padding(self, count, len(entries.coordinates), "below each parent as many as the longest has")
         own = entries.parents[entries.first], entries.coordinates[entries.first]
         parents, coordinates = _filled(*own, children, width)
         order = np.lexsort((coordinates, parents))
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         return Fixed(width, self.bits), (coordinates[order],), place[: len(own[0])][np.cumsum(entries.first) - 1], count
-
-    def _warn(self, count: int, entries: int) -> None:
-        if self.width is None and count > WASTEFUL * max(entries, 1) and count > 1024:
-            warnings.warn(
-                f"{self} stores {count} values for {entries} entries, below each parent as many as the longest has: "
-                "a compressed level stores just the entries",
-                stacklevel=_frames_inside() + 1,
-            )
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * (self.width or 0)
@@ -95,6 +88,15 @@ def _frames_inside() -> int:
     return frames
 
 
+def warn_of_padding(level: Level, count: int, entries: int, why: str) -> None:
+    """Say so where a level stores far more values than there are entries."""
+    if count > WASTEFUL * max(entries, 1) and count > 1024:
+        warnings.warn(
+            f"{level} stores {count} values for {entries} entries, {why}: a compressed level stores just the entries",
+            stacklevel=_frames_inside() + 1,
+        )
+
+
 def _filled(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """The entries, followed by the smallest free coordinates of each parent that has fewer than ``width``."""
     short = np.flatnonzero(children < width)
@@ -113,6 +115,7 @@ class Bitmap(Level):
     """Room for every coordinate, and in ``bit`` whether it is stored; position = parent position * size + coordinate."""
 
     spelling: ClassVar[str] = "bitmap"
+    gaps: ClassVar[bool] = True
     letter: ClassVar[str] = "b"
     arrays: ClassVar[tuple[str, ...]] = ("bit",)
 

@@ -126,7 +126,8 @@ class _Binder:
             if zeroed and fill:
                 self.scope["inf"] = np.inf
                 return [f"C = np.full(P{self.shared}.counts[-1], {fill}, dtype)"]
-            make = f"np.{'zeros' if zeroed else 'empty'}(P{self.shared}.counts[-1], dtype)"
+            gaps = any(level.gaps for level in self.problem.format.levels)
+            make = f"np.{'zeros' if zeroed or gaps else 'empty'}(P{self.shared}.counts[-1], dtype)"
             return [f"C = {make}"]
         check_memory(self.problem)
         if zeroed and fill:

@@ -49,6 +49,8 @@ def parse_options(text: str) -> Options:
     >>> parse_options('reorder("i,k,j") workspace("hash")')
     Options(order=('i', 'k', 'j'), parallel=None, vector=None, workspace='hash', tile=None)
     """
+    if not isinstance(text, str):
+        raise ScheduleError(f"schedule={text!r}: write it as text, as 'reorder(i, k, j) parallelize(i)'")
     found: dict[str, tuple[str, ...]] = {}
     at = 0
     while text[at:].strip():

@@ -1,0 +1,105 @@
+"""What reviews found wrong in formats of parts, narrow coordinates and levels that store nothing; each is kept by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+import numscorch as ns
+from numscorch.ir.format import Format
+from numscorch.pattern import Pattern
+from numscorch.validate import validate
+
+UNEVEN = ns.from_torch(torch.ones(5, 5), ns.BCSR(2, 2))
+REPEATED = sp.dia_array(np.ones((3, 3)))
+REPEATED.offsets, REPEATED.data = np.array([1, 1]), np.ones((2, 3))
+
+
+def test_narrow_coordinates_are_widened_before_they_are_multiplied() -> None:
+    A = ns.from_coo([[1000]], [1.0], (1024,), "(i) -> (i // 4: compressed(bits=8), i % 4: dense)")
+    assert A.to_dense().nonzero().tolist() == [[1000]]
+    B = ns.from_coo([[2**32 - 1]], [1.0], (2**32,), "(i) -> (i // 16: compressed, i % 16: compressed)")
+    assert B.to("s").indices().tolist() == [[2**32 - 1]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(i, j) -> (i: compressed(bits=8), j: band(1, 1))",
+        "(i, j) -> (i: compressed(bits=8), j: causal)",
+        "(i, j) -> (j - i: compressed(bits=16), i: range, j: offset)",
+    ],
+)
+def test_pattern_levels_below_narrow_coordinates(text: str) -> None:
+    A = ns.from_coo([[1, 3], [0, 3]], [1.0, 2.0], (5, 5), text)
+    assert A.to_dense().nonzero().tolist() == [[1, 0], [3, 3]]
+
+
+def test_values_over_the_edge_of_blocks_take_no_part(plain: None) -> None:
+    full = UNEVEN.with_values(torch.ones(UNEVEN.nnz))
+    assert ns.einsum("ij->", full).item() == 25
+    assert ns.sum(full, 1).tolist() == [5.0] * 5
+    assert ns.einsum("ij,jk->", full, full).item() == 125
+    assert torch.equal((full @ full.T).to_dense(), torch.full((5, 5), 5.0))
+
+
+def test_runs_in_no_order_are_sorted_first(plain: None) -> None:
+    fmt = Format("(i, j) -> (i: compressed(unique=False, ordered=False), j: singleton)")
+    arrays = ((torch.tensor([0, 4]), torch.tensor([2, 0, 2, 1])), (torch.tensor([1, 0, 0, 2]),))
+    A = ns.SparseTensor(Pattern(fmt, (3, 3), arrays), torch.tensor([1.0, 2.0, 4.0, 8.0]))
+    assert ns.einsum("ij,j->i", A, torch.ones(3), format="dense").tolist() == [2.0, 8.0, 5.0]
+    assert ns.einsum("ij->", A).item() == 15
+
+
+def test_places_without_entries_hold_zeros(plain: None) -> None:
+    A = ns.from_coo([[0, 3], [1, 3]], [1.0, 2.0], (64, 64), "(i, j) -> (i: dense, j: band(3, 3))")
+    assert (A * 2).values.sum().item() == 6
+
+
+def test_the_mean_of_many_places() -> None:
+    A = ns.from_coo([[0, 5], [1, 7]], torch.ones(2), (2**35, 2**35), format=ns.DCSR)
+    assert ns.mean(A).item() == pytest.approx(2 / 2**70)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "an extent": (lambda: Format("(i, j) -> (i: dense(2), j: compressed)"), ns.FormatError, "write dense"),
+    "a large block": (lambda: Format(f"(i) -> (i // {10**30}: dense, i % {10**30}: dense)"), ns.FormatError, "blocks have at most"),
+    "a wide band": (lambda: Format(f"(i, j) -> (i: dense, j: band({10**20}, 1))"), ns.FormatError, "can't make the level"),
+    "a format without its order": (lambda: ns.from_torch(torch.ones(2, 2), ns.COO), ns.FormatError, "as COO(2)"),  # type: ignore[arg-type]
+    "repeated diagonals": (lambda: ns.from_scipy(REPEATED), ns.FormatError, "repeats the coordinate"),
+    "a short diagonal": (
+        lambda: validate(Pattern(Format("(i, j) -> (i: dense, j: identity)"), (3000, 2), ((), ()))),
+        ns.FormatError,
+        "has no coordinate for each of the 3000 above",
+    ),
+    "a schedule that is no text": (
+        lambda: ns.einsum("ij,j->i", UNEVEN, torch.ones(5), schedule=5),  # type: ignore[arg-type]
+        ns.ScheduleError,
+        "schedule=5: write it as text",
+    ),
+    "a tile too large": (
+        lambda: ns.einsum("ij,jk->ik", UNEVEN, torch.ones(5, 8), schedule=f"tile(k, {10**20})"),
+        ns.ScheduleError,
+        "how many coordinates are in a tile",
+    ),
+    "a level that is none": (lambda: ns.register_level(3), ns.FormatError, "takes a level"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    request, kind, text = REFUSED[name]
+    with pytest.raises(ns.NumscorchError) as caught:
+        request()
+    assert type(caught.value) is kind
+    assert text in str(caught.value)
+
+
+def test_long_diagonals_warn() -> None:
+    with pytest.warns(UserWarning, match=r"range stores \d+ values for 2 entries, whole diagonals"):
+        ns.from_coo([[0, 900], [1, 3]], [1.0, 2.0], (1000, 1000), ns.DIA)
