@@ -135,6 +135,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str, plain: None) -> None:
     call, kind, text = REFUSED[name]

@@ -62,6 +62,7 @@ def same_bits(a: ns.SparseTensor | torch.Tensor, b: ns.SparseTensor | torch.Tens
     return a.format == b.format and torch.equal(a.indices(), b.indices()) and torch.equal(a.values, b.values)
 
 
+@pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize("part", range(4))
 def test_both_kinds_give_the_same_bits(part: int, plain: pytest.MonkeyPatch) -> None:
     found: list[set[type]] = []
