@@ -19,12 +19,11 @@ from numpy.typing import DTypeLike
 from .errors import FormatError, SizeError
 from .ir.derived_formats import can_be_assembled
 from .ir.format import COO, Format
-from .ir.level import INT64_MAX, Arrays, Entries, Level, Stored
+from .ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Stored
 from .pattern import Pattern
 from .runtime.memory import check_bytes
 from .runtime.threads import must_run_serial
 
-INT32_MAX = 2**31 - 1
 VALUE = 4  # bytes at a position at the least
 COMPILED = 1 << 16  # entries from which a kernel converts them, where it can
 

@@ -12,6 +12,7 @@ from .ir.derived_formats import can_be_assembled, without_parts
 from .ir.format import CSF, Format, as_format, dense
 from .ir.functions import is_zero, simplified
 from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product
+from .ir.level import INT32_MAX
 from .ir.levels import Dense
 from .ir.parts import Part
 from .operand import Operand
@@ -19,10 +20,9 @@ from .parser import Subscripts
 from .schedule.cost import estimated_fill
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
-from .splitting import Splitting, Stored, split
+from .splitting import SparseTerm, Splitting, split
 from .statements import NAMES, Request
 
-INT32_MAX = 2**31 - 1
 FULL = 0.3  # estimated share of stored entries from which format="auto" makes a result dense
 
 
@@ -150,7 +150,7 @@ def _split(
     names = request.subscripts.operands
     leads = [request.value is None or is_zero(simplified(request.value, {name})) for name in NAMES[: len(names)]]
     given = zip(names, operands, leads, strict=True)
-    tensors = [None if op.format.is_dense else Stored(own, op.shape, op.format, leading) for own, op, leading in given]
+    tensors = [None if op.format.is_dense else SparseTerm(own, op.shape, op.format, leading) for own, op, leading in given]
     if all(tensor is None or (tensor.format.is_plain and tensor.format.is_ordered) for tensor in tensors):
         return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
     result = request.subscripts.result
@@ -158,7 +158,7 @@ def _split(
     kept = len(keepers) == 1 and leads[keepers[0]] and not request.copies
     alone = kept and sum(t is not None for t in tensors) == 1
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
-    own = None if kept or wanted is None or wanted.is_dense else Stored(result, tuple(sizes[name] for name in result), wanted)
+    own = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
     walked_alone = alone and operands[keepers[0]].format.is_plain  # the last block of a dimension may bring an edge to walk beside
     appended = set() if walked_alone or (wanted is not None and wanted.is_dense) else _appended(request, wanted)
     if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change

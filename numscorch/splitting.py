@@ -25,7 +25,7 @@ Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class SparseTerm:
     """A sparse tensor of an expression: its index names, shape and format, and whether the value is 0 where it stores nothing."""
 
     names: Names
@@ -99,7 +99,7 @@ def diagonal(names: Names, part: Part) -> IndexVar:
 
 
 def split(
-    tensors: Sequence[Stored | None], sizes: Mapping[str, int], result: Stored | None, appended: set[str], sums: bool
+    tensors: Sequence[SparseTerm | None], sizes: Mapping[str, int], result: SparseTerm | None, appended: set[str], sums: bool
 ) -> tuple[Splitting, list[Format | None]]:
     """How to split the variables, and in which format to read each sparse operand.
 
@@ -123,7 +123,7 @@ def split(
             formats[at] = without_parts(formats[at] or Format(""))
 
 
-def _signatures(tensors: Sequence[tuple[Stored | None, Format | None]]) -> dict[str, set[tuple[Part, ...]]]:
+def _signatures(tensors: Sequence[tuple[SparseTerm | None, Format | None]]) -> dict[str, set[tuple[Part, ...]]]:
     """For each index name, the ways in which sparse tensors store it."""
     found: dict[str, set[tuple[Part, ...]]] = {}
     for tensor, fmt in tensors:
@@ -142,7 +142,7 @@ def _signature(fmt: Format) -> dict[int, tuple[Part, ...]]:
     return {dimension: tuple(own) for dimension, own in parts.items()}
 
 
-def _can_be_native(tensor: Stored, sizes: Mapping[str, int], sums: bool) -> bool:
+def _can_be_native(tensor: SparseTerm, sizes: Mapping[str, int], sums: bool) -> bool:
     """Whether a tensor could be read part by part: no diagonal of it, nothing broadcast, blocks before what is in them."""
     fmt = tensor.format
     if fmt.is_plain:
@@ -159,7 +159,7 @@ def _can_be_native(tensor: Stored, sizes: Mapping[str, int], sums: bool) -> bool
     return True
 
 
-def _in_order(tensors: Sequence[Stored | None], formats: Sequence[Format | None], appended: set[str]) -> list[Format | None]:
+def _in_order(tensors: Sequence[SparseTerm | None], formats: Sequence[Format | None], appended: set[str]) -> list[Format | None]:
     """Formats whose coordinates come in order, where they are walked together with others or a dimension, or appended to a result."""
     pairs = list(zip(tensors, formats, strict=True))
     walked = Counter(name for tensor, fmt in pairs if tensor and fmt for name in _names(tensor, fmt, lambda level: not level.full))
@@ -172,6 +172,6 @@ def _in_order(tensors: Sequence[Stored | None], formats: Sequence[Format | None]
     return ordered
 
 
-def _names(tensor: Stored, fmt: Format, chosen: Callable[[Level], bool]) -> list[str]:
+def _names(tensor: SparseTerm, fmt: Format, chosen: Callable[[Level], bool]) -> list[str]:
     """The index names of the levels that are chosen."""
     return [tensor.names[part.dimension] for part, level in zip(fmt.parts, fmt.levels, strict=True) if chosen(level)]

@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import FormatError, SizeError
 from .loop import Expr, Var, call
 
-INT64_MAX = 2**63 - 1
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 Arrays = tuple[np.ndarray, ...]
 
 

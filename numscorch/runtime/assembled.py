@@ -10,11 +10,10 @@ import torch
 from ..errors import SizeError
 from ..ir.derived_formats import runs_of
 from ..ir.format import Format
+from ..ir.level import INT32_MAX
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
 from .memory import check_bytes, check_workspace
-
-INT32_MAX = 2**31 - 1
 
 
 def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> int:
