@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .ir.derived_formats import flattened
@@ -56,7 +56,14 @@ class Accesses:
     def facts(self, stmt: Assignment, target: Target) -> Facts:
         """What the passes may know."""
         used = {var: self.extents[var] for var in variables_in(stmt.rhs)}
-        return Facts.of(used, self.counts(stmt.rhs), target.lanes(stmt.lhs.tensor.dtype), target)
+        facts = Facts.of(used, self.counts(stmt.rhs), target.lanes(stmt.lhs.tensor.dtype), target)
+        return replace(facts, spreads=tuple((name, levels) for name, levels in self._spreads() if max(levels) > 1))
+
+    def _spreads(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """How uneven the rows are of operands that are read as they are stored."""
+        for at, operand in enumerate(self.operands):
+            if operand.spreads and self.formats[at] == operand.format:
+                yield NAMES[at], operand.spreads
 
     def statement(self, dtype: str, may_keep: bool) -> Assignment:
         """The request as an assignment, whose result is dense for now."""

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from .arrays import as_indices, as_shape, as_values, check_coordinates, disordered_entry, is_increasing
-from .convert import check_values, to_format
+from .convert import check_values
 from .errors import SizeError, UnsupportedError
 from .ir.format import COO, CSC, CSR, Format, as_format, dense
 from .packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from .pattern import Pattern
+from .reformat import nonzeros_of, to_format
 from .sparse_tensor import SparseTensor
 from .torch_layouts import COMPRESSED, compressed_pattern, hybrid_pattern
 from .validate import disorder, validate
@@ -70,6 +71,8 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
     check_order(format, shape)
     if format.is_dense:
         return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
+    if (made := nonzeros_of(values, format)) is not None:
+        return made
     entries = values.detach().nonzero().T
     return assemble(entries.numpy(), values[tuple(entries)], shape, format)
 

@@ -9,18 +9,17 @@ import torch
 
 from .datatypes import STORED, listed
 from .errors import SizeError, UnsupportedError
-from .ir.format import Format, sorted_format
+from .ir.format import sorted_format
 from .ir.level import INT64_MAX
-from .packing import Conversion, converted, coordinates, pack, positions_of
+from .packing import coordinates, pack, positions_of
+from .reformat import can_copy, dense_of, to_format
 from .torch_layouts import has_torch_layout, layout_of, native_tensor
 
 if TYPE_CHECKING:
     from .sparse_tensor import SparseTensor
 
 __all__ = [
-    "Conversion",
     "check_values",
-    "converted",
     "coordinates",
     "has_torch_layout",
     "pack",
@@ -52,7 +51,7 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
 def to_dense(A: SparseTensor) -> torch.Tensor:
     """A dense tensor of the same shape; unstored entries are 0, and gradients flow to the values.
 
-    A dense format is only viewed; anything else costs O(size of the result).
+    A dense format is only viewed; anything else costs O(size of the result), and is done by a kernel where it is much.
 
     Raises:
         SizeError: the dense tensor can't be addressed.
@@ -63,6 +62,8 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
         return stored.permute([order.index(d) for d in range(A.ndim)])
     if prod(A.pattern.shape) * A.dtype.itemsize > INT64_MAX:
         raise SizeError(f"to_dense() of a tensor of shape {A.pattern.shape} would hold {prod(A.pattern.shape):.3g} values: keep it sparse")
+    if can_copy(A.values):
+        return dense_of(A)
     indices, positions = coordinates(A.pattern), positions_of(A.pattern)
     place, stride = torch.zeros(indices.shape[1], dtype=torch.int64), 1
     for d in reversed(range(A.ndim)):
@@ -94,18 +95,3 @@ def no_layout(A: SparseTensor, library: str) -> UnsupportedError:
     way_out = ".to(ns.CSR)" if A.ndim == 2 else f".to(ns.COO({A.ndim}))"
     way_out = ".to_dense()" if A.format.is_dense else f"{way_out} first"
     return UnsupportedError(f"{library} has no layout for the format {A.format.name}, {A.format}: use {way_out}")
-
-
-def to_format(A: SparseTensor, format: Format) -> SparseTensor:
-    """The same entries in another format; ``A`` itself if it has that format already.
-
-    Every stored entry stays stored, explicit zeros too.  The index work is remembered with the
-    pattern: converting other values again only gathers them.  Gradients flow.
-
-    Raises:
-        FormatError: the format has another number of levels.
-    """
-    if format == A.format:
-        return A
-    conversion = converted(A.pattern, format)
-    return type(A)(conversion.pattern, conversion.tensor(A.values))

@@ -11,8 +11,8 @@ from .ir.format import Format
 class Operand:
     """Format, shape and data types of an operand.
 
-    ``strides`` (in values) belongs to dense operands, ``counts`` (positions in each level) to
-    sparse ones.
+    ``strides`` (in values) belongs to dense operands, ``counts`` (positions in each level) and
+    ``spreads`` (how uneven its rows are) to sparse ones.
     """
 
     format: Format
@@ -21,6 +21,7 @@ class Operand:
     index_dtype: str = "int64"
     strides: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
+    spreads: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{'x'.join(map(str, self.shape)) or 'scalar'} ({self.format.name})"

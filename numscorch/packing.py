@@ -8,7 +8,6 @@ coordinates so far.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -17,7 +16,6 @@ import torch
 from numpy.typing import DTypeLike
 
 from .errors import FormatError, SizeError
-from .ir.derived_formats import can_be_assembled
 from .ir.format import COO, Format
 from .ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Stored
 from .pattern import Pattern
@@ -25,7 +23,6 @@ from .runtime.memory import check_bytes
 from .runtime.threads import must_run_serial
 
 VALUE = 4  # bytes at a position at the least
-COMPILED = 1 << 16  # entries from which a kernel converts them, where it can
 
 
 def pack(
@@ -228,71 +225,6 @@ def _shared_rows(pattern: Pattern) -> torch.Tensor | None:
     if any(below.storage_offset() - above.storage_offset() != n for above, below in pairwise(rows)):
         return None
     return first.as_strided((len(rows), n), (n, 1))
-
-
-@dataclass(frozen=True, eq=False)
-class Conversion:
-    """How values move from one pattern to another: ``target[slots] = source[order]``.
-
-    ``slots`` is None when the target stores nothing but the source's entries.
-    """
-
-    pattern: Pattern
-    order: np.ndarray
-    slots: np.ndarray | None
-
-    def values(self, values: np.ndarray) -> np.ndarray:
-        """The target's values, from the source's. O(nnz)."""
-        gathered: np.ndarray = values[self.order]
-        if self.slots is None:
-            return gathered
-        target = np.zeros(self.pattern.nnz, dtype=values.dtype)
-        target[self.slots] = gathered
-        return target
-
-    def tensor(self, values: torch.Tensor) -> torch.Tensor:
-        """The same for a torch tensor; gradients flow. O(nnz)."""
-        gathered = values.index_select(0, torch.from_numpy(self.order))
-        if self.slots is None:
-            return gathered
-        return values.new_zeros(self.pattern.nnz).index_copy(0, torch.from_numpy(self.slots), gathered)
-
-
-def converted(pattern: Pattern, format: Format) -> Conversion:
-    """How to store the same entries in another format; remembered with the pattern.
-
-    Every stored entry stays stored, explicit zeros too.  O(nnz log nnz) at the first call.
-
-    Raises:
-        FormatError: the format has another number of levels.
-
-    >>> csr = pack(np.array([[0, 0, 1], [0, 2, 0]]), (2, 3), Format("ds"))[0]
-    >>> converted(csr, Format("ds", (1, 0))).values(np.array([1.0, 2.0, 3.0])).tolist()
-    [1.0, 3.0, 2.0]
-    """
-
-    def compute() -> Conversion:
-        if pattern.nnz >= COMPILED and (copied := _copied(pattern, format)) is not None:
-            return copied
-        target, slots, order = pack(coordinates(pattern).numpy(), pattern.shape, format, pattern.index_dtype)
-        places = positions_of(pattern)
-        return Conversion(target, order if places is None else places[order], None if is_identity(slots, target.nnz) else slots)
-
-    return pattern.remember(("converted", format), compute)
-
-
-def _copied(pattern: Pattern, format: Format) -> Conversion | None:
-    """The conversion by a kernel that copies the entries' numbers, if it reads and writes them in one order."""
-    source, full = pattern.format, [level.full for level in format.levels]
-    alike = source.is_plain and format.is_plain and source.mode_order == format.mode_order
-    entries_only = can_be_assembled(format) and full == sorted(full, reverse=True)  # a dense level below would add some
-    if not (alike and entries_only and all(level.is_ordered for level in source.levels[:-1])):
-        return None
-    from .copying import copied_numbers
-
-    target, numbers = copied_numbers(pattern, format)
-    slots = None if bool((numbers > 0).all()) else np.flatnonzero(numbers)
-    return Conversion(target, (numbers if slots is None else numbers[slots]) - 1, slots)
 
 
 def is_identity(places: np.ndarray, n: int) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from itertools import count
-from math import prod
+from math import log2, prod
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from .ir.format import Format
+from .ir.level import INT32_MAX
 from .schedule.facts import rounded
 
 T = TypeVar("T")
@@ -57,10 +58,34 @@ class Pattern:
         self.take_views()
         named = [(level, *pair) for level, own in zip(format.levels, arrays, strict=True) for pair in zip(level.arrays, own, strict=False)]
         dtypes = [array.dtype for level, name, array in named if level.array_dtype(name) is None]
-        self.index_dtype = INDEX_DTYPES[dtypes[0]] if dtypes else "int64"
+        self.index_dtype = INDEX_DTYPES[dtypes[0]] if dtypes else "int64" if prod(self.shape) > INT32_MAX else "int32"
         self.counts = self._count()
         self.derived: dict[Hashable, Any] = {}
+
+    signature: int  # a number of this process, equal for patterns that the compiler treats alike
+
+    def __getattr__(self, name: str) -> Any:
+        """The signature is found when it is first asked for: most results are never operands."""
+        if name != "signature":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         self.signature = signature_of(self)
+        return self.signature
+
+    @property
+    def spreads(self) -> tuple[int, ...]:
+        """How many times longer than the average row that row is which a stored value is in, by level: a power of two.
+
+        1 where no rows are longer than others. Of values that are chosen by the coordinates of another sparse
+        operand, that is how many come along.
+        """
+        return self.remember("spreads", lambda: tuple(map(self._spread, range(len(self.format.levels)))))
+
+    def _spread(self, at: int) -> int:
+        if "pos" not in self.format.levels[at].arrays or not self.counts[at]:
+            return 1
+        lengths = np.diff(self.level_arrays(at)[0]).astype(np.float64)
+        times = float(lengths @ lengths) * len(lengths) / float(lengths.sum()) ** 2
+        return int(2 ** round(log2(times)))
 
     @property
     def views(self) -> tuple[np.ndarray, ...]:
@@ -126,9 +151,9 @@ MOST_SIGNATURES = 1 << 16
 def signature_of(pattern: Pattern) -> int:
     """A number of this process, equal for patterns that the compiler treats alike.
 
-    Counts enter rounded, so that patterns of about the same size share a plan.
+    Counts and spreads enter rounded, so that patterns of about the same size share a plan.
     """
-    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)))
+    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)), pattern.spreads)
     while len(_signatures) >= MOST_SIGNATURES:
         _signatures.pop(next(iter(_signatures)), None)
     return _signatures.setdefault(key, next(_numbers))

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TypeGuard
 
 from .errors import ExpressionError
-from .ir.format import dense
+from .ir.format import Format, dense
 from .ir.functions import REDUCTIONS
 from .ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, mapped, variables_in
 from .ir.notation import parse_stmt
@@ -208,11 +208,12 @@ def plain_request(subscripts: Subscripts) -> Request:
     return Request(subscripts)
 
 
-@lru_cache(maxsize=16)
-def copying(order: int) -> Request:
-    """The entries of a tensor of this order."""
-    names = tuple(f"i{dimension}" for dimension in range(order))
-    return Request(Subscripts((names,), names), copies=True)
+@lru_cache(maxsize=1024)
+def copying(fmt: Format) -> Request:
+    """The entries of a tensor of this format, read in the order in which it stores them."""
+    names = tuple(f"i{dimension}" for dimension in range(fmt.order))
+    options = Options(order=tuple(names[d] for d in fmt.mode_order)) if fmt.is_plain else AUTOMATIC
+    return Request(Subscripts((names,), names), options=options, copies=True)
 
 
 def scheduled(request: Request, text: str) -> Request:

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 import torch
 
 from numscorch.construct import from_coo, from_csr, from_scipy, from_torch
-from numscorch.convert import converted
 from numscorch.errors import FormatError
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format, dense
+from numscorch.reformat import converted
 
 MATRIX_FORMATS = [CSR, CSC, DCSR, DCSC, COO(2), Format("oo", (1, 0)), Format("sd"), Format("so"), dense(2), Format("dd", (1, 0))]
 CUBE_FORMATS = [COO(3), CSF(3), CSF(3).permuted((2, 0, 1)), Format("dss"), Format("sds", (1, 2, 0)), Format("ood"), dense(3)]

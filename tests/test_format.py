@@ -11,8 +11,9 @@ from numscorch.errors import FormatError, SizeError
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format, dense
 from numscorch.ir.implicit import Identity
 from numscorch.ir.levels import Compressed, Dense, Singleton
-from numscorch.packing import converted, coordinates, index_dtype_for, pack, sorting
+from numscorch.packing import coordinates, index_dtype_for, pack, sorting
 from numscorch.pattern import Pattern
+from numscorch.reformat import converted
 from numscorch.validate import validate
 
 ORDERS = (1, 2, 3, 4)

@@ -7,11 +7,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import packing
-from numscorch.ir.derived_formats import can_be_assembled
 from numscorch.ir.format import Format, sorted_format
-from numscorch.packing import converted
-from numscorch.runtime import dispatch
+from numscorch.reformat import converted
 from numscorch.validate import validate
 
 UNORDERED = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
@@ -77,31 +74,6 @@ def test_asking_for_a_format_sorts(plain: None) -> None:
     native = A.to_torch() @ A.to_torch()
     assert isinstance(ns.einsum("ij,jk->ik", A.to_torch(), A.to_torch()), torch.Tensor)
     np.testing.assert_array_equal(ns.einsum("ij,jk->ik", A.to_torch(), A.to_torch()).to_dense(), native.to_dense())
-
-
-PLAIN = [Format(text) for text in ("ds", "ss", "oo", "sd", "sss", "dss", "ooo", "dsd", "sds", "soo")] + [
-    UNORDERED,
-    Format("(i, j) -> (i: compressed, j: compressed(ordered=False))"),
-    Format("(i, j) -> (i: dense, j: fixed)"),
-    Format("(i, j) -> (i: bitmap, j: compressed)"),
-]
-
-
-@pytest.mark.filterwarnings("ignore:.* stores .* values for")
-@pytest.mark.parametrize("source", PLAIN, ids=lambda f: f.name)
-def test_copies_by_kernels_are_conversions(source: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    array = random_matrix(5, 24, 4).reshape((5, 24) if source.order == 2 else (5, 4, 6))
-    A = sparse(array, source)
-    with dispatch.uncompiled():
-        for target in (fmt for fmt in PLAIN if fmt.order == source.order and can_be_assembled(fmt)):
-            monkeypatch.setattr(packing, "COMPILED", 1 << 60)
-            expected = sparse(array, source).to(target)
-            monkeypatch.setattr(packing, "COMPILED", 0)
-            found = A.with_values(A.values).to(target)
-            validate(found.pattern)
-            assert torch.equal(found.to_dense(), expected.to_dense())
-            if target.is_ordered:
-                assert found.nnz == expected.nnz
 
 
 def test_auto_is_dense_where_the_result_is_about_full(plain: None) -> None:

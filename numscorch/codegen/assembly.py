@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, For, Function, Var, call, has_threads, names_used
+from ..ir.placing import is_placed
 from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
 from .lowering import in_block, lower
 from .peephole import simplify
+from .placed import Placement
 from .results import Assembly, Stage
 from .workspaces import is_hashed, stamps, workspaces_of
 
@@ -31,10 +33,12 @@ class Param:
     cuts        where blocks of the outermost loop start
     partial     one partial sum for each block
     starts      where the positions of each block and run of the result start
+    heads       where each parent of the result, and worker, has its next entry
     bounds      the most that each block inserts into one row
     list, mark  of a workspace: the coordinates in it, and the stamp of each
     table       of a workspace: where in the list a coordinate is, by its hash
     space       the values of a workspace
+    parents     how many parents the entries of a placed result have
     capacity    how many places there are in a hashed workspace
     blocks      how many blocks there are
     workers     how many of them may run at once
@@ -53,8 +57,8 @@ class Param:
         return self.what not in SCALARS
 
 
-SCALARS = ("stride", "size", "capacity", "blocks", "workers")
-WORKSPACE = ("list", "mark", "table", "space")  # arrays of which each worker has a part
+SCALARS = ("stride", "size", "capacity", "parents", "blocks", "workers")
+WORKSPACE = ("list", "mark", "table", "space", "heads")  # arrays of which each worker has a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,8 @@ def fill_of(stmt: ix.Stmt) -> float:
 def _lowered(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     """The statement's loop IR, with the frame of an assembled result."""
     result, spaces = ix.result_of(stmt), frozenset(space.tensor.name for space in workspaces_of(stmt))
-    assembly = Assembly(result, stage) if result.tensor.is_assembled else None
+    kind = Placement if is_placed(stmt) else Assembly
+    assembly = kind(result, stage) if result.tensor.is_assembled else None
     env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=spaces, assembly=assembly)
     body = lower(stmt, env)
     if has_threads(body):
@@ -150,6 +155,9 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
                 dtypes = {a: level.array_dtype(a) or tensor.index_dtype for a in level.arrays}
                 params += [Param(f"{tensor.name}{at + 1}_{a}", a, tensor.name, at, dtype) for a, dtype in dtypes.items()]
         params.append(Param(f"{tensor.name}_vals", "vals", tensor.name, dtype=tensor.dtype))
+    if is_placed(stmt):
+        name = result.tensor.name
+        params += [Param(f"{name}_heads", "heads", name, dtype=result.tensor.index_dtype), Param(f"{name}_size", "parents", name)]
     for space in workspaces_of(stmt):
         name = space.tensor.name
         params += [Param(f"{name}_{array}", array, name) for array in space.tensor.format.levels[0].arrays]

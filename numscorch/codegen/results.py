@@ -92,6 +92,10 @@ class Assembly:
         """Whether each value is appended: no dense level lies below the last run."""
         return self.runs[-1][1] == len(self.format.levels) - 1
 
+    def found(self, coords: Mapping[IndexVar, Expr]) -> Block:
+        """What finds the next entry's position, where it is no counter of the block."""
+        return ()
+
     def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
         """Take the last run's position, at the present coordinates."""
         return self._appended(self.runs[-1], coords)

@@ -127,7 +127,7 @@ def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
         return assembly.append(env.coords)
     product = lower_product(stmt.rhs, env, as_vector=False)
     store = Store(Var(f"{stmt.lhs.tensor.name}_vals"), env.position(stmt.lhs), product.scalar)
-    return (*product.setup, store, *assembly.append(env.coords))
+    return (*product.setup, *assembly.found(env.coords), store, *assembly.append(env.coords))
 
 
 def appends(consumer: ix.Stmt, env: Env) -> bool:

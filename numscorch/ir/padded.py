@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import FormatError
 from .level import Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
-from .loop import BinOp, Const, Expr
+from .loop import BinOp, Const, Expr, Var
 
 WASTEFUL = 2.0  # positions for each entry from which packing warns
 
@@ -146,3 +146,25 @@ class Bitmap(Level):
 
     def array_dtype(self, name: str) -> str | None:
         return "uint8"
+
+
+@dataclass(frozen=True, slots=True)
+class Nonzero(Level):
+    """Room for every coordinate, as in a dense tensor; stored are those whose value isn't 0. It is only read: to be converted."""
+
+    spelling: ClassVar[str] = "nonzero"
+    gaps: ClassVar[bool] = True
+    letter: ClassVar[str] = "z"
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start = mode.parent.begin * mode.size
+        return start, start + mode.size
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position - mode.parent.begin * mode.size
+
+    def present(self, mode: Mode, position: Expr) -> Expr | None:
+        return BinOp("!=", Var(f"{mode.tensor}_vals")[position], Const(0))
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * size

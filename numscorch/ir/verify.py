@@ -4,37 +4,38 @@ from __future__ import annotations
 
 from ..errors import ScheduleError
 from .index import Access, Assignment, Forall, IndexVar, Stmt, Tile, Where, accesses_in, loops_of
+from .placing import is_placed
 
 
 def verify(stmt: Stmt) -> Stmt:
     """Return the statement if it is well formed.
 
     Every variable of a nest is bound once, before it is used, and every level that must be
-    iterated is reached from the level above it.  A tile loop binds nothing: the loop over its
-    variable, in its body, does.
+    iterated is reached from the level above it, but for those of a result whose entries are placed.
+    A tile loop binds nothing: the loop over its variable, in its body, does.
 
     Raises:
         ScheduleError: it is not; the text says where.
     """
-    _check(stmt, ())
+    _check(stmt, (), is_placed(stmt))
     return stmt
 
 
-def _check(stmt: Stmt, bound: tuple[IndexVar, ...]) -> None:
+def _check(stmt: Stmt, bound: tuple[IndexVar, ...], placed: bool) -> None:
     match stmt:
         case Forall(var, body, Tile()):
             _check_tiled(stmt, bound)
-            _check(body, bound)
+            _check(body, bound, placed)
         case Forall(var, body):
             if var in bound:
                 raise ScheduleError(f"{var} is bound twice in {stmt}")
-            _check(body, (*bound, var))
+            _check(body, (*bound, var), placed)
         case Where(consumer, producer):
-            _check(consumer, bound)
-            _check(producer, bound)
+            _check(consumer, bound, placed)
+            _check(producer, bound, placed)
         case Assignment(lhs, rhs):
             if bound or not lhs.indices:
-                for access in [lhs, *accesses_in(rhs)]:
+                for access in [*([] if placed else [lhs]), *accesses_in(rhs)]:
                     _check_access(access, bound)
 
 

@@ -32,10 +32,14 @@ def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> in
 
 @dataclass(frozen=True)
 class Arrays:
-    """A result's values and index arrays: those of a level by ``(level, "pos")`` and ``(level, "crd")``."""
+    """A result's values and index arrays: those of a level by ``(level, "pos")`` and ``(level, "crd")``.
+
+    Where ``gaps`` are left, the kernel writes ends only for the parents it visits.
+    """
 
     values: np.ndarray
     index: dict[tuple[int, str], np.ndarray]
+    gaps: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,27 @@ class Layout:
         below = runs[-1][1] < len(self.format.levels) - 1
         return Arrays((np.zeros if below else np.empty)(positions, self.dtype), index)
 
+    def placed(self, heads: np.ndarray, workers: int) -> Arrays:
+        """Arrays for entries that are placed: ``heads``, how many each worker has for each parent, becomes where they go.
+
+        Raises:
+            SizeError: more values than the index type can count.
+        """
+        ((first, last),) = runs_of(self.format)
+        heads = heads.reshape(workers, -1)
+        pos = np.zeros(heads.shape[1] + 1, np.int64)
+        np.cumsum(heads.sum(axis=0, dtype=np.int64), out=pos[1:])
+        total = self._counted(int(pos[-1]))
+        check_bytes(total * (8 + np.dtype(self.dtype).itemsize), f"the result's {total} values", str(self.format))
+        pos = pos.astype(self.index_dtype, copy=False)
+        start = pos[:-1]
+        for own in heads:
+            after = start + own
+            own[:] = start
+            start = after
+        index = {(first, "pos"): pos} | {(at, "crd"): np.empty(total, self.index_dtype) for at in range(first, last + 1)}
+        return Arrays(np.empty(total, self.dtype), index, gaps=False)
+
     def _counted(self, total: int) -> int:
         if self.index_dtype == "int32" and total > INT32_MAX:
             raise SizeError(f"the result has {total} entries, which int32 can't count: give an operand int64 indices")
@@ -83,7 +108,7 @@ class Layout:
     def finished(self, arrays: Arrays) -> SparseTensor:
         """The tensor of filled arrays: parents that were not visited have no children."""
         for (at, which), array in arrays.index.items():
-            if which == "pos" and at:
+            if which == "pos" and at and arrays.gaps:
                 np.maximum.accumulate(array, out=array)
         stored = tuple(
             tuple(torch.from_numpy(arrays.index[at, which]) for which in level.arrays) for at, level in enumerate(self.format.levels)

@@ -7,6 +7,7 @@ operands, no question whose answer the plan knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized, runs_of
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
+from ..ir.placing import is_placed
 from ..operand import Operand
-from ..packing import converted
 from ..problem import Problem
+from ..reformat import converted
 from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
@@ -226,17 +228,32 @@ class _AssemblingBinder(_Binder):
         super().__init__(problem, stmt, kernel, operands)
         self.before, self.spaces = before, workspaces_of(stmt)
         self.runs = len(runs_of(self.result.format))
-        self.parallel = kernel.source.program.parallel
+        self.parallel, self.placed = kernel.source.program.parallel, is_placed(stmt)
         layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype)
         self.scope |= {"layout": layout, "fill": kernel, "hashed_room": hashed_room}
         self.scope |= {str(stage): made for stage, made in before.items()}
 
     def function(self) -> Callable[..., Any]:
         body = [*self.patterns(), "n = workers()" if self.parallel else "n = 1", *self.spaces_made()]
-        body += [f"starts = np.zeros({self.blocks * self.runs}, np.int64)"]
-        body += [self.called("count", self.before["count"]), "R = layout.allocated(starts)"]
+        body += [self.called_before(), self.called("count", self.before["count"]), self.allocated()]
         body += [self.called("fill", self.kernel), "return layout.finished(R)"]
         return self.compiled(body)
+
+    def called_before(self) -> str:
+        """What is counted: entries of each parent and worker, or positions of each block and run."""
+        if self.placed:
+            return f"heads = np.zeros(n * {self.parents}, np.{self.result.index_dtype})"
+        return f"starts = np.zeros({self.blocks * self.runs}, np.int64)"
+
+    def allocated(self) -> str:
+        """The result's arrays."""
+        return "R = layout.placed(heads, n)" if self.placed else "R = layout.allocated(starts)"
+
+    @property
+    def parents(self) -> int:
+        """How many parents the entries of a placed result have."""
+        ((first, _),) = runs_of(self.result.format)
+        return prod(self.problem.format.sizes(self.problem.shape)[:first])
 
     @property
     def blocks(self) -> int:
@@ -274,6 +291,8 @@ class _AssemblingBinder(_Binder):
         return f"f = {name}.serial() if n == 1 else {name}.parallel()\n    with call_lock(): f({arguments})"
 
     def argument(self, param: Param) -> str:
+        if param.what in ("heads", "parents"):
+            return "heads" if param.is_array else str(self.parents)
         if param.what in ("starts", "bounds", "capacity", *WORKSPACE):
             return param.name
         if param.of == self.result.name and param.is_array:

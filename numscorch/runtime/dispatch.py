@@ -119,4 +119,5 @@ def describe(operand: Any) -> Operand:
         raise UnsupportedError(f"data type {operand.dtype} is not compiled, only {listed()}: convert with .to(torch.float32)")
     if not isinstance(operand, SparseTensor):
         return Operand(dense(len(shape)), shape, dtype, strides=tuple(operand.stride()))
-    return Operand(operand.format, shape, dtype, operand.pattern.index_dtype, counts=operand.pattern.counts)
+    pattern = operand.pattern
+    return Operand(pattern.format, shape, dtype, pattern.index_dtype, counts=pattern.counts, spreads=pattern.spreads)

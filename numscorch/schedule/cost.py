@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, inf
 
@@ -17,6 +17,7 @@ STRIDED = 2.0  # an innermost dense loop that walks memory in strides
 MERGE = 3.0  # one step of a co-iteration
 SEEK = 8.0  # steps of a co-iteration from which one search is sure to be faster; measured as 4 to 6 for rows of 3 to 50
 TRANSPOSE = 4.0  # moving one stored value to its place in another mode order, remembered with the pattern
+PLACE = 2.0  # an entry that is counted where it belongs, and put there, in a result that is stored in another order
 SERIAL = 1.5  # a nest whose outermost loop scatters can't be cut into blocks
 
 
@@ -116,12 +117,30 @@ def estimated_fill(stmt: Assignment, facts: Facts) -> float:
     return 1.0 - exp(-steps / places)
 
 
+def _spread(access: Access, at: int, sparse: Sequence[tuple[Access, tuple[float, ...]]], facts: Facts) -> float:
+    """How many times longer than the average the rows are where another sparse operand chooses them: long ones more often."""
+    if not at or is_identity(access) or facts.count(access.tensor.name)[0] != access.tensor.format:
+        return 1.0
+    return facts.spread(access.tensor.name, at) if _is_chosen(access, at - 1, sparse) else 1.0
+
+
+def _is_chosen(access: Access, level: int, sparse: Sequence[tuple[Access, tuple[float, ...]]]) -> bool:
+    """Whether another sparse operand chooses the coordinates of a level."""
+    var = access.level_var(level)
+    for other, _ in sparse:
+        levels = enumerate(other.tensor.format.levels)
+        if other.tensor.has_values and other is not access and any(other.level_var(at) == var and not level.full for at, level in levels):
+            return True
+    return False
+
+
 def iterations(
-    var: IndexVar, sparse: Iterable[tuple[Access, tuple[float, ...]]], facts: Facts, united: bool = False
+    var: IndexVar, sparse: Sequence[tuple[Access, tuple[float, ...]]], facts: Facts, united: bool = False
 ) -> tuple[float, float]:
     """(coordinates that survive a loop, steps the loop takes) for one iteration of the loops around it.
 
-    Factors of a product intersect; the operands of anything else are taken to be ``united``.
+    Factors of a product intersect; the operands of anything else are taken to be ``united``. Where another operand
+    chooses rows, long ones are chosen more often.
     """
     extent = max(facts.extent(var), 1.0)
     fans = []
@@ -130,7 +149,7 @@ def iterations(
         for at, level in enumerate(access.tensor.format.levels):
             if access.level_var(at) == var and not level.full:
                 parents = counts[at - 1] if at else 1.0
-                fans.append(min(counts[at] / max(parents, 1.0), extent))
+                fans.append(min(counts[at] / max(parents, 1.0) * _spread(access, at, sparse, facts), extent))
                 searched = searched and can_seek(level)
     if not fans:
         return extent, extent

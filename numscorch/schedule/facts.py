@@ -93,6 +93,7 @@ class Facts:
     Extents and counts have three significant bits, so that problems of about the same size share a
     schedule; a tiling is exact, because the loop nest depends on it.  ``rests`` are what is left of an
     extent after tiles of ``LONGEST_SUM`` registers, and so after those of any power of two below.
+    ``spreads`` say of operands with uneven rows by how much, for each level (``Pattern.spreads``).
     """
 
     extents: tuple[tuple[IndexVar, int], ...]
@@ -100,6 +101,7 @@ class Facts:
     tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
     sum_tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
     rests: tuple[tuple[IndexVar, int], ...] = ()
+    spreads: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @classmethod
     def of(cls, extents: Mapping[IndexVar, int], counts: Mapping[str, tuple[Format, tuple[int, ...]]], lanes: int, target: Target) -> Facts:
@@ -141,6 +143,10 @@ class Facts:
     def count(self, tensor: str) -> tuple[Format, tuple[float, ...]]:
         """An operand's format, and about how many positions each of its levels has."""
         return next((fmt, tuple(map(float, counts))) for name, fmt, counts in self.counts if name == tensor)
+
+    def spread(self, tensor: str, level: int) -> float:
+        """How many times longer than the average the row is that a value of an operand's level is in."""
+        return float(next((levels[level] for name, levels in self.spreads if name == tensor), 1))
 
     def tiling(self, var: IndexVar) -> Tiling:
         """How a variable's extent divides into registers."""

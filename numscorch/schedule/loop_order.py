@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..errors import ScheduleError
 from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_product, map_expr, variables_in
+from ..ir.placing import can_be_placed, in_storage_order, may_be_placed
 from . import cost
 from .facts import Facts, Target
 
@@ -76,7 +77,7 @@ def candidates(stmt: Assignment, variables: list[IndexVar], facts: Facts, target
     def extend(prefix: tuple[IndexVar, ...]) -> None:
         if len(prefix) == len(variables):
             choice = price(stmt, prefix, facts, target)
-            if not any(a.tensor.name == shared for a in choice.converted):
+            if not any(a.tensor.name == shared for a in choice.converted) and _can_be_made(stmt, choice):
                 found.append(choice)
             return
         for var in variables:
@@ -92,13 +93,30 @@ def candidates(stmt: Assignment, variables: list[IndexVar], facts: Facts, target
     return found
 
 
+def _can_be_made(stmt: Assignment, choice: Choice) -> bool:
+    """Whether a result whose entries may be placed is appended to, or reached in an order in which they can be."""
+    if not _is_placeable(stmt) or in_storage_order(stmt.lhs, choice.order):
+        return True
+    moved = {a.tensor.name: a for a in choice.converted}
+    read = [moved.get(a.tensor.name, a) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
+    return may_be_placed(stmt.lhs, read, choice.order)
+
+
+def _is_placeable(stmt: Assignment) -> bool:
+    """Whether each entry of an assembled result is visited once, and may be placed rather than appended."""
+    result = stmt.lhs.tensor
+    return result.is_assembled and can_be_placed(result.format) and set(variables_in(stmt.rhs)) == set(stmt.lhs.indices)
+
+
 def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
     """The variables that the outermost loops must have; None stands for any of the result's.
 
     An assembled result is appended to, so all but the last of its sparse levels come first, in order; the last
     one may come later, through a workspace, unless dense levels lie below it. A reduction that isn't a sum
-    needs to know how many terms it had, so its loops come last.
+    needs to know how many terms it had, so its loops come last. Entries that are placed may come in any order.
     """
+    if _is_placeable(stmt):
+        return ()
     result, levels = stmt.lhs, stmt.lhs.tensor.format.levels
     if result.tensor.is_assembled:
         last = max(at for at, level in enumerate(levels) if not level.full)
@@ -153,10 +171,12 @@ def _nest_cost(
     if not order:
         return 1.0
     inner = order[-1]
-    _, steps = cost.iterations(inner, sparse, facts, united)
+    survivors, steps = cost.iterations(inner, sparse, facts, united)
     result = set(stmt.lhs.indices)
     scatters = any(var not in result and set(order[at + 1 :]) & result for at, var in enumerate(order))
     step = cost.SCATTER if scatters else 1.0
+    if _is_placeable(stmt) and not in_storage_order(stmt.lhs, order):
+        total += cost.PLACE * runs * survivors
     if is_contiguous(stmt, inner):
         step /= target.lanes(stmt.lhs.tensor.dtype)
         step = min(step, 1.0 / target.lanes(stmt.lhs.tensor.dtype)) if inner in result and _tail_is_summed(order, result) else step

@@ -28,6 +28,7 @@ from ..ir.index import (
     product,
 )
 from ..ir.level import Level
+from ..ir.placing import is_placed
 from ..ir.workspace_levels import Hashed, Listed
 from . import cost
 from .facts import Facts
@@ -107,6 +108,8 @@ def _appended_late(loops: list[Forall], assignment: Assignment) -> int | None:
     own = len(lhs.indices)
     levels = lhs.tensor.format.levels
     if not own or levels[-1].full:
+        return None
+    if is_placed(wrap(loops, assignment)):
         return None
     if [loop.var for loop in loops[:own]] != [lhs.level_var(level) for level in range(own)]:
         return own - 1

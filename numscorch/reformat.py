@@ -1,0 +1,203 @@
+"""Conversions: a tensor's entries in another format, copied by kernels where these can, else by way of coordinates.
+
+Entries are copied in the order in which they are stored, and either appended to the new format, or, where it stores them
+in another order, placed. Where the order changes in more than one dimension, that takes several kernels, as in a sort by
+digits: each one moves a dimension to the front, and keeps the order of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from .datatypes import COMPILED
+from .ir.derived_formats import can_be_assembled
+from .ir.format import Format
+from .ir.level import Level
+from .ir.levels import Compressed, Dense, Singleton
+from .ir.padded import Nonzero
+from .packing import coordinates, is_identity, pack, positions_of
+from .pattern import Pattern
+from .runtime.threads import must_run_serial
+from .statements import copying
+
+if TYPE_CHECKING:
+    from .sparse_tensor import SparseTensor
+
+WORTHWHILE = 1 << 16  # entries from which kernels copy them
+SPREAD = 4  # coordinates of a dimension for each entry up to which entries are counted for every coordinate
+
+
+@dataclass(frozen=True, eq=False)
+class Conversion:
+    """How values move from one pattern to another: ``target[slots] = source[order]``.
+
+    ``slots`` is None when the target stores nothing but the source's entries.
+    """
+
+    pattern: Pattern
+    order: torch.Tensor
+    slots: torch.Tensor | None
+
+    def values(self, values: np.ndarray) -> np.ndarray:
+        """The target's values, from the source's. O(nnz)."""
+        if not must_run_serial():  # torch's threads hang in a forked child
+            return self.tensor(torch.from_numpy(values)).numpy()
+        gathered: np.ndarray = values[self.order.numpy()]
+        if self.slots is None:
+            return gathered
+        target = np.zeros(self.pattern.nnz, dtype=values.dtype)
+        target[self.slots.numpy()] = gathered
+        return target
+
+    def tensor(self, values: torch.Tensor) -> torch.Tensor:
+        """The same for a torch tensor; gradients flow. O(nnz)."""
+        gathered = values.index_select(0, self.order)
+        if self.slots is None:
+            return gathered
+        return values.new_zeros(self.pattern.nnz).index_copy(0, self.slots, gathered)
+
+
+def to_format(A: SparseTensor, format: Format) -> SparseTensor:
+    """The same entries in another format; ``A`` itself if it has that format already.
+
+    Every stored entry stays stored, explicit zeros too.  The index work is remembered with the
+    pattern: converting other values again only gathers them.  Gradients flow.
+
+    Raises:
+        FormatError: the format has another number of levels.
+    """
+    if format == A.format:
+        return A
+    derived, moved = A.pattern.derived, ("moved", format)
+    is_new = ("converted", format) not in derived and moved not in derived
+    if is_new and can_copy(A.values) and (steps := _steps(A.pattern, format)):
+        made = _copied(A, steps)
+        derived.setdefault(moved, made.pattern)
+        return made
+    conversion = converted(A.pattern, format)
+    return type(A)(conversion.pattern, conversion.tensor(A.values))
+
+
+def can_copy(values: torch.Tensor) -> bool:
+    """Whether kernels copy these values, rather than their numbers: no gradient flows through a kernel."""
+    return values.dtype in COMPILED and values.numel() >= WORTHWHILE and not values.requires_grad
+
+
+def dense_of(A: SparseTensor) -> torch.Tensor:
+    """The dense tensor of values that kernels copy, by a kernel."""
+    from .computing import compute  # late, as below
+
+    made: torch.Tensor = compute(copying(A.format), (A,), "dense")
+    return made
+
+
+def nonzeros_of(values: torch.Tensor, format: Format) -> SparseTensor | None:
+    """What isn't 0 of a strided tensor, by kernels; None where they can't make the format."""
+    from .sparse_tensor import SparseTensor
+
+    source = Format([*(Dense(),) * (values.ndim - 1), Nonzero()])
+    steps = steps_between(source, format, (True,) * values.ndim) if can_copy(values) else ()
+    if not steps:
+        return None
+    read = Pattern(source, tuple(values.shape), ((),) * values.ndim)
+    return _copied(SparseTensor.trusted(read, values.contiguous().reshape(-1)), steps)
+
+
+def converted(pattern: Pattern, format: Format) -> Conversion:
+    """How to store the same entries in another format; remembered with the pattern.
+
+    Every stored entry stays stored, explicit zeros too.  O(nnz log nnz) at the first call, O(nnz) by kernels.
+
+    Raises:
+        FormatError: the format has another number of levels.
+
+    >>> csr = pack(np.array([[0, 0, 1], [0, 2, 0]]), (2, 3), Format("ds"))[0]
+    >>> converted(csr, Format("ds", (1, 0))).values(np.array([1.0, 2.0, 3.0])).tolist()
+    [1.0, 3.0, 2.0]
+    """
+    return pattern.remember(("converted", format), lambda: _converted(pattern, format))
+
+
+def _converted(pattern: Pattern, format: Format) -> Conversion:
+    if steps := _steps(pattern, format):
+        return _numbered(pattern, steps)
+    target, slots, order = pack(coordinates(pattern).numpy(), pattern.shape, format, pattern.index_dtype)
+    places = positions_of(pattern)
+    order = order if places is None else places[order]
+    return Conversion(target, torch.from_numpy(order), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
+
+
+def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:
+    """The conversion, by copying the numbers of the entries; its pattern is that of values that were converted before."""
+    from .sparse_tensor import SparseTensor
+
+    numbers = torch.from_numpy(np.arange(pattern.nnz, dtype=pattern.index_dtype))
+    made = _copied(SparseTensor.trusted(pattern, numbers), steps)
+    return Conversion(pattern.derived.get(("moved", steps[-1]), made.pattern), made.values, None)
+
+
+def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
+    """The tensor after one kernel for each format."""
+    from .computing import compute  # late: kernels read operands in other formats, and so convert them
+
+    for format in steps:
+        A = compute(copying(A.format), (A,), format)
+    return A
+
+
+def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
+    """The formats that kernels copy a pattern's entries to, one after the other; none where they can't, or are too few."""
+    if pattern.nnz < WORTHWHILE:
+        return ()
+    spread = tuple(size <= SPREAD * pattern.nnz for size in pattern.shape)
+    return steps_between(pattern.format, format, spread)
+
+
+@lru_cache(maxsize=1024)
+def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -> tuple[Format, ...]:
+    """The formats that kernels copy entries to, one after the other; none where they can't.
+
+    ``countable`` says for each dimension whether entries can be counted for every coordinate.
+
+    >>> from numscorch.ir.format import COO, CSC, CSR
+    >>> [step.name for step in steps_between(CSR, COO(2), (True, True))], [step.name for step in steps_between(CSR, CSC, (True, True))]
+    (['COO(2)'], ['CSC'])
+    >>> [str(step) for step in steps_between(COO(3), Format("sss", (2, 1, 0)), (True, True, True))][:1]
+    ['(i, j, k) -> (j: dense, i: compressed(unique=False), k: singleton)']
+    """
+    full = [level.full for level in target.levels]
+    entries_only = can_be_assembled(target) and full == sorted(full, reverse=True)  # a dense level below would add some
+    plain = source.is_plain and target.is_plain and source.order == target.order
+    if source.is_dense or not (plain and entries_only and all(level.is_ordered for level in source.levels[:-1])):
+        return ()
+    steps = _moves(source.mode_order, target.mode_order)
+    if any(not countable[order[0]] for order in steps) or (steps and len(steps[0]) > 2 and not source.is_ordered):
+        return ()
+    formats = [_placed(order) for order in steps]
+    return tuple(formats) if formats and formats[-1] == target else (*formats, target)
+
+
+def _moves(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The mode orders from one to another, each of which moves one dimension to the front.
+
+    >>> _moves((0, 1, 2), (2, 1, 0)), _moves((0, 1, 2), (1, 0, 2)), _moves((1, 0), (1, 0))
+    ([(1, 0, 2), (2, 1, 0)], [(1, 0, 2)], [])
+    """
+    kept = next(k for k in range(len(target) + 1) if tuple(d for d in source if d in target[k:]) == target[k:])
+    orders = [source]
+    for dimension in reversed(target[:kept]):
+        orders.append((dimension, *(d for d in orders[-1] if d != dimension)))
+    return orders[1:]
+
+
+def _placed(order: tuple[int, ...]) -> Format:
+    """A list of the entries of each coordinate of the first dimension."""
+    last = len(order) - 1
+    run: list[Level] = [Compressed(unique=last == 1), *(Singleton(unique=at == last) for at in range(2, last + 1))]
+    return Format([Dense(), *run], order)

@@ -1,0 +1,156 @@
+"""Conversions by kernels: entries appended, placed, read out of dense tensors, and written into them."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from scale import scaled
+
+import numscorch as ns
+from numscorch import reformat
+from numscorch.ir.derived_formats import can_be_assembled
+from numscorch.ir.format import Format
+from numscorch.ir.placing import can_be_placed, is_placed
+from numscorch.packing import pack
+from numscorch.reformat import converted, steps_between
+from numscorch.runtime import blocks, dispatch
+from numscorch.schedule import parallel
+from numscorch.statements import copying
+from numscorch.validate import validate
+
+LETTERS = ("s", "d", "o", "ds", "ss", "oo", "sd", "sss", "dss", "ooo", "dsd", "sds", "soo", "doo", "dds", "dsss", "oooo", "ddss", "dood")
+UNORDERED = [
+    Format("(i, j) -> (i: dense, j: compressed(ordered=False))"),
+    Format("(i, j) -> (j: compressed, i: compressed(ordered=False))"),
+    Format("(i, j, k) -> (j: dense, i: dense, k: compressed(ordered=False))"),
+]
+READ = [Format(f"(i, j) -> ({levels})") for levels in ("i: dense, j: fixed", "i: bitmap, j: compressed", "j: hash, i: compressed")]
+PLAIN = [Format(text, order) for text in LETTERS for order in permutations(range(len(text))) if len(text) < 4 or order[0] > 1]
+SHAPES = {1: (9,), 2: (6, 8), 3: (4, 5, 6), 4: (3, 4, 2, 5)}
+
+
+@pytest.fixture
+def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Kernels, as Python, convert even small tensors."""
+    plain.setattr(reformat, "WORTHWHILE", 0)
+    return plain
+
+
+def entries(shape: tuple[int, ...], seed: int, density: float = 0.3) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.asarray(rng.integers(1, 5, shape) * (rng.random(shape) < density), np.float64)
+
+
+def sparse(array: np.ndarray, fmt: Format) -> ns.SparseTensor:
+    return ns.from_torch(torch.from_numpy(array), fmt)
+
+
+def expected(array: np.ndarray, target: Format) -> ns.SparseTensor:
+    """By way of coordinates."""
+    pattern, slots, order = pack(np.array(np.nonzero(array)), array.shape, target, np.int32)
+    values = np.zeros(pattern.nnz)
+    values[slots] = array[np.nonzero(array)][order]
+    return ns.SparseTensor(pattern, torch.from_numpy(values))
+
+
+def same(found: ns.SparseTensor, wanted: ns.SparseTensor) -> bool:
+    validate(found.pattern)
+    arrays = zip(found.pattern.views, wanted.pattern.views, strict=True)
+    return all(np.array_equal(a, b) for a, b in arrays) and torch.equal(found.values, wanted.values)
+
+
+@pytest.mark.filterwarnings("ignore:.* stores .* values for")
+@pytest.mark.parametrize("source", [*PLAIN, *UNORDERED, *READ], ids=str)
+def test_every_plain_format_to_every_other(source: Format, small: pytest.MonkeyPatch) -> None:
+    array = entries(SHAPES[source.order], seed=source.order)
+    targets = [f for f in [*PLAIN, *UNORDERED] if f.order == source.order and can_be_assembled(f) and f != source]
+    for at, target in enumerate(targets[:: 1 if scaled(10) == 10 else 3]):
+        small.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 15)
+        small.setattr(blocks, "BLOCKS", 1 + at % 5)
+        A = sparse(array, source)
+        found, again = A.to(target), A.to(target)
+        assert found.pattern is again.pattern, target
+        assert torch.equal(found.values, again.values)
+        assert torch.equal(found.to_dense(), torch.from_numpy(array))
+        if target.is_ordered and A.nnz == np.count_nonzero(array):
+            assert same(found, expected(array, target)), target
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_placed_entries_do_not_depend_on_threads(workers: int, small: pytest.MonkeyPatch) -> None:
+    small.setattr(parallel, "WORTHWHILE", 0)
+    small.setattr("numscorch.runtime.threads.workers", lambda: workers)
+    array = entries(SHAPES[2], seed=5)
+    assert same(sparse(array, ns.CSR).to(ns.CSC), expected(array, ns.CSC))
+
+
+@pytest.mark.parametrize("target", [f for f in PLAIN if can_be_assembled(f)], ids=str)
+def test_nonzeros_of_dense_tensors(target: Format, small: pytest.MonkeyPatch) -> None:
+    array = entries(SHAPES[target.order], seed=7)
+    dense = torch.from_numpy(array)
+    A = ns.from_torch(dense, target)
+    assert A.format == target
+    assert same(A, expected(array, target))
+    strided = torch.from_numpy(np.asfortranarray(array))
+    assert same(ns.from_torch(strided, target), A)
+
+
+def test_nan_is_stored_and_negative_zero_is_not(small: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(torch.tensor([[float("nan"), -0.0], [0.0, float("inf")]]), ns.CSR)
+    assert A.indices().tolist() == [[0, 1], [0, 1]]
+    assert A.pattern.index_dtype == "int32"
+
+
+def test_gradients_go_by_way_of_numbers(small: pytest.MonkeyPatch) -> None:
+    values = torch.rand(5, dtype=torch.float64, requires_grad=True)
+    A = ns.from_csr([0, 2, 3, 5], [0, 2, 1, 0, 1], values, (3, 3))
+    moved = A.to(ns.CSC)
+    (moved.values * torch.arange(5)).sum().backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == converted(A.pattern, ns.CSC).order.argsort().tolist()
+    assert A.to_dense().requires_grad
+
+
+def test_truth_values_and_16_bits(small: pytest.MonkeyPatch) -> None:
+    array = entries(SHAPES[2], seed=3)
+    for dtype in (torch.bool, torch.bfloat16, torch.complex64, torch.int8):
+        dense = torch.from_numpy(array).to(dtype)
+        A = ns.from_torch(dense, ns.CSR)
+        assert torch.equal(A.to(ns.CSC).to_dense(), dense)
+        assert A.to(ns.DCSC).dtype == dtype
+
+
+def test_dimensions_too_long_to_count_are_sorted(small: pytest.MonkeyPatch) -> None:
+    A = ns.from_coo([[0, 1, 2], [5, 2**40, 7]], [1.0, 2.0, 3.0], (3, 2**41))
+    assert steps_between(ns.COO(2), ns.DCSC, (True, False)) == ()
+    assert A.to(ns.DCSC).values.tolist() == [1.0, 3.0, 2.0]
+
+
+def test_a_sum_is_placed_where_that_is_cheaper(small: pytest.MonkeyPatch) -> None:
+    arrays = [entries(SHAPES[2], seed=seed) for seed in (1, 2)]
+    A, B = (sparse(array, ns.CSR) for array in arrays)
+    found = ns.evaluate("C[i,j] = A[i,j] + B[i,j]", A=A, B=B, format=ns.CSC)
+    assert is_placed(ns.explain("C[i,j] = A[i,j] + B[i,j]", A=A, B=B, format=ns.CSC).steps[-1].stmt)
+    assert same(found, expected(arrays[0] + arrays[1], ns.CSC)) or np.any(arrays[0] == -arrays[1])
+
+
+def test_what_can_be_placed() -> None:
+    assert can_be_placed(ns.CSC)
+    assert not can_be_placed(ns.DCSR)
+    assert not can_be_placed(ns.COO(2))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_conversions_compiled(seed: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setattr(reformat, "WORTHWHILE", 0)
+    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    array = entries((300, 400), seed, 0.1)
+    A = ns.from_torch(torch.from_numpy(array), ns.CSR)
+    for source, target in ((ns.CSR, ns.CSC), (ns.CSC, ns.DCSR), (ns.COO(2), ns.CSR)):
+        assert same(A.to(source).to(target), expected(array, target))
+    plan = dispatch.find_plan(copying(ns.CSR), ns.CSC, (A,), ("a test's",))
+    assert is_placed(plan.steps[-1].stmt)
+    assert torch.equal(A.to_dense(), torch.from_numpy(array))

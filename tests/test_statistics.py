@@ -1,0 +1,65 @@
+"""What the cost model knows of how uneven rows are."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+import torch
+from corpus import TARGET
+
+import numscorch as ns
+from numscorch.ir.format import Format
+from numscorch.ir.index import IndexVar, accesses_in
+from numscorch.parser import parse_einsum
+from numscorch.problem import make_problem
+from numscorch.runtime.dispatch import describe
+from numscorch.schedule import cost
+
+
+def star(size: int, longest: int) -> torch.Tensor:
+    """The diagonal, and one long row."""
+    dense = torch.eye(size)
+    dense[0, :longest] = 1.0
+    return dense
+
+
+def products(A: ns.SparseTensor) -> float:
+    """How many products of stored values A times A takes, as the cost model has it."""
+    problem = make_problem(parse_einsum("ij,jk->ik", (2, 2)), [describe(A), describe(A)], TARGET)
+    sparse = [(a, cost.counts_of(a, problem.facts)) for a in accesses_in(problem.stmt.rhs)]
+    return prod(cost.iterations(IndexVar(var), sparse, problem.facts)[0] for var in "ijk")
+
+
+def test_even_rows() -> None:
+    ring = ns.from_torch(torch.eye(64) + torch.eye(64).roll(1, 0), ns.CSR)
+    assert ring.pattern.spreads == (1, 1)
+    assert products(ring) == 64 * 2 * 2
+
+
+def test_long_rows_are_chosen_more_often() -> None:
+    dense = star(64, 64)
+    A = ns.from_torch(dense + dense.T, ns.CSR)
+    assert A.pattern.spreads == (1, 8)
+    real = int(((A.to_dense() != 0).float() @ (A.to_dense() != 0).float()).sum())
+    assert 0.5 * real < products(A) < 2 * real
+
+
+@pytest.mark.parametrize("fmt", ["ds", "ss", "oo", Format("ds", (1, 0)), ns.ELL, ns.BCSR(2, 2), ns.DIA], ids=str)
+def test_every_format_has_spreads(fmt: Format | str) -> None:
+    A = ns.from_torch(star(8, 4), fmt)
+    assert len(A.pattern.spreads) == len(A.format.levels)
+    assert all(spread >= 1 and spread & (spread - 1) == 0 for spread in A.pattern.spreads)
+
+
+def test_matrices_that_are_as_uneven_share_plans() -> None:
+    def signature(dense: torch.Tensor) -> int:
+        return ns.from_torch(dense, ns.CSR).pattern.signature
+
+    assert signature(star(64, 63)) == signature(star(64, 64))
+    assert signature(star(64, 64)) != signature(torch.eye(64) + torch.eye(64).roll(1, 0))
+
+
+def test_patterns_without_entries() -> None:
+    assert ns.from_torch(torch.zeros(3, 3), ns.CSR).pattern.spreads == (1, 1)
+    assert ns.from_torch(torch.zeros(0, 3), ns.DCSR).pattern.spreads == (1, 1)
