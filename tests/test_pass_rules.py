@@ -13,6 +13,7 @@ from numscorch.ir.level import Level
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.workspace_levels import Hashed, Listed
 from numscorch.schedule.facts import LONGEST_SUM, Facts, Target, Tiling, rounded, tiling, tiling_within
+from numscorch.schedule.jam import jam
 from numscorch.schedule.parallel import parallelize
 from numscorch.schedule.tiles import tile
 from numscorch.schedule.vector import vectorize
@@ -258,3 +259,58 @@ def test_registers_divide_tiles_and_cover_the_last_one(lanes: int) -> None:
 def test_rounding_keeps_three_bits(size: int) -> None:
     assert size <= rounded(size) <= size * 1.25
     assert rounded(rounded(size)) == rounded(size)
+
+
+# -- jam
+
+BLOCKS = "forall(i, forall(u, vector_forall<{lanes}>(k, where(C[i,u,k] = t, forall(j, t += A[i,u,j] * B[i,j,k])))))"
+
+
+def jammed(nest: str, u: int = 64, k: int = 64, tensors: dict[str, TensorVar] | None = None) -> str | None:
+    stmt = parse_stmt(nest, tensors or {})
+    extents = {loop.var: {"u": u, "k": k}.get(loop.var.name, 100) for loop in loops_of(stmt)}
+    done = jam(stmt, Facts.of(extents, {}, 8, TARGET), TARGET)
+    return None if done is None else str(done[0])
+
+
+@pytest.mark.parametrize(
+    ("u", "lanes", "k", "loop", "tile"),
+    [
+        (64, "8 x 8, once", 64, "jam_forall<4>(u", "8 x 2>"),
+        (6, "8 x 2, once", 16, "jam_forall<4, rest>(u", "8 x 2, once>"),
+        (2, "8 x 4, once", 32, "jam_forall<2>(u", "8 x 4, once>"),
+        (64, "8 x 1, once, masked", 7, "jam_forall<8>(u", "8 x 1, once, masked>"),
+        (64, "8 x 8, rest 3, masked", 150, "jam_forall<4>(u", "8 x 2, rest 1, masked>"),
+    ],
+)
+def test_jammed(u: int, lanes: str, k: int, loop: str, tile: str) -> None:
+    found = jammed(BLOCKS.format(lanes=lanes), u, k)
+    assert found is not None
+    assert loop in found
+    assert f"vector_forall<{tile}(k" in found
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        # the loop that runs in parallel
+        "forall(u, vector_forall<8 x 8, once>(k, where(C[u,k] = t, forall(j, t += A[u,j] * B[j,k]))))",
+        # nothing is shared
+        "forall(i, forall(u, vector_forall<8 x 8, once>(k, where(C[i,u,k] = t, forall(j, t += A[i,u,j] * B[i,u,j,k])))))",
+        "forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k])))",
+    ],
+)
+def test_not_jammed(nest: str) -> None:
+    assert jammed(nest) is None
+
+
+def test_a_loop_that_leads_on_in_a_sparse_operand_is_not_jammed() -> None:
+    A = TensorVar("A", Format("dds"))
+    assert jammed(BLOCKS.format(lanes="8 x 8, once"), tensors={"A": A}) is None
+    assert jammed(BLOCKS.format(lanes="8 x 8, once"), tensors={"A": TensorVar("A", Format("dsd", (0, 2, 1)))}) is not None
+
+
+def test_what_jammed_loops_reuse_stays_in_a_cores_cache() -> None:
+    found = jammed(BLOCKS.format(lanes="8 x 2, once"), u=10240, k=16)
+    assert found is not None
+    assert found.startswith("tile_forall<")

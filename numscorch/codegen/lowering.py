@@ -11,6 +11,7 @@ from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
+from .jamming import lower_jam
 from .lattice import make_lattice
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
 from .values import guarded, is_varying, joined, load, lower_product, named_position
@@ -49,6 +50,8 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_serial(stmt, env, leader=leader)
         case ix.Tile(size):
             return lower_tile(stmt, size, env)
+        case ix.Jam() as tag:
+            return lower_jam(stmt, tag, env, lower, lower_serial)
         case _:
             assert_never(stmt.tag)
 

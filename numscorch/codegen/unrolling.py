@@ -13,6 +13,7 @@ from ..ir import index as ix
 from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Var, call
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
+from .jamming import interleaved
 from .values import gathered_product
 
 Lower = Callable[[ix.Stmt, Env], Block]
@@ -95,26 +96,6 @@ def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     value = product.added_to(call("load", written, it.position, jammed), 0) if consumer.op == "+=" else product.value(0)
     step.append(Do(call("store", written, it.position, value)))
     return (*_taken_at_once(it, jammed, tuple(step), ()), _one_by_one(stmt, it, env, lower))
-
-
-def interleaved(blocks: list[Block]) -> Block:
-    """Blocks of the same shape as one: what they share is done once, the rest statement by statement.
-
-    >>> from numscorch.ir.loop import Load
-    >>> x = Load(Var("X"), Var("p"))
-    >>> a, b = (Assign(Var("x"), x), Accumulate(Var("s"), x)), (Assign(Var("x"), x), Accumulate(Var("t"), x))
-    >>> interleaved([a, b]) == (a[0], a[1], b[1])
-    True
-    """
-    out: list[Stmt] = []
-    for row in zip(*blocks, strict=True):
-        if all(stmt == row[0] for stmt in row):
-            out.append(row[0])
-        elif isinstance(row[0], For):
-            out.append(replace(row[0], body=interleaved([stmt.body for stmt in row if isinstance(stmt, For)])))
-        else:
-            out += row
-    return tuple(out)
 
 
 def _jam_parts(stmt: ix.Forall) -> tuple[ix.Assignment, ix.Stmt, int]:

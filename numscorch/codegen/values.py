@@ -13,6 +13,7 @@ from .environment import Env, Iterator, stride_of
 from .lattice import least_sets
 
 SPLAT = "factor"
+SHARED = 4  # registers that several coordinates share and that are loaded at once; more would leave too few for the sums
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
 
@@ -162,7 +163,12 @@ def _vector(factor: Expr, env: Env, setup: list[Assign]) -> tuple[LoopExpr, ...]
     if factor.tensor.name in env.registers:
         return env.registers[factor.tensor.name]
     place = named_position(factor, env, setup)
-    return tuple(load(env, factor.tensor.name, place, register) for register in range(env.lanes.count))
+    loads = tuple(load(env, factor.tensor.name, place, register) for register in range(env.lanes.count))
+    if env.copy is None or env.copy[0] in factor.indices or env.lanes.count > SHARED:
+        return loads
+    shared = tuple(Var(f"{factor.tensor}_r{register}") for register in range(env.lanes.count))
+    setup += [Assign(register, value) for register, value in zip(shared, loads, strict=True)]
+    return shared
 
 
 def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> Product:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from .format import Format
 from .tags import SERIAL
 from .tags import Gallop as Gallop
+from .tags import Jam as Jam
 from .tags import Parallel as Parallel
 from .tags import Positions as Positions
 from .tags import Serial as Serial

@@ -17,6 +17,7 @@ from .index import (
     Forall,
     Gallop,
     IndexVar,
+    Jam,
     Literal,
     Parallel,
     Positions,
@@ -140,6 +141,8 @@ class _Reader:
             return Gallop(found[1])
         if (found := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(found[1]):
             return Tile(int(found[1]))
+        if (found := re.fullmatch(r"jam_forall<(\d+)(, rest)?>", token)) and int(found[1]):
+            return Jam(int(found[1]), bool(found[2]))
         raise self.error(f"unknown loop {token}")
 
     def assignment(self) -> Assignment:

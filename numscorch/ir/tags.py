@@ -80,5 +80,16 @@ class Tile:
         return f"tile_forall<{self.size}>"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Tile
+@dataclass(frozen=True, slots=True)
+class Jam:
+    """Run the body for ``times`` coordinates at once, with registers for each; for what is left over one by one, if there is a ``rest``."""
+
+    times: int
+    rest: bool = False
+
+    def __str__(self) -> str:
+        return f"jam_forall<{self.times}{', rest' if self.rest else ''}>"
+
+
+Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Tile | Jam
 SERIAL = Serial()

@@ -17,7 +17,8 @@ MACOS = ("hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize")
 @lru_cache(maxsize=1)
 def host() -> Target:
     """This machine: SIMD width and registers as LLVM sees them, its cache as the system does."""
-    return replace(_processor(), cache=rounded_down(max(cache_sizes(), default=Target().cache)))
+    sizes = sorted({rounded_down(size) for size in cache_sizes()})
+    return replace(_processor(), cache=sizes[-1], own_cache=sizes[-2]) if len(sizes) > 1 else _processor()
 
 
 def _processor() -> Target:

@@ -12,6 +12,7 @@ from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
 from .facts import Facts, Target
 from .intersection import gallop
+from .jam import jam
 from .loop_order import order_loops
 from .options import AUTOMATIC, Options
 from .parallel import parallelize
@@ -51,6 +52,8 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
     nest = note("insert_workspaces", *insert_workspaces(nest, facts, options.workspace))
     nest = note("tile", *tile(nest, facts, target, options.tile))
     nest = note("vectorize", *vectorize(nest, facts, target, options.vector))
+    if options.order is None and (jammed := jam(nest, facts, target)):
+        nest = note("jam", *jammed)
     if steered := gallop(nest, facts):
         nest = note("gallop", *steered)
     nest = note("parallelize", *parallelize(nest, facts, options.parallel))

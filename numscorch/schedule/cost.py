@@ -12,6 +12,7 @@ from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_identity, i
 from ..ir.level import Level
 from .facts import Facts
 
+WALK = 2.0  # one step along a sparse level, whose coordinates are loaded, and whose end is mispredicted
 SCATTER = 2.0  # a result read and written in memory at every step, against one kept in a register
 STRIDED = 2.0  # an innermost dense loop that walks memory in strides
 MERGE = 3.0  # one step of a co-iteration

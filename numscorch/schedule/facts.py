@@ -15,12 +15,14 @@ class Target:
     """The machine that a kernel is made for.
 
     ``vector_bytes`` is the width of a SIMD register, ``registers`` how many there are: both are part of a kernel's
-    hash.  ``cache`` is the size of the last cache before memory; it decides on tiles, which the kernel's text has.
+    hash.  ``cache`` is the size of the last cache before memory, ``own_cache`` that of the last one that each core has
+    for itself; they decide on tiles, which the kernel's text has.
     """
 
     vector_bytes: int = 32
     registers: int = 16
     cache: int = 1 << 25
+    own_cache: int = 1 << 19
 
     @property
     def instructions(self) -> tuple[int, int]:

@@ -166,7 +166,7 @@ def _nest_cost(
     runs, total, united = 1.0, 0.0, not is_product(stmt.rhs)
     for var in order[:-1]:
         survivors, steps = cost.iterations(var, sparse, facts, united)
-        total += runs * steps
+        total += runs * steps * (cost.WALK if survivors < facts.extent(var) else 1.0)
         runs *= survivors
     if not order:
         return 1.0

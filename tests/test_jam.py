@@ -1,0 +1,59 @@
+"""Several coordinates at once: blocks times dense matrices, with rests and in tiles."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.ir.index import Jam, Tile, loops_of
+from numscorch.runtime import dispatch
+from numscorch.schedule import parallel
+from numscorch.schedule.facts import Target
+
+TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32), Target(32, 16, own_cache=1 << 11))
+FORMATS = (ns.BCSR(16, 1), ns.BCSR(4, 4), ns.BCSR(2, 3), ns.BCSR(3, 8), "(i, j) -> (i // 4: dense, j: compressed, i % 4: dense)")
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(sum(shape))).float()
+
+
+def blocks(rows: int, columns: int) -> torch.Tensor:
+    return numbers(rows, columns) * (torch.rand(rows, columns, generator=torch.Generator().manual_seed(0)) < 0.3)
+
+
+def tags(plans: list[dispatch.Plan]) -> set[type]:
+    return {type(loop.tag) for plan in plans for loop in loops_of(plan.steps[-1].stmt)}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.parametrize("fmt", FORMATS, ids=str)
+def test_products_with_blocks(fmt: ns.Format | str, target: Target, plain: pytest.MonkeyPatch) -> None:
+    plain.setattr(dispatch, "host", lambda: target)
+    found: set[type] = set()
+    for at, (batch, rows, columns) in enumerate(((1, 32, 20), (2, 16, 9), (3, 33, 17), (8, 48, 24), (13, 20, 24), (40, 16, 16))):
+        plain.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 15)
+        dense = blocks(rows, columns)
+        W, x, y = ns.from_torch(dense, fmt), numbers(batch, columns), numbers(columns, batch)
+        assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
+        assert torch.equal(ns.einsum("oi,ib->ob", W, y), dense @ y)
+        assert torch.equal(ns.einsum("oi,bo->bi", W, numbers(batch, rows)), numbers(batch, rows) @ dense)
+        found |= tags(list(dispatch._plans.values()))
+    assert Jam in found or fmt == ns.BCSR(2, 3)
+    if target.own_cache < 1 << 12 and fmt == ns.BCSR(16, 1):
+        assert Tile in found
+
+
+@pytest.mark.parametrize("batch", [5, 16])
+def test_compiled(batch: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    dense = blocks(64, 48)
+    W, x = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(batch, 48)
+    assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
+    assert Jam in tags(list(dispatch._plans.values()))
+
+
+def test_an_order_that_was_asked_for_is_kept(plain: pytest.MonkeyPatch) -> None:
+    W, y = ns.from_torch(blocks(32, 32), ns.BCSR(4, 4)), numbers(32, 16)
+    ns.einsum("ij,jk->ik", W, y, schedule="reorder(i_in, i_out, j_out, j_in, k)")
+    assert Jam not in tags(list(dispatch._plans.values()))
