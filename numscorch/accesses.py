@@ -24,6 +24,7 @@ from .ir.index import (
 )
 from .ir.levels import Dense
 from .ir.parts import Part
+from .layouts import strides_with_last
 from .operand import Operand
 from .schedule.facts import Facts, Target
 from .splitting import PATTERN, Splitting
@@ -42,6 +43,7 @@ class Accesses:
     formats: Sequence[Format | None]
     splitting: Splitting
     extents: dict[IndexVar, int]
+    last: int | None = None  # the result's dimension that is contiguous, if it isn't its last
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,7 +81,7 @@ class Accesses:
         return Assignment(Access(replace(result, format=dense(len(indices))), indices), value, self.request.op)
 
     def with_strides(self, stmt: Assignment, shape: Sequence[int]) -> tuple[Assignment, dict[str, tuple[int, ...]]]:
-        """The statement with the strides of a dense result, which is row-major; and those of all dense tensors."""
+        """The statement with the strides of a dense result, and those of all dense tensors."""
         named = enumerate(zip(self.request.subscripts.operands, self.operands, strict=True))
         strides = {NAMES[at]: self._strides(names, op, self.formats[at]) for at, (names, op) in named}
         result = stmt.lhs.tensor
@@ -87,7 +89,7 @@ class Accesses:
             return stmt, strides
         names = self.request.subscripts.result
         variables, _ = self.splitting.spread(names, shape)
-        found = dict(zip(variables, zip(*self.strided(names, shape, row_major(shape)), strict=True), strict=True))
+        found = dict(zip(variables, zip(*self.strided(names, shape, strides_with_last(shape, self.last)), strict=True), strict=True))
         moved = [found[var] for var in stmt.lhs.indices]
         strides[result.name] = tuple(stride for _, stride in moved)
         letters = letters_of([size for size, _ in moved], strides[result.name])

@@ -55,6 +55,8 @@ class Explanation:
         lines += ["", f"index notation    {self.problem.stmt}"]
         lines += [f"{'':<17}   {variable} = {parts}" for variable, parts in variables_of_parts(self.problem).items()]
         lines += [f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})"]
+        if self.problem.layout is not None and self.problem.layout.result is not None:
+            lines += [f"{'':<17}   {self.problem.result} is written with {self.problem.layout}, and copied"]
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
         return "\n".join([*lines, "", f"source            {self.path}", "", self.source])
@@ -63,7 +65,9 @@ class Explanation:
 
     def _read_as(self, at: int) -> str:
         """The format in which an operand is read, where it isn't the one in which it is stored."""
-        stored = self.problem.stored.get(NAMES[at], self.operands[at].format)
+        stored, layout = self.problem.stored.get(NAMES[at], self.operands[at].format), self.problem.layout
+        if layout is not None and at in layout.operands:
+            return f", copied with {layout}"
         return "" if stored == self.operands[at].format else f", read as {stored.name}"
 
 

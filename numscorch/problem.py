@@ -15,11 +15,13 @@ from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product
 from .ir.level import INT32_MAX
 from .ir.levels import Dense
 from .ir.parts import Part
+from .layouts import Layout, layouts, relaid
 from .operand import Operand
 from .parser import Subscripts
 from .schedule.cost import estimated_fill
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
+from .schedule.loop_order import least_cost
 from .splitting import SparseTerm, Splitting, split
 from .statements import NAMES, Request
 
@@ -33,7 +35,8 @@ class Problem:
     ``inference`` says why the result has its format; ``requested`` is the format that the result
     is converted to afterwards, None where it is stored so at once.  ``format`` is the result's,
     ``stored`` those in which sparse operands are read, by name, where the statement has a level for each part;
-    ``strides`` are those of dense tensors, and ``permutation`` turns a kept pattern's dimensions into the result's.
+    ``strides`` are those of dense tensors, in ``layout`` where they are copied to another one, and ``permutation``
+    turns a kept pattern's dimensions into the result's.
     """
 
     stmt: Assignment
@@ -46,6 +49,7 @@ class Problem:
     strides: Mapping[str, tuple[int, ...]]
     permutation: tuple[int, ...] = ()
     requested: Format | None = None
+    layout: Layout | None = None
 
     @property
     def result(self) -> TensorVar:
@@ -63,15 +67,40 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     if len(operands) >= len(NAMES):
         raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
     request = Request(request) if isinstance(request, Subscripts) else request
-    extents = _extents(request, operands)
     dtype = common_dtype([op for at, op in enumerate(operands) if at != request.mask])
     check_operators(request, dtype)
+    return _in_best_layout(_problem_of(request, operands, target, format, None), request, operands, target, format)
+
+
+def _in_best_layout(
+    problem: Problem, request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None
+) -> Problem:
+    """The problem, or that of dense operands, and a dense result, which are copied to another layout, if these cost less."""
+    best, least = problem, None
+    for layout, copies in layouts(request, operands, problem.shape, problem.result.dtype):
+        if layout.result is not None and not problem.result.is_dense:
+            continue
+        given = [relaid(op, layout.operands[at]) if at in layout.operands else op for at, op in enumerate(operands)]
+        other = _problem_of(request, given, target, format, layout)
+        least = least_cost(problem.stmt, problem.facts, target) if least is None else least
+        cost = least_cost(other.stmt, other.facts, target) + copies
+        if cost < least:
+            best, least = other, cost
+    return best
+
+
+def _problem_of(
+    request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None, layout: Layout | None
+) -> Problem:
+    """The problem of operands in their layout."""
+    extents = _extents(request, operands)
+    dtype = common_dtype([op for at, op in enumerate(operands) if at != request.mask])
     wanted = wanted_format(format, len(request.subscripts.result))
-    accesses = _accesses(request, operands, extents, wanted)
+    accesses = replace(_accesses(request, operands, extents, wanted), last=None if layout is None else layout.result)
     stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense) and not request.copies)
     facts = accesses.facts(stmt, target)
     choice = _choose_format(stmt, accesses, facts, format, wanted)
-    return _problem(choice, accesses, facts)
+    return replace(_problem(choice, accesses, facts), layout=layout)
 
 
 def _accesses(request: Request, operands: Sequence[Operand], extents: dict[IndexVar, int], wanted: Format | None) -> Accesses:

@@ -12,7 +12,7 @@ from scale import scaled
 
 import numscorch as ns
 import numscorch.schedule as scheduling
-from numscorch import reformat
+from numscorch import layouts, reformat
 from numscorch.codegen import kernel
 from numscorch.ir.index import Stmt, loops_of
 from numscorch.runtime import blocks, dispatch
@@ -40,6 +40,8 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
     for at, name in enumerate(("LONG_ROW", "WIDE_ROW", "GATHER_ROW")):
         set_to(vector, name, 0.0 if seed // 2**at % 2 else 8.0)
     set_to(cost, "SEEK", 0.0 if seed // 16 % 2 else 8.0)
+    set_to(layouts, "CALL", 0.0 if seed // 64 % 2 else 1e4)
+    set_to(layouts, "MOVED", 0.01 if seed // 64 % 2 else 1.0)
     set_to(reformat, "WORTHWHILE", 0 if seed // 32 % 2 else 1 << 16)
 
 

@@ -239,6 +239,40 @@ def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, positio
     return register(array, plain[0], plain[1], crd, plain[2], lanes), codegen
 
 
+@intrinsic(prefer_literal=True)
+def transpose(typingctx: Any, source: Any, at: Any, apart: Any, target: Any, to: Any, between: Any, lanes: Any) -> Any:
+    """target[to + between * c + r] = source[at + apart * r + c] for r and c below lanes, by shuffles of registers."""
+    register = Register(source.dtype, lanes.literal_value)
+    plain = tuple(types.unliteral(t) for t in (at, apart, to, between))
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector, count = context.get_value_type(register), register.lanes
+        start, step, first, stride = (context.cast(builder, args[n], sig.args[n], types.int64) for n in (1, 2, 4, 5))
+
+        def place(pointer_: Any, base: Any, times: Any, row: int) -> Any:
+            return _place(builder, pointer_, builder.add(base, builder.mul(times, ir.Constant(I64, row))), vector)
+
+        rows = [builder.load(place(args[0], start, step, row), align=_align(vector)) for row in range(count)]
+        for row, value in enumerate(_transposed(builder, rows)):
+            builder.store(value, place(args[3], first, stride, row), align=_align(vector))
+        return context.get_dummy_value()
+
+    return types.void(source, plain[0], plain[1], target, plain[2], plain[3], lanes), codegen
+
+
+def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
+    """Rows as columns: blocks off the diagonal are exchanged, of half the size, of a quarter, and so on."""
+    count, apart = len(rows), len(rows) // 2
+    while apart:
+        for at in (row for row in range(count) if not row & apart):
+            upper, lower = rows[at], rows[at + apart]
+            left = [lane if not lane & apart else count + lane - apart for lane in range(count)]
+            right = [lane + apart if not lane & apart else count + lane for lane in range(count)]
+            rows[at], rows[at + apart] = _shuffled(builder, upper, lower, left), _shuffled(builder, upper, lower, right)
+        apart //= 2
+    return rows
+
+
 @intrinsic
 def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
     """The pointer to array[offset]"""
@@ -249,4 +283,7 @@ def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
     return array(array, offset), codegen
 
 
-NAMES = ("add", "fma", "gather", "hsum", "hsums", "load", "load_first", "mul", "pointer", "shifted", "splat", "store", "store_first")
+NAMES = (
+    *("add", "fma", "gather", "hsum", "hsums", "load", "load_first", "mul", "pointer", "shifted", "splat", "store", "store_first"),
+    "transpose",
+)

@@ -13,6 +13,7 @@ from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
 from .jamming import lower_jam
 from .lattice import make_lattice
+from .transposing import lower_transposed
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
 from .values import guarded, is_varying, joined, load, lower_product, named_position
 from .workspaces import append, appends, insert, lower_counted, lower_workspace, stamps
@@ -50,6 +51,8 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_serial(stmt, env, leader=leader)
         case ix.Tile(size):
             return lower_tile(stmt, size, env)
+        case ix.Transpose(lanes):
+            return lower_transposed(stmt, lanes, env)
         case ix.Jam() as tag:
             return lower_jam(stmt, tag, env, lower, lower_serial)
         case _:

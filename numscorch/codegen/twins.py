@@ -71,6 +71,13 @@ def gather(array: Checked, base: int, stride: int, crd: Checked, position: int, 
     return np.array([array[base + stride * int(crd[position + lane])] for lane in range(lanes)])
 
 
+def transpose(source: Checked, at: int, apart: int, target: Checked, to: int, between: int, lanes: int) -> None:
+    """target[to + between * c + r] = source[at + apart * r + c] for r and c below lanes"""
+    for row in range(lanes):
+        for column in range(lanes):
+            target[to + between * column + row] = source[at + apart * row + column]
+
+
 def emptied(table: Checked, bound: int) -> int:
     """Room for so many insertions, at most half of it used: its binary digits."""
     bits = max((2 * int(bound) - 1).bit_length(), 1)
@@ -135,5 +142,6 @@ TWINS: dict[str, Any] = {
     "splat": splat,
     "store": store,
     "store_first": store_first,
+    "transpose": transpose,
     **{name: function.evaluate for name, function in FUNCTIONS.items()},
 }

@@ -22,6 +22,7 @@ from .tags import Positions as Positions
 from .tags import Serial as Serial
 from .tags import Tag as Tag
 from .tags import Tile as Tile
+from .tags import Transpose as Transpose
 from .tags import Unroll as Unroll
 from .tags import Vector as Vector
 

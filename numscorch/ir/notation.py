@@ -26,6 +26,7 @@ from .index import (
     Tag,
     TensorVar,
     Tile,
+    Transpose,
     Unroll,
     Vector,
     Where,
@@ -141,6 +142,8 @@ class _Reader:
             return Gallop(found[1])
         if (found := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(found[1]):
             return Tile(int(found[1]))
+        if (found := re.fullmatch(r"transpose_forall<(\d+)>", token)) and int(found[1]):
+            return Transpose(int(found[1]))
         if (found := re.fullmatch(r"jam_forall<(\d+)(, rest)?>", token)) and int(found[1]):
             return Jam(int(found[1]), bool(found[2]))
         raise self.error(f"unknown loop {token}")

@@ -91,5 +91,16 @@ class Jam:
         return f"jam_forall<{self.times}{', rest' if self.rest else ''}>"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Tile | Jam
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """Exchange this loop's variable and that of the loop right in it, in squares of ``lanes`` coordinates: one is contiguous where
+    values are read, the other where they are written."""
+
+    lanes: int
+
+    def __str__(self) -> str:
+        return f"transpose_forall<{self.lanes}>"
+
+
+Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Tile | Jam | Transpose
 SERIAL = Serial()

@@ -24,6 +24,7 @@ from ..ir.derived_formats import flattened, realized, runs_of
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
 from ..ir.placing import is_placed
+from ..layouts import with_last
 from ..operand import Operand
 from ..problem import Problem
 from ..reformat import converted
@@ -38,13 +39,20 @@ MADE = {"list": "empty", "mark": "zeros", "table": "empty"}  # how the arrays of
 
 
 def bind(
-    problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], before: Mapping[Stage, Kernel] | None = None
+    problem: Problem,
+    stmt: ix.Stmt,
+    kernel: Kernel,
+    operands: Sequence[Operand],
+    before: Mapping[Stage, Kernel],
+    copies: Mapping[int, Callable[..., Any]],
 ) -> Callable[..., Any]:
     """A function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result.
 
-    A result with a new pattern is counted ``before``, by kernels of their own.
+    A result with a new pattern is counted ``before``, by kernels of their own. ``copies`` are for dense operands that are
+    read in another layout, by number, and for a result that is written in one, which comes after them.
     """
     binder = _AssemblingBinder(problem, stmt, kernel, operands, before) if before else _Binder(problem, stmt, kernel, operands)
+    binder.scope |= {f"L{at}": copy for at, copy in copies.items()}
     return binder.function()
 
 
@@ -132,6 +140,8 @@ class _Binder:
             make = f"np.{'zeros' if zeroed or gaps else 'empty'}(P{self.shared}.counts[-1], dtype)"
             return [f"C = {make}"]
         check_memory(self.problem)
+        if self.last is not None:
+            shape = with_last(self.problem.shape, self.last)
         if zeroed and fill:
             self.scope["inf"] = np.inf
             return [f"C = np.full({shape}, {fill}, dtype)"]
@@ -186,6 +196,8 @@ class _Binder:
             stored = self.stored(name)
             view = f"(o{at}._view if o{at}._values.data_ptr() == o{at}._address else o{at}.view)"
             return view if stored == operand.format else f"M{at}.values({view})"
+        if self.problem.layout is not None and at in self.problem.layout.operands:
+            return f"L{at}(o{at}).numpy().ravel()"
         contiguous = operand.strides == row_major(operand.shape)
         if operand.dtype.startswith("complex"):  # numpy has no lazily conjugated arrays
             return f"flat(o{at})" if not contiguous else f"o{at}.resolve_conj().numpy().ravel()"
@@ -209,8 +221,15 @@ class _Binder:
         return "cuts"
 
     def returned(self) -> str:
-        """The result as its public type."""
-        return self.kept() if self.result.shares is not None else "torch.from_numpy(C)"
+        """The result as its public type, row-major."""
+        if self.result.shares is not None:
+            return self.kept()
+        return "torch.from_numpy(C)" if self.last is None else f"L{len(self.operands)}(torch.from_numpy(C))"
+
+    @property
+    def last(self) -> int | None:
+        """The dimension of a dense result that is contiguous while the kernel writes it, if it isn't the last one."""
+        return None if self.problem.layout is None else self.problem.layout.result
 
     def kept(self) -> str:
         """A sparse result: the operand's pattern, transposed where the result's dimensions are."""

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ..accesses import row_major
 from ..codegen.assembly import stages_of
 from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
 from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import UnsupportedError
 from ..ir.format import Format, dense
+from ..layouts import moving, with_last
 from ..operand import Operand
 from ..parser import parse_einsum
 from ..problem import Problem, make_problem
@@ -65,11 +67,27 @@ def _remember(key: Hashable, plan: Plan) -> Plan:
 
 def make_plan(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
     """Schedule, generate, compile and bind."""
-    described = [describe(o) for o in operands]
+    return _plan_of(expr, [describe(o) for o in operands], format)
+
+
+def _plan_of(expr: str | Request, described: Sequence[Operand], format: Format | str | None) -> Plan:
     problem, steps, source = compile_source(expr, described, format)
     kernel, stmt = kernel_for(source), steps[-1].stmt
     before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
-    return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, before))
+    return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, before, _copies(problem, described)))
+
+
+def _copies(problem: Problem, operands: Sequence[Operand]) -> dict[int, Callable[..., Any]]:
+    """What copies dense operands to the layout in which they are read, and, after them, the result from that in which it is written."""
+    layout = problem.layout
+    if layout is None:
+        return {}
+    made = {at: _plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run for at, last in layout.operands.items()}
+    if layout.result is not None:
+        shape = with_last(problem.shape, layout.result)
+        written = Operand(dense(len(shape)), shape, problem.result.dtype, strides=row_major(shape))
+        made[len(operands)] = _plan_of(moving(len(shape), layout.result, back=True), [written], None).run
+    return made
 
 
 @contextmanager

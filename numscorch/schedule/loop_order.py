@@ -54,6 +54,11 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[st
     return body, "; ".join(map(str, choices[:4]))
 
 
+def least_cost(stmt: Assignment, facts: Facts, target: Target) -> float:
+    """What the cheapest order of an assignment's loops costs."""
+    return min(choice.cost for choice in candidates(stmt, variables_in(stmt.rhs), facts, target))
+
+
 def _wanted(choices: list[Choice], wanted: tuple[str, ...], stmt: Assignment) -> Choice:
     """The choice with this order."""
     names = [var.name for var in variables_in(stmt.rhs)]

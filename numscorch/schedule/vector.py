@@ -13,6 +13,7 @@ from ..ir.index import (
     Positions,
     Stmt,
     Tile,
+    Transpose,
     Unroll,
     Vector,
     Where,
@@ -75,6 +76,8 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     if not is_product(value_of(stmt)) or result_of(stmt).tensor.is_assembled or any(a.op not in ("=", "+=") for a in assignments(stmt)):
         return stmt, "not a sum of products with a known place: plain loops"
     match body:
+        case Assignment(lhs, Access() as read) if (turned := _turned(loops, lhs, read, target)) is not None:
+            return wrap(turned, body), f"{turned[-2].var} is contiguous in {read}, {turned[-1].var} in {lhs}: squares of registers"
         case Assignment() if loops and _is_dense_loop(loops[-1].var, body, facts):
             return _tile_result(loops, body, facts, target)
         case Where(Assignment() as consumer, producer):
@@ -82,6 +85,19 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
             return wrap(_jammed(loops, consumer, inner), Where(consumer, inner)), why
         case _:
             return stmt, "the innermost loop is neither contiguous nor a sum"
+
+
+def _turned(loops: list[Forall], lhs: Access, read: Access, target: Target) -> list[Forall] | None:
+    """The loops of a dense copy, with the two innermost exchanging the index that is contiguous; None for anything else."""
+    if not (lhs.tensor.is_dense and read.tensor.is_dense) or len(loops) != len(lhs.indices) or set(lhs.indices) != set(read.indices):
+        return None
+    source, result = ([v for v, stride in zip(a.indices, a.tensor.strides, strict=True) if stride == "1"] for a in (read, lhs))
+    if len(source) != 1 or len(result) != 1 or source == result:
+        return None
+    tags = {source[0]: Transpose(target.lanes(lhs.tensor.dtype))}
+    order = [*(loop for loop in loops if loop.var not in (source[0], result[0])), *(loop for loop in loops if loop.var in source)]
+    order += [loop for loop in loops if loop.var in result]
+    return [replace(loop, tag=tags.get(loop.var, loop.tag)) for loop in order]
 
 
 def _jammed(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:

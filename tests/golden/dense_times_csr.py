@@ -1,19 +1,19 @@
 """C[i,k] += A[i,j] * B[j,k]
 
-    parallel_forall(i, forall(k, where(C[i,k] = t, position_forall<8>(j, t += A[i,j] * B[j,k]))))
+    parallel_forall(k, vector_forall<8 x 8, once>(i, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k]))))
 
-A: dense float32, strides (n, 1)
+A: dense float32, strides (1, n)
 B: CSC float32, int32 indices
-C: dense float32, strides (n, 1)
+C: dense float32, strides (1, n)
 """
 
 from numba import prange
 from numpy import float32
 
-from numscorch.codegen.intrinsics import fma, gather, hsum, load, pointer, splat
+from numscorch.codegen.intrinsics import fma, load, pointer, splat, store
 
 
-def kernel(A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C_vals_array, cuts_array, blocks, workers, k_size, A_stride0, C_stride0):
+def kernel(A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C_vals_array, cuts_array, blocks, workers, A_stride1, C_stride1):
     for worker in prange(workers):
         A_vals = pointer(A_vals_array)
         B2_crd = pointer(B2_crd_array)
@@ -22,16 +22,33 @@ def kernel(A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C_vals_array,
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
         for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for i in range(cuts[block], cuts[block + 1]):
-                for k in range(k_size):
-                    pB2_start = B2_pos[k]
-                    pB2_end = B2_pos[k + 1]
-                    pB2_split = pB2_start + (pB2_end - pB2_start) // 8 * 8
-                    t_lanes = splat(float32(0.0), 8)
-                    for pB2 in range(pB2_start, pB2_split, 8):
-                        t_lanes = fma(gather(A_vals, i * A_stride0, 1, B2_crd, pB2, 8), load(B_vals, pB2, 8), t_lanes)
-                    t = hsum(t_lanes)
-                    for pB2 in range(pB2_split, pB2_end):
-                        j = B2_crd[pB2]
-                        t += A_vals[i * A_stride0 + j] * B_vals[pB2]
-                    C_vals[i * C_stride0 + k] = t
+            for k in range(cuts[block], cuts[block + 1]):
+                t0 = splat(float32(0.0), 8)
+                t1 = splat(float32(0.0), 8)
+                t2 = splat(float32(0.0), 8)
+                t3 = splat(float32(0.0), 8)
+                t4 = splat(float32(0.0), 8)
+                t5 = splat(float32(0.0), 8)
+                t6 = splat(float32(0.0), 8)
+                t7 = splat(float32(0.0), 8)
+                for pB2 in range(B2_pos[k], B2_pos[k + 1]):
+                    j = B2_crd[pB2]
+                    pA = j * A_stride1
+                    factor = splat(B_vals[pB2], 8)
+                    t0 = fma(factor, load(A_vals, pA, 8), t0)
+                    t1 = fma(factor, load(A_vals, pA + 8, 8), t1)
+                    t2 = fma(factor, load(A_vals, pA + 16, 8), t2)
+                    t3 = fma(factor, load(A_vals, pA + 24, 8), t3)
+                    t4 = fma(factor, load(A_vals, pA + 32, 8), t4)
+                    t5 = fma(factor, load(A_vals, pA + 40, 8), t5)
+                    t6 = fma(factor, load(A_vals, pA + 48, 8), t6)
+                    t7 = fma(factor, load(A_vals, pA + 56, 8), t7)
+                pC = k * C_stride1
+                store(C_vals, pC, t0)
+                store(C_vals, pC + 8, t1)
+                store(C_vals, pC + 16, t2)
+                store(C_vals, pC + 24, t3)
+                store(C_vals, pC + 32, t4)
+                store(C_vals, pC + 40, t5)
+                store(C_vals, pC + 48, t6)
+                store(C_vals, pC + 56, t7)

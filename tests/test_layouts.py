@@ -1,0 +1,87 @@
+"""Dense tensors in other layouts: copies by squares of registers, and kernels that read and write them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch import layouts
+from numscorch.ir.format import Format
+from numscorch.ir.index import Transpose, loops_of
+from numscorch.layouts import moving
+from numscorch.runtime import dispatch
+from numscorch.schedule import parallel
+from numscorch.schedule.facts import Target
+
+TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32))
+SHAPES = ((1, 1), (8, 16), (7, 70), (33, 50), (64, 9), (2, 9, 17), (5, 1, 40), (3, 33, 2), (2, 3, 20, 35))
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+@pytest.fixture
+def eager(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Even small tensors are copied, wherever that makes a loop contiguous."""
+    plain.setattr(layouts, "CALL", 0.0)
+    plain.setattr(layouts, "MOVED", 0.01)
+    return plain
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_copies(shape: tuple[int, ...], target: Target, plain: pytest.MonkeyPatch) -> None:
+    plain.setattr(dispatch, "host", lambda: target)
+    for last in range(len(shape) - 1):
+        for dtype in (torch.float32, torch.float64):
+            x = numbers(*shape, dtype=dtype)
+            there = dispatch.make_plan(moving(len(shape), last), (x,), None)
+            moved = there.run(x)
+            assert torch.equal(moved, x.movedim(last, -1))
+            assert moved.is_contiguous()
+            back = dispatch.make_plan(moving(len(shape), last, back=True), (moved,), None)
+            assert torch.equal(back.run(moved), x)
+
+
+def test_squares_go_through_registers(plain: pytest.MonkeyPatch) -> None:
+    plan = dispatch.make_plan(moving(2, 0), (numbers(64, 48),), None)
+    assert any(isinstance(loop.tag, Transpose) for loop in loops_of(plan.steps[-1].stmt))
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.ELL, ns.BCSR(4, 2), Format("sd")], ids=str)
+def test_products(fmt: Format, eager: pytest.MonkeyPatch) -> None:
+    for at, (batch, rows, columns) in enumerate(((64, 30, 20), (9, 17, 33), (2, 40, 8), (1, 8, 8))):
+        eager.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 15)
+        dense = numbers(rows, columns) * (torch.rand(rows, columns, generator=torch.Generator().manual_seed(at)) < 0.3)
+        W, x, y = ns.from_torch(dense, fmt), numbers(batch, columns), numbers(batch, rows)
+        assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
+        assert torch.equal(ns.einsum("bo,oi->bi", y, W), y @ dense)
+        assert torch.equal(ns.einsum("abi,oi->abo", x.reshape(1, batch, columns), W), (x @ dense.T)[None])
+        assert torch.equal(ns.einsum("ki,oi->ok", x, W), dense @ x.T)
+        assert torch.equal(ns.einsum("bi,oi->bo", x.T.contiguous().T, W), x @ dense.T)
+        sampled = ns.einsum("oi,bi,bo->oi", W, x, y)
+        assert isinstance(sampled, ns.SparseTensor)
+        assert torch.equal(sampled.to_dense(), dense * (y.T @ x))
+
+
+def test_results_are_row_major(eager: pytest.MonkeyPatch) -> None:
+    W, x = ns.from_torch(torch.eye(40), ns.CSR), numbers(64, 40)
+    assert ns.einsum("bi,oi->bo", x, W).is_contiguous()
+    assert dispatch.make_plan("bi,oi->bo", (x, W), None).problem.layout is not None
+
+
+def test_a_schedule_of_the_users_own_is_kept(eager: pytest.MonkeyPatch) -> None:
+    W, x = ns.from_torch(torch.eye(40), ns.CSR), numbers(64, 40)
+    assert torch.equal(ns.einsum("bi,oi->bo", x, W, schedule="reorder(b, o, i)"), x)
+    assert "copied with" not in str(ns.explain("bi,oi->bo", x, W, schedule="reorder(b, o, i)"))
+    assert "copied with b contiguous" in str(ns.explain("bi,oi->bo", x, W))
+
+
+def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setattr(layouts, "CALL", 0.0)
+    dense = numbers(70, 90) * (torch.rand(70, 90, generator=torch.Generator().manual_seed(0)) < 0.3)
+    x = numbers(37, 90)
+    assert torch.equal(ns.einsum("bi,oi->bo", x, ns.from_torch(dense, ns.CSR)), x @ dense.T)
+    assert dispatch.make_plan("bi,oi->bo", (x, ns.from_torch(dense, ns.CSR)), None).problem.layout is not None
