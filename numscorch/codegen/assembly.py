@@ -9,9 +9,10 @@ from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, For, Function, Var, call, has_threads, names_used
 from ..ir.placing import is_placed
 from ..schedule.facts import Target
+from .bounded import Appending, bound_of
 from .environment import Env
 from .hoisting import hoist_loads
-from .lowering import in_block, lower
+from .lowering import by_worker, in_block, lower
 from .peephole import simplify
 from .placed import Placement
 from .results import Assembly, Stage
@@ -32,7 +33,7 @@ class Param:
     size        the extent of a variable
     cuts        where blocks of the outermost loop start
     partial     one partial sum for each block
-    starts      where the positions of each block and run of the result start
+    starts      where the positions of each block and run of the result start; of a bounded one, of each worker
     heads       where each parent of the result, and worker, has its next entry
     bounds      the most that each block inserts into one row
     list, mark  of a workspace: the coordinates in it, and the stamp of each
@@ -76,9 +77,9 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     """Which functions a statement takes, in the order of their calls.
 
     A result with a new pattern takes two: one that counts its entries, and one that writes them; a hashed
-    workspace, whose size must be known before, a third one.
+    workspace, whose size must be known before, a third one. Where operands bound the entries, one writes them at once.
     """
-    if not ix.result_of(stmt).tensor.is_assembled:
+    if not ix.result_of(stmt).tensor.is_assembled or bound_of(stmt):
         return ("fill",)
     return ("bound", "count", "fill") if any(is_hashed(space) for space in workspaces_of(stmt)) else ("count", "fill")
 
@@ -105,13 +106,13 @@ def fill_of(stmt: ix.Stmt) -> float:
 def _lowered(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     """The statement's loop IR, with the frame of an assembled result."""
     result, spaces = ix.result_of(stmt), frozenset(space.tensor.name for space in workspaces_of(stmt))
-    kind = Placement if is_placed(stmt) else Assembly
+    kind = Placement if is_placed(stmt) else Appending if bound_of(stmt) else Assembly
     assembly = kind(result, stage) if result.tensor.is_assembled else None
     env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=spaces, assembly=assembly)
     body = lower(stmt, env)
     if has_threads(body):
         return body
-    return (*stamps(env), *in_block(body, env, Const(0)))
+    return (*stamps(env), *by_worker(in_block(body, env, Const(0)), env, Const(0)))
 
 
 def take_pointers(block: Block, params: tuple[Param, ...]) -> Block:

@@ -84,7 +84,12 @@ def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
     workers, blocks, cuts = Var("workers"), Var("blocks"), Var("cuts")
     inner = in_block(lower_serial(replace(stmt, tag=ix.Serial()), env, (cuts[block], cuts[block + 1])), env, block)
     run = For(block, blocks * worker // workers, blocks * (worker + 1) // workers, inner)
-    return (For(worker, Const(0), workers, (*stamps(env), run), parallel=True),)
+    return (For(worker, Const(0), workers, (*stamps(env), *by_worker((run,), env, worker)), parallel=True),)
+
+
+def by_worker(body: Block, env: Env, worker: Expr) -> Block:
+    """The body with what an assembled result keeps of each worker."""
+    return body if env.assembly is None else (*env.assembly.enter(worker), *body, *env.assembly.leave(worker))
 
 
 def in_block(body: Block, env: Env, block: Expr) -> Block:

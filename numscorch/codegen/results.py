@@ -61,6 +61,14 @@ class Assembly:
     def _array(self, level: int, which: str) -> Var:
         return Var(f"{self.access.tensor.name}{level + 1}_{which}")
 
+    def enter(self, worker: Expr) -> Block:
+        """What is found once for all of a worker's blocks."""
+        return ()
+
+    def leave(self, worker: Expr) -> Block:
+        """What is kept of all of a worker's blocks."""
+        return ()
+
     def begin(self, block: Expr) -> Block:
         """Where this block's positions start."""
         if self.bounding:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
@@ -28,6 +30,19 @@ def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> in
     size = 1 << max((2 * min(int(bounds.max()), extent) - 1).bit_length(), 1)
     check_workspace(workers * size, size, where, "list")
     return size
+
+
+def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray) -> np.ndarray:
+    """Where a bounded result's entries start below some of its parents: those of all operands together, or of the smallest one.
+
+    >>> pattern = Pattern(Format("ds"), (2, 3), ((), (torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1]))))
+    >>> bounded_starts([pattern, pattern], False, np.array([0, 1, 2])).tolist()
+    [0, 4, 6]
+    """
+    if each:
+        patterns = [min(patterns, key=lambda pattern: pattern.nnz)]
+    found: np.ndarray = sum(pattern.level_arrays(-1)[0][parents].astype(np.int64) for pattern in patterns)
+    return found
 
 
 @dataclass(frozen=True)
@@ -99,6 +114,35 @@ class Layout:
             start = after
         index = {(first, "pos"): pos} | {(at, "crd"): np.empty(total, self.index_dtype) for at in range(first, last + 1)}
         return Arrays(np.empty(total, self.dtype), index, gaps=False)
+
+    def bounded(self, starts: np.ndarray) -> Arrays:
+        """Arrays for as many entries as there can be: ``starts`` is where those of each worker start, and one past the last.
+
+        Raises:
+            SizeError: more values than the index type can count.
+        """
+        last, sizes = len(self.format.levels) - 1, self.format.sizes(self.shape)
+        most, parents = self._counted(int(starts[-1])), prod(sizes[:-1])
+        check_bytes((parents + 1 + most) * 8 + most * np.dtype(self.dtype).itemsize, f"the result's {most} values", str(self.format))
+        pos = np.empty(parents + 1, self.index_dtype)
+        pos[0] = 0
+        index = {(last, "pos"): pos, (last, "crd"): np.empty(most, self.index_dtype)}
+        return Arrays(np.empty(most, self.dtype), index, gaps=False)
+
+    def closed(self, arrays: Arrays, starts: np.ndarray, ends: np.ndarray, parents: np.ndarray) -> Arrays:
+        """Without what workers left free; ``parents`` is where those start whose entries each one appended."""
+        last = len(self.format.levels) - 1
+        pos, crd = arrays.index[last, "pos"], arrays.index[last, "crd"]
+        total = int(ends[0])
+        for worker in range(1, len(ends)):
+            first, end = int(starts[worker]), int(ends[worker])
+            if first != total:
+                for array in (crd, arrays.values):
+                    array[total : total + end - first] = array[first:end]
+                pos[parents[worker] + 1 : parents[worker + 1] + 1] -= first - total
+            total += end - first
+        index = {(last, "pos"): pos, (last, "crd"): crd[:total]}
+        return Arrays(arrays.values[:total], index, gaps=False)
 
     def _counted(self, total: int) -> int:
         if self.index_dtype == "int32" and total > INT32_MAX:

@@ -15,6 +15,7 @@ import torch
 
 from ..accesses import row_major
 from ..codegen.assembly import WORKSPACE, Param
+from ..codegen.bounded import Bound, bound_of
 from ..codegen.kernel import Kernel
 from ..codegen.lattice import make_lattice
 from ..codegen.results import Stage
@@ -31,7 +32,7 @@ from ..reformat import converted
 from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
-from .assembled import Layout, hashed_room
+from .assembled import Layout, bounded_starts, hashed_room
 from .blocks import coordinate_cuts, cuts_of, equal_cuts
 from .memory import check_memory, check_workspace, flat
 
@@ -51,7 +52,8 @@ def bind(
     A result with a new pattern is counted ``before``, by kernels of their own. ``copies`` are for dense operands that are
     read in another layout, by number, and for a result that is written in one, which comes after them.
     """
-    binder = _AssemblingBinder(problem, stmt, kernel, operands, before) if before else _Binder(problem, stmt, kernel, operands)
+    assembles = problem.result.is_assembled
+    binder = _AssemblingBinder(problem, stmt, kernel, operands, before) if assembles else _Binder(problem, stmt, kernel, operands)
     binder.scope |= {f"L{at}": copy for at, copy in copies.items()}
     return binder.function()
 
@@ -247,16 +249,30 @@ class _AssemblingBinder(_Binder):
         super().__init__(problem, stmt, kernel, operands)
         self.before, self.spaces = before, workspaces_of(stmt)
         self.runs = len(runs_of(self.result.format))
-        self.parallel, self.placed = kernel.source.program.parallel, is_placed(stmt)
+        self.parallel, self.placed, self.bound = kernel.source.program.parallel, is_placed(stmt), bound_of(stmt)
         layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype)
-        self.scope |= {"layout": layout, "fill": kernel, "hashed_room": hashed_room}
+        self.scope |= {"layout": layout, "fill": kernel, "hashed_room": hashed_room, "bounded_starts": bounded_starts}
         self.scope |= {str(stage): made for stage, made in before.items()}
 
     def function(self) -> Callable[..., Any]:
+        if self.bound is not None:
+            return self.compiled([*self.patterns(), *self.in_one_pass(self.bound)])
         body = [*self.patterns(), "n = workers()" if self.parallel else "n = 1", *self.spaces_made()]
         body += [self.called_before(), self.called("count", self.before["count"]), self.allocated()]
         body += [self.called("fill", self.kernel), "return layout.finished(R)"]
         return self.compiled(body)
+
+    def in_one_pass(self, bound: Bound) -> list[str]:
+        """Entries that operands bound are appended at once, and what workers leave free is closed up."""
+        patterns = ", ".join(f"P{NAMES.index(name)}" for name in bound.operands)
+        parents = prod(self.problem.format.sizes(self.problem.shape)[:-1])
+        outer = self.problem.format.sizes(self.problem.shape)[0]
+        lines = ["n = 1", f"parents = np.array((0, {parents}))"]
+        if self.parallel:
+            first = f"K[{blocks.BLOCKS} * np.arange(n + 1) // n]"
+            lines = ["n = workers()", f"K = {self.cuts()}", f"parents = {first} * {parents // max(outer, 1)}"]
+        lines += [f"S = bounded_starts(({patterns},), {bound.each}, parents)", "R = layout.bounded(S)", "starts = S[:-1].copy()"]
+        return [*lines, self.called("fill", self.kernel), "return layout.finished(layout.closed(R, S, starts, parents))"]
 
     def called_before(self) -> str:
         """What is counted: entries of each parent and worker, or positions of each block and run."""

@@ -1,0 +1,76 @@
+"""Bounded results: no more entries than the operands have, so that one pass appends them, and nothing is counted before.
+
+Each worker appends from where as many entries would end as its predecessors can have; what they left free is closed up afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir import index as ix
+from ..ir.loop import Assign, Block, Expr, Store, Var
+from ..ir.placing import can_be_placed, in_storage_order
+from .lattice import is_iterated, make_lattice
+from .results import Assembly
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The operands that bound a result: each of them alone, or all together."""
+
+    operands: tuple[str, ...]
+    each: bool
+
+
+def bound_of(stmt: ix.Stmt) -> Bound | None:
+    """What bounds the entries of a result that is appended to in one pass; None where they are counted first.
+
+    The result has one compressed level, below dense ones, and so have the operands that are walked along it, in the same order.
+
+    >>> from ..ir.format import CSR
+    >>> from ..ir.notation import parse_stmt
+    >>> tensors = {name: ix.TensorVar(name, CSR) for name in "ABC"}
+    >>> bound_of(parse_stmt("forall(i, forall(j, C[i,j] = A[i,j] + B[i,j]))", tensors))
+    Bound(operands=('A', 'B'), each=False)
+    >>> bound_of(parse_stmt("forall(i, forall(j, C[i,j] = A[i,j] * B[i,j]))", tensors))
+    Bound(operands=('A', 'B'), each=True)
+    """
+    result, order, inner = ix.result_of(stmt), list[ix.IndexVar](), stmt
+    while isinstance(inner, ix.Forall):
+        order.append(inner.var)
+        inner = inner.body
+    if not isinstance(inner, ix.Assignment) or set(order) != set(result.indices) or not _is_one_level(result):
+        return None
+    value = ix.value_of(stmt)
+    sparse = [access for access in ix.operands_of(stmt) if not access.tensor.is_dense]
+    if not in_storage_order(result, order) or any(is_iterated(access, var) for access in sparse for var in order[:-1]):
+        return None
+    lattice = make_lattice(order[-1], value)
+    walked = [access for access in sparse if access.tensor.name in lattice.iterated]
+    if lattice.whole or not walked or not all(_is_one_level(access) and in_storage_order(access, order) for access in walked):
+        return None
+    least = lattice.least
+    return Bound(tuple(sorted(least[0])), True) if len(least) == 1 else Bound(tuple(sorted(lattice.iterated)), False)
+
+
+def _is_one_level(access: ix.Access) -> bool:
+    """Whether there is one compressed level, of unique coordinates, below dense ones."""
+    last = access.tensor.format.levels[-1:]
+    return bool(last) and can_be_placed(access.tensor.format) and last[0].is_unique and last[0].arrays == ("pos", "crd")
+
+
+@dataclass(frozen=True, slots=True)
+class Appending(Assembly):
+    """How the result is appended to: ``starts`` has where each worker's entries start, and in the end, where they ended."""
+
+    def enter(self, worker: Expr) -> Block:
+        return (Assign(self.counters[0], Var("starts")[worker]),)
+
+    def leave(self, worker: Expr) -> Block:
+        return (Store(Var("starts"), worker, self.counters[0]),)
+
+    def begin(self, block: Expr) -> Block:
+        return ()
+
+    def end(self, block: Expr) -> Block:
+        return ()
