@@ -12,6 +12,9 @@ import torch
 
 import numscorch as ns
 from numscorch.ir.format import Format
+from numscorch.ir.levels import Dense
+from numscorch.ir.padded import Fixed
+from numscorch.ir.parts import Part
 from numscorch.pattern import Pattern
 from numscorch.validate import validate
 
@@ -86,6 +89,28 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: ns.einsum("ij,jk->ik", UNEVEN, torch.ones(5, 8), schedule=f"tile(k, {10**20})"),
         ns.ScheduleError,
         "how many coordinates are in a tile",
+    ),
+    "a number for a format": (lambda: Format(5), ns.FormatError, "5 is no level: use level objects, as Format((Dense(), Compressed()))"),  # type: ignore[arg-type]
+    "numbers for levels": (lambda: Format([1, 2]), ns.FormatError, "1 is no level"),  # type: ignore[list-item]
+    "a fraction for a dimension": (lambda: Format("ds", (0.5, 1)), ns.FormatError, "mode_order=(0.5, 1) doesn't name dimensions"),  # type: ignore[arg-type]
+    "names for dimensions": (lambda: Format("ds", ["j", "i"]), ns.FormatError, "write their numbers, as mode_order=(1, 0)"),  # type: ignore[list-item]
+    "a fraction of a block": (
+        lambda: ns.BCSR(2.5, 2),
+        ns.FormatError,
+        "BCSR(2.5, 2) is no format: its parameters are whole numbers from 1",
+    ),  # type: ignore[arg-type]
+    "a text for a block": (lambda: ns.NM("2", 4), ns.FormatError, "NM('2', 4, 1) is no format"),  # type: ignore[arg-type]
+    "a float for a block": (lambda: ns.NM(2.0, 4), ns.FormatError, "NM(2.0, 4, 1) is no format"),  # type: ignore[arg-type]
+    "a fraction for an order": (lambda: ns.COO(2.5), ns.FormatError, "COO(2.5) is no format: its parameters are whole numbers from 0"),  # type: ignore[arg-type]
+    "a fraction of a part": (
+        lambda: Format("dsd", [Part(0, 2.5), Part(1), Part(0, 1, 2.5)]),  # type: ignore[arg-type]
+        ns.FormatError,
+        "blocks have a whole number of coordinates",
+    ),
+    "a fraction of a width": (
+        lambda: Format((Dense(), Fixed(2.5))),  # type: ignore[arg-type]
+        ns.FormatError,
+        "fixed(2.5) is no level: its width is 2.5, but parameters are whole numbers",
     ),
     "a level that is none": (lambda: ns.register_level(3), ns.FormatError, "takes a level"),  # type: ignore[arg-type]
 }

@@ -13,6 +13,7 @@ repeated coordinates, the run of positions that share them.
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
+from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
@@ -234,6 +235,18 @@ class Level:
 def crd_at(mode: Mode, position: Expr, bits: int) -> Expr:
     """The coordinate stored at a position; narrow unsigned ones are widened, so that differences may be negative."""
     return call("int64", mode.crd[position]) if bits else mode.crd[position]
+
+
+def check_parameters(level: Level) -> None:
+    """Refuse parameters that no text of a format can hold.
+
+    Raises:
+        FormatError: one is neither a whole number nor True or False.
+    """
+    for field in fields(level):
+        value = getattr(level, field.name)
+        if value is not None and not isinstance(value, Integral):
+            raise FormatError(f"{level} is no level: its {field.name} is {value!r}, but parameters are whole numbers, True and False")
 
 
 def check_bits(level: Level, bits: int) -> None:
