@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.autograd import forward_ad
 
 from .archives import save_tensor
 from .computing import compute
-from .errors import UnsupportedError
+from .errors import FormatError, UnsupportedError
 from .evaluation import evaluate_parts
 from .explanation import Explanation, explain_problem, explain_statement
 from .io import load as read
@@ -165,8 +166,15 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         obj: a SparseTensor, or whatever torch.save takes.
         f: a path that ends in .npz, or whatever torch.save takes.
         args, kwargs: for torch.save.
+
+    Raises:
+        FormatError: a SparseTensor, and a suffix of other files that :func:`load` reads, as .mtx.
     """
-    if isinstance(obj, SparseTensor) and isinstance(f, str | PathLike) and suffix_of(f) == ".npz":
+    suffix = suffix_of(f) if isinstance(obj, SparseTensor) and isinstance(f, str | PathLike) else None
+    if suffix is not None and suffix != ".npz":
+        written = Path(f).name[: -len(suffix)] + ".npz"
+        raise FormatError(f"{suffix} files are only read, not written: save the tensor to a .npz archive, as {written!r}")
+    if suffix == ".npz":
         if args or kwargs:
             raise UnsupportedError("save of a SparseTensor to a .npz file takes nothing else: those arguments are torch.save's")
         return save_tensor(obj, f)
