@@ -114,6 +114,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ns.SizeError,
         "mask has shape (6, 5), but the result has (6, 6)",
     ),
+    "a mask that is no tensor": (
+        lambda: ns.einsum("ij,kj->ik", A, A, mask=[[1]]),
+        ns.UnsupportedError,
+        "mask must be a sparse tensor, not list",
+    ),  # type: ignore[arg-type]
+    "a number beside a mask": (
+        lambda: ns.einsum("ij,->ij", A, 2.0, mask=A),
+        ns.UnsupportedError,
+        "not float: wrap it with torch.as_tensor",
+    ),
+    "a number to reduce": (lambda: ns.einsum("ij,->ij", A, 2.0, reduce="max"), ns.UnsupportedError, "not float: wrap it with"),
+    "a reduction that is no text": (lambda: ns.einsum("ij->i", A, reduce=["max"]), ns.ExpressionError, "unknown reduction ['max']"),  # type: ignore[arg-type]
     "functions of complex numbers": (lambda: torch.exp(COMPLEX), ns.UnsupportedError, "exp of complex128 values"),
     "a sparse out": (lambda: ns.einsum("ij,kj->ik", A, A, out=A), ns.UnsupportedError, "out can't hold a sparse result"),
     "sizes in a statement": (lambda: ns.evaluate("D[i,j] = A[i,j] + Q[i,j]", A=A, Q=Q), ns.SizeError, "= A[i,j] + B[i,j]"),
