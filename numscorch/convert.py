@@ -80,6 +80,7 @@ def to_torch(A: SparseTensor) -> torch.Tensor:
     Rows without an order are sorted first, as torch wants them.
 
     Raises:
+        SizeError: torch can't count the entries of this shape.
         UnsupportedError: torch has no layout for the format, or it wants whole blocks, or equally many values in
             each matrix of a batch.
     """
