@@ -31,7 +31,8 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
 
     The result's format has a dense level for the new dimension in front of the tensors' levels, so that each
     keeps a pattern and a number of values of its own.  Of torch's CSR, CSC, BSR and BSC tensors alone, which torch
-    doesn't stack, it is a COO tensor.  Gradients flow to the values.  O(stored values).
+    doesn't stack, it is a COO tensor.  Different data types are promoted, as by torch.stack.  Gradients flow to the
+    values.  O(stored values).
 
     Args:
         tensors: SparseTensors, or torch's sparse tensors beside them; rows of ELL may differ in width.

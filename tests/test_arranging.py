@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from test_matrix import compositions
 
 import numscorch as ns
 from numscorch import stacking
+from numscorch.datatypes import STORED
 from numscorch.ir.format import Format, sorted_format
 from numscorch.validate import validate
 
@@ -74,6 +77,12 @@ def test_layouts_that_torch_does_not_stack(layout: torch.layout) -> None:
         assert torch.equal(stacked.to_dense(), torch.stack(dense, dim))
     with pytest.raises(ns.UnsupportedError, match="tensor 1 of the stack is a dense tensor beside sparse ones"):
         ns.stack([native[0], dense[1]])
+
+
+def test_data_types_are_promoted_as_by_torch() -> None:
+    A, one = ns.from_torch(torch.eye(2)), torch.ones(1)
+    for mine, other in product(STORED, repeat=2):
+        assert ns.stack([A.to(mine), A.to(other)]).dtype == torch.stack([one.to(mine), one.to(other)]).dtype
 
 
 def test_gradients_flow_through_a_stack() -> None:
