@@ -115,13 +115,8 @@ class Pattern:
 
     @property
     def nnz(self) -> int:
-        """Number of stored values."""
+        """Number of positions, each of which has a value; in some formats, not all of them hold an entry."""
         return self.counts[-1] if self.counts else 1
-
-    @property
-    def density(self) -> float:
-        """Stored values as a share of all."""
-        return self.nnz / prod(self.shape) if prod(self.shape) else 0.0
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What ``compute`` returns, computed at the first call with this key."""

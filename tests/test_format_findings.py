@@ -44,7 +44,7 @@ def test_pattern_levels_below_narrow_coordinates(text: str) -> None:
 
 
 def test_values_over_the_edge_of_blocks_take_no_part(plain: None) -> None:
-    full = UNEVEN.with_values(torch.ones(UNEVEN.nnz))
+    full = UNEVEN.with_values(torch.ones(UNEVEN.pattern.nnz))
     assert ns.einsum("ij->", full).item() == 25
     assert ns.sum(full, 1).tolist() == [5.0] * 5
     assert ns.einsum("ij,jk->", full, full).item() == 125
@@ -62,6 +62,21 @@ def test_runs_in_no_order_are_sorted_first(plain: None) -> None:
 def test_places_without_entries_hold_zeros(plain: None) -> None:
     A = ns.from_coo([[0, 3], [1, 3]], [1.0, 2.0], (64, 64), "(i, j) -> (i: dense, j: band(3, 3))")
     assert (A * 2).values.sum().item() == 6
+
+
+@pytest.mark.parametrize(
+    "text", ["j: bitmap", "j: hash", "j: compressed", "BCSR(2, 2)", "DIA", "j: causal", "i % 2: dense, j: hash", "i % 2: bitmap, j: dense"]
+)
+def test_the_number_of_entries_is_that_of_their_coordinates(text: str) -> None:
+    """Positions that hold none, or lie over the edge, are no entries."""
+    rows = "i // 2" if "%" in text else "i"
+    A = ns.from_torch(torch.eye(5), text if text.isupper() else f"(i, j) -> ({rows}: dense, {text})")
+    assert A.nnz == A.indices().shape[1] >= 5
+    assert A.density == A.nnz / 25
+    assert f"nnz={A.nnz}, density={A.density:.3g}," in repr(A)
+    assert A.values.shape == (A.pattern.nnz,)
+    if text in ("j: bitmap", "j: hash"):
+        assert A.nnz == 5 < A.pattern.nnz
 
 
 def test_the_mean_of_many_places() -> None:
