@@ -19,7 +19,7 @@ from .errors import FormatError, SizeError
 from .ir.format import COO, Format
 from .ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Stored
 from .pattern import Pattern
-from .runtime.memory import check_bytes
+from .runtime.memory import check_bytes, compressed_instead
 from .runtime.threads import must_run_serial
 
 VALUE = 4  # bytes at a position at the least
@@ -82,10 +82,10 @@ def _pack_levels(
             moved = np.argsort(positions, kind="stable")
             positions, order = positions[moved], order[moved]
             columns, firsts = [column[moved] for column in columns], [first[moved] for first in firsts]
-        first = firsts[_run_end(format.levels, at)]
+        entries = Entries(columns[at], firsts[_run_end(format.levels, at)], positions, count, at, sizes, tuple(columns[:at]))
         try:
-            made, stored, positions, count = level.pack(Entries(columns[at], first, positions, count, at, sizes, tuple(columns[:at])))
-            check_bytes(count * VALUE, f"level {at + 1} ({level}) with its {count} positions", format.name)
+            made, stored, positions, count = level.pack(entries)
+            _check_room(count, format)
         except FormatError as error:
             raise FormatError(f"level {at + 1} ({level}) of {format} {error}") from error
         except MemoryError as error:
@@ -95,6 +95,10 @@ def _pack_levels(
         levels.append(made)
         arrays.append(stored)
     return levels, arrays, positions, count, order
+
+
+def _check_room(positions: int, format: Format) -> None:
+    check_bytes(positions * VALUE, f"storing {positions} positions", str(format), compressed_instead(format.order))
 
 
 def check_order(format: Format, shape: Sequence[int]) -> None:

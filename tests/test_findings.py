@@ -133,11 +133,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "rows too many for a pos array": (
         lambda: HUGE.to(ns.BCSR(2, 2)),
         ns.SizeError,
-        "level 1 (dense) with its 549755813888 positions takes",
+        "level 1 (dense) of BCSR(2, 2): storing 549755813888 positions takes",
     ),
-    "diagonals too long": (lambda: HUGE.to(ns.DIA), ns.SizeError, "level 2 (range) with its 2199023255552 positions takes"),
+    "diagonals too long": (lambda: HUGE.to(ns.DIA), ns.SizeError, "level 2 (range) of DIA: storing 2199023255552 positions takes"),
     "a bitmap too large": (lambda: HUGE.to("(i, j) -> (i: compressed, j: bitmap)"), ns.SizeError, "use compressed levels"),
-    "dense levels too large": (lambda: HUGE.to("dd"), ns.SizeError, "level 1 (dense) with its 1099511627776 positions takes"),
+    "dense levels too large": (lambda: HUGE.to("dd"), ns.SizeError, "storing 1099511627776 positions takes"),
+    "rows too many for CSR": (
+        lambda: ns.einsum("ij,jk->ik", HUGE, HUGE, format=ns.CSR),
+        ns.SizeError,
+        "(i, j) -> (i: dense, j: compressed)     use compressed levels, which store just the entries, as in ns.DCSR",
+    ),
+    "rows too many to convert to": (lambda: HUGE.to(ns.CSR), ns.SizeError, "as in ns.DCSR"),
+    "a dense result of three dimensions": (
+        lambda: ns.einsum("ij,k->ijk", HUGE, torch.ones(8), format="dense"),
+        ns.SizeError,
+        "a sparse result is asked for by format=, as format=ns.CSF(3)",
+    ),
     "more entries than int32 counts": (
         lambda: Layout(ns.CSR, (2, 3), np.float32, "int32").allocated(np.array([2**31])),
         ns.SizeError,

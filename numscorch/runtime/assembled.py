@@ -13,7 +13,7 @@ from ..ir.format import Format
 from ..ir.level import INT32_MAX
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
-from .memory import check_bytes, check_workspace
+from .memory import check_bytes, check_workspace, compressed_instead
 
 
 def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> int:
@@ -69,14 +69,14 @@ class Layout:
                 positions *= sizes[at]
                 continue
             total = self._counted(int(totals[run]))
-            check_bytes((positions + 1 + total) * 8, f"level {at + 1} of the result", str(self.format))
+            self._check((positions + 1 + total) * 8, f"level {at + 1} of the result", padded=positions > total)
             if "pos" in level.arrays:
                 index[at, "pos"] = np.zeros(positions + 1, self.index_dtype)
                 index[at, "pos"][-1] = total
             index[at, "crd"] = np.empty(total, self.index_dtype)
             positions = total
-        check_bytes(positions * np.dtype(self.dtype).itemsize, f"the result's {positions} values", str(self.format))
         below = runs[-1][1] < len(self.format.levels) - 1
+        self._check(positions * np.dtype(self.dtype).itemsize, f"the result's {positions} values", padded=below)
         return Arrays((np.zeros if below else np.empty)(positions, self.dtype), index)
 
     def placed(self, heads: np.ndarray, workers: int) -> Arrays:
@@ -90,7 +90,7 @@ class Layout:
         pos = np.zeros(heads.shape[1] + 1, np.int64)
         np.cumsum(heads.sum(axis=0, dtype=np.int64), out=pos[1:])
         total = self._counted(int(pos[-1]))
-        check_bytes(total * (8 + np.dtype(self.dtype).itemsize), f"the result's {total} values", str(self.format))
+        self._check(total * (8 + np.dtype(self.dtype).itemsize), f"the result's {total} values", padded=False)
         pos = pos.astype(self.index_dtype, copy=False)
         start = pos[:-1]
         for own in heads:
@@ -99,6 +99,11 @@ class Layout:
             start = after
         index = {(first, "pos"): pos} | {(at, "crd"): np.empty(total, self.index_dtype) for at in range(first, last + 1)}
         return Arrays(np.empty(total, self.dtype), index, gaps=False)
+
+    def _check(self, size: int, what: str, padded: bool) -> None:
+        """Hold an allocation against the memory limit; where it isn't ``padded``, no other format takes much less."""
+        way_out = compressed_instead(self.format.order) if padded else "so many entries are stored: compute the result in parts"
+        check_bytes(size, what, str(self.format), way_out)
 
     def _counted(self, total: int) -> int:
         if self.index_dtype == "int32" and total > INT32_MAX:
