@@ -84,6 +84,7 @@ def _pack_levels(
             columns, firsts = [column[moved] for column in columns], [first[moved] for first in firsts]
         entries = Entries(columns[at], firsts[_run_end(format.levels, at)], positions, count, at, sizes, tuple(columns[:at]))
         try:
+            _check_room(level.room(entries), format)
             made, stored, positions, count = level.pack(entries)
             _check_room(count, format)
         except FormatError as error:

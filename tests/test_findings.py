@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -156,6 +157,20 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "in place": (lambda: torch.nn.functional.relu(A, inplace=True), ns.UnsupportedError, "inplace=True"),
 }
+
+
+@pytest.mark.parametrize("level", ["fixed", "fixed(1000)", "bitmap"])
+def test_padding_is_refused_before_it_is_made(level: str, plain: pytest.MonkeyPatch) -> None:
+    plain.setattr("numscorch.runtime.memory.ASK_FROM", 100)
+    plain.setenv("NUMSCORCH_MEMORY_LIMIT", "40000000")
+    row = np.stack([np.zeros(1000, dtype=np.int64), np.arange(1000)])
+    tracemalloc.start()
+    try:
+        with pytest.raises(ns.SizeError, match="storing 10001000 positions takes"):
+            ns.from_coo(row, torch.ones(1000), (10_001, 1000), f"(i, j) -> (i: dense, j: {level})")
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")

@@ -207,6 +207,10 @@ class Level:
         """What is wrong with the extents of the levels, which any arrays have to go with; None if nothing is."""
         return None
 
+    def room(self, entries: Entries) -> int:
+        """How many positions packing makes, where they may be far more than the entries: so many are refused before they are made."""
+        return 0
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         """The level (whose parameters may follow from the entries), its arrays, each entry's position, and how many there are.
 
