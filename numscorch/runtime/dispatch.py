@@ -19,7 +19,7 @@ from ..errors import UnsupportedError
 from ..ir.format import Format, dense
 from ..operand import Operand
 from ..parser import parse_einsum
-from ..problem import Problem, make_problem
+from ..problem import Problem, check_loops, make_problem
 from ..schedule import Step, schedule
 from ..schedule.options import AUTOMATIC
 from ..sparse_tensor import SparseTensor
@@ -98,6 +98,7 @@ def compile_source(
     request = parse_einsum(expr, tuple(len(o.shape) for o in operands)) if isinstance(expr, str) else expr
     problem = make_problem(request, operands, host(), format)
     options = request.options if isinstance(request, Request) else AUTOMATIC
+    check_loops(problem, options)
     steps = schedule(problem.stmt, problem.facts, host(), options)
     return problem, steps, generate(steps[-1].stmt, host())
 
