@@ -120,15 +120,15 @@ def explain(expr: Any, *operands: Any, format: Format | str | None = None, **nam
 
     Args:
         expr: as for :func:`einsum`, or a statement as for :func:`evaluate`.
-        operands, named: tensors, or formats, which stand for a tensor of size 1024 in every dimension
-            with 16 nonzeros in a row; a statement's by their names.
+        operands, named: tensors, or formats or their text (``"dense"`` too), which stand for a tensor of size
+            1024 in every dimension with 16 nonzeros in a row; a statement's by their names.
         format: as for :func:`einsum`.
 
     Returns:
         An :class:`Explanation`; ``print`` it, or read ``.source`` and ``.path``.
 
     >>> import numscorch as ns
-    >>> text = str(ns.explain("ij,j->i", ns.CSR, ns.Format("d")))
+    >>> text = str(ns.explain("ij,j->i", ns.CSR, "dense"))
     >>> "forall(i, where(C[i] = t" in text
     True
     >>> "relu(A[i]) + B[i]" in str(ns.explain("y[i] = relu(A[i,j] * x[j]) + b[i]", A=ns.CSR, x=ns.Format("d"), b=ns.Format("s")))
@@ -141,9 +141,9 @@ def explain(expr: Any, *operands: Any, format: Format | str | None = None, **nam
 
 
 def _explained(operand: Any) -> Any:
-    """A format, or a tensor as a kernel takes it."""
+    """A format or its text, or a tensor as a kernel takes it."""
     if isinstance(operand, str | Format):
-        return Format(operand) if isinstance(operand, str) else operand
+        return operand
     return undeferred(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
 
 
