@@ -13,6 +13,7 @@ from .api import einsum, evaluate, explain, load, save
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
+from .operators import public_matmul as matmul
 from .ordering import coalesce, sort
 from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
@@ -54,6 +55,7 @@ __all__ = [
     "from_scipy",
     "from_torch",
     "load",
+    "matmul",
     "mean",
     "mul",
     "nn",

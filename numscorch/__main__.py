@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import __version__
-from .errors import FormatError, NumscorchError
-from .ir.format import COO, CSF, Format, dense, named_formats
+from .errors import NumscorchError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,39 +66,8 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     import numscorch
 
-    formats = read_formats(arguments.expression, arguments.formats)
-    print(numscorch.explain(arguments.expression, *formats))
+    print(numscorch.explain(arguments.expression, *arguments.formats))
     return 0
-
-
-def read_formats(expression: str, texts: Sequence[str]) -> list[Format]:
-    """The formats that a user named for the operands of an einsum.
-
-    Args:
-        expression: einsum notation; it tells the order of ``dense``, ``COO`` and ``CSF``.
-        texts: a name, with or without its order, or whatever :class:`Format` takes; one an operand.
-
-    Raises:
-        FormatError: an unknown format, or another number of them than of operands.
-
-    >>> [f.name for f in read_formats("ijk,kl->ijl", ["COO", "dense"])]
-    ['COO(3)', 'dense']
-    """
-    terms = expression.replace(" ", "").partition("->")[0].split(",")
-    if len(terms) != len(texts):
-        raise FormatError(f"{expression!r} has {len(terms)} operands, but {len(texts)} formats were given: {', '.join(texts)}")
-    return [_read_format(text, len(re.findall("[A-Za-z]", term))) for text, term in zip(texts, terms, strict=True)]
-
-
-def _read_format(text: str, order: int) -> Format:
-    sized = {"dense": dense(order), "COO": COO(order), "CSF": CSF(order)}
-    known = {name.casefold(): value for name, value in (named_formats(order) | sized).items()}
-    if text.strip().casefold() in known:
-        return known[text.strip().casefold()]
-    try:
-        return Format(text)
-    except FormatError as error:
-        raise FormatError(f"{error}\n  or a name, for this operand of order {order}: {', '.join(sorted(known))}") from error
 
 
 def _cache(arguments: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.autograd import forward_ad
 
 from .archives import save_tensor
 from .computing import compute
-from .errors import UnsupportedError
+from .errors import FormatError, UnsupportedError
 from .evaluation import evaluate_parts
 from .explanation import Explanation, explain_problem, explain_statement
 from .io import load as read
@@ -119,15 +120,15 @@ def explain(expr: Any, *operands: Any, format: Format | str | None = None, **nam
 
     Args:
         expr: as for :func:`einsum`, or a statement as for :func:`evaluate`.
-        operands, named: tensors, or formats, which stand for a tensor of size 1024 in every dimension
-            with 16 nonzeros in a row; a statement's by their names.
+        operands, named: tensors, or formats or their text (``"dense"`` too), which stand for a tensor of size
+            1024 in every dimension with 16 nonzeros in a row; a statement's by their names.
         format: as for :func:`einsum`.
 
     Returns:
         An :class:`Explanation`; ``print`` it, or read ``.source`` and ``.path``.
 
     >>> import numscorch as ns
-    >>> text = str(ns.explain("ij,j->i", ns.CSR, ns.Format("d")))
+    >>> text = str(ns.explain("ij,j->i", ns.CSR, "dense"))
     >>> "forall(i, where(C[i] = t" in text
     True
     >>> "relu(A[i]) + B[i]" in str(ns.explain("y[i] = relu(A[i,j] * x[j]) + b[i]", A=ns.CSR, x=ns.Format("d"), b=ns.Format("s")))
@@ -140,9 +141,9 @@ def explain(expr: Any, *operands: Any, format: Format | str | None = None, **nam
 
 
 def _explained(operand: Any) -> Any:
-    """A format, or a tensor as a kernel takes it."""
+    """A format or its text, or a tensor as a kernel takes it."""
     if isinstance(operand, str | Format):
-        return Format(operand) if isinstance(operand, str) else operand
+        return operand
     return undeferred(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
 
 
@@ -165,8 +166,15 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         obj: a SparseTensor, or whatever torch.save takes.
         f: a path that ends in .npz, or whatever torch.save takes.
         args, kwargs: for torch.save.
+
+    Raises:
+        FormatError: a SparseTensor, and a suffix of other files that :func:`load` reads, as .mtx.
     """
-    if isinstance(obj, SparseTensor) and isinstance(f, str | PathLike) and suffix_of(f) == ".npz":
+    suffix = suffix_of(f) if isinstance(obj, SparseTensor) and isinstance(f, str | PathLike) else None
+    if suffix is not None and suffix != ".npz":
+        written = Path(f).name[: -len(suffix)] + ".npz"
+        raise FormatError(f"{suffix} files are only read, not written: save the tensor to a .npz archive, as {written!r}")
+    if suffix == ".npz":
         if args or kwargs:
             raise UnsupportedError("save of a SparseTensor to a .npz file takes nothing else: those arguments are torch.save's")
         return save_tensor(obj, f)

@@ -85,7 +85,7 @@ def _logical(expr: str | Request, orders: Sequence[int]) -> Request:
 
 def _pairs(expr: str, operands: Sequence[Any]) -> tuple[Pair, ...]:
     """In which pairs to contract the operands, if not all at once; operands of about the same size share a path."""
-    stored = tuple(rounded(o.nnz) if isinstance(o, SparseTensor) else None for o in operands)
+    stored = tuple(rounded(o.pattern.nnz) if isinstance(o, SparseTensor) else None for o in operands)
     return pairs_of(expr, tuple(tuple(o.shape) for o in operands), stored)
 
 

@@ -36,11 +36,11 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
     are packed: O(size).
 
     Args:
-        tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, batched or hybrid ones too, whose values have
+        tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, batched or hybrid ones too, to which nothing may write meanwhile, and whose values have
             any data type that kernels can read.
         format: the result's format; by default the tensor's own (BSR is ``BCSR(b0, b1)``, dimensions of
             batches and of values are dense levels), and for strided tensors CSR in two dimensions and COO(n) otherwise.
-        check_invariants: check index arrays in O(nnz); kernels read them without bounds checks.
+        check_invariants: check index arrays in O(nnz); kernels read, and write, where they say without bounds checks.
 
     Raises:
         FormatError: the index arrays break what their layout promises.
@@ -121,7 +121,8 @@ def from_coo(
         shape: size of every dimension.
         format: the result's format, COO(ndim) by default.
         coalesce: sort the entries, and sum those with the same coordinates.
-        check_invariants: check that coordinates are in range and, without ``coalesce``, in order.
+        check_invariants: check that coordinates are in range and, without ``coalesce``, in order; kernels read, and write,
+            where they say without bounds checks.
 
     Raises:
         FormatError: coordinates that are no integers, out of range, unsorted or repeated.
@@ -195,7 +196,7 @@ def from_csr(
         values: shape (nnz,).
         shape: rows and columns.
         coalesce: sort each row, and sum values in the same place, if that is needed.
-        check_invariants: check the index arrays in O(nnz); kernels read them without bounds checks.
+        check_invariants: check the index arrays in O(nnz); kernels read, and write, where they say without bounds checks.
 
     Raises:
         FormatError: index arrays that are no CSR matrix, or with unsorted or repeated columns.

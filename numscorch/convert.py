@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from .datatypes import STORED, listed
-from .errors import SizeError, UnsupportedError
+from .errors import UnsupportedError
 from .ir.format import sorted_format
-from .ir.level import INT64_MAX
 from .packing import coordinates, pack, positions_of
-from .reformat import can_copy, dense_of, to_format
+from .reformat import dense_of, to_format
+from .runtime.memory import check_bytes
 from .torch_layouts import has_torch_layout, layout_of, native_tensor
 
 if TYPE_CHECKING:
@@ -54,16 +54,15 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
     A dense format is only viewed; anything else costs O(size of the result), and is done by a kernel where it is much.
 
     Raises:
-        SizeError: the dense tensor can't be addressed.
+        SizeError: the dense tensor is larger than the memory limit.
     """
     order = A.format.mode_order
     if A.format.is_dense:
         stored = A.values.reshape([A.pattern.shape[d] for d in order])
         return stored.permute([order.index(d) for d in range(A.ndim)])
-    if prod(A.pattern.shape) * A.dtype.itemsize > INT64_MAX:
-        raise SizeError(f"to_dense() of a tensor of shape {A.pattern.shape} would hold {prod(A.pattern.shape):.3g} values: keep it sparse")
-    if can_copy(A.values):
-        return dense_of(A)
+    check_bytes(prod(A.pattern.shape) * A.dtype.itemsize, f"the dense tensor of shape {A.pattern.shape}", str(A.format), "keep it sparse")
+    if (made := dense_of(A)) is not None:
+        return made
     indices, positions = coordinates(A.pattern), positions_of(A.pattern)
     place, stride = torch.zeros(indices.shape[1], dtype=torch.int64), 1
     for d in reversed(range(A.ndim)):
@@ -80,6 +79,7 @@ def to_torch(A: SparseTensor) -> torch.Tensor:
     Rows without an order are sorted first, as torch wants them.
 
     Raises:
+        SizeError: torch can't count the entries of this shape.
         UnsupportedError: torch has no layout for the format, or it wants whole blocks, or equally many values in
             each matrix of a batch.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -10,8 +11,8 @@ from typing import Any
 
 from .accesses import row_major
 from .codegen.source import Source
-from .errors import ExpressionError, UnsupportedError
-from .ir.format import Format, dense
+from .errors import ExpressionError, FormatError, UnsupportedError
+from .ir.format import COO, CSF, Format, dense, named_formats
 from .ir.index import accesses_in
 from .ir.padded import Fixed
 from .operand import Operand
@@ -95,8 +96,42 @@ def variables_of_parts(problem: Problem) -> dict[str, str]:
     return told
 
 
-def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Explanation:
+def read_formats(expr: str, operands: Sequence[Any]) -> list[Any]:
+    """The operands of an einsum, with a format for each text.
+
+    Raises:
+        FormatError: an unknown format, or another number of operands than terms.
+
+    >>> [fmt.name for fmt in read_formats("ijk,kl->ijl", ["COO", "dense"])]
+    ['COO(3)', 'dense']
+    """
+    terms = expr.replace(" ", "").partition("->")[0].split(",")
+    if len(terms) != len(operands):
+        raise FormatError(f"{expr!r} has {len(terms)} operands, but {len(operands)} were given: give a tensor, or a format, for each")
+    return [read_format(given, len(re.findall("[A-Za-z]", term))) for given, term in zip(operands, terms, strict=True)]
+
+
+def read_format(given: Any, order: int) -> Any:
+    """The format of a text, for an operand of this order: any that Format takes, or a name, as dense or coo. What is no text stays.
+
+    Raises:
+        FormatError: it is neither.
+    """
+    if not isinstance(given, str):
+        return given
+    sized = {"dense": dense(order), "COO": COO(order), "CSF": CSF(order)}
+    known = {name.casefold(): value for name, value in (named_formats(order) | sized).items()}
+    if given.strip().casefold() in known:
+        return known[given.strip().casefold()]
+    try:
+        return Format(given)
+    except FormatError as error:
+        raise FormatError(f"{error}\n  or a name, for this operand of order {order}: {', '.join(sorted(known))}") from error
+
+
+def explain_problem(expr: str, operands: Sequence[Any], format: Format | str | None) -> Explanation:
     """Compile up to the source, write its file, and tell the story."""
+    operands = read_formats(expr, operands) if any(isinstance(o, str) for o in operands) else operands
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {expr!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     described = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands)
@@ -107,7 +142,9 @@ def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format
 def explain_statement(text: str, given: Mapping[str, Any], format: Format | str | None) -> Explanation:
     """The story of each part of a statement; temporaries are described as the parts before leave them."""
     parts = parse_statement(text)
-    known = {name: assumed(value) if isinstance(value, Format) else describe(value) for name, value in given.items()}
+    orders = {name: len(term) for part in parts for name, term in zip(part.operands, part.request.subscripts.operands, strict=True)}
+    read = {name: read_format(value, orders.get(name, 2)) for name, value in given.items()}
+    known = {name: assumed(value) if isinstance(value, Format) else describe(value) for name, value in read.items()}
     told: list[Explanation | str] = []
     for at, part in enumerate(parts):
         if missing := [name for name in part.operands if name not in known]:

@@ -57,14 +57,23 @@ def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
         return operand
     if isinstance(operand, SparseTensor):
         operand = strided(operand)
-    if not isinstance(operand, Tensor):
-        way = "ns.from_scipy" if hasattr(operand, "tocsr") else "torch.as_tensor"
-        raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with {way}")
+    check_is_tensor(operand)
     if operand.layout is STRIDED:
         return Deferred(operand)
     if operand.requires_grad:
         refuse_grad()
     return wrap(operand)
+
+
+def check_is_tensor(operand: Any) -> None:
+    """Refuse numbers, arrays of others, and whatever else is no tensor.
+
+    Raises:
+        UnsupportedError: with the way to make one of it.
+    """
+    if not isinstance(operand, SparseTensor | Tensor):
+        way = "ns.from_scipy" if hasattr(operand, "tocsr") else "torch.as_tensor"
+        raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with {way}")
 
 
 def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .api import einsum
-from .elementwise import NAMED, UNARY, add, div, mul, sub
+from .elementwise import NAMED, UNARY, add, div, is_sparse, mul, sub
 from .errors import SizeError, UnsupportedError
 from .sparse_tensor import SparseTensor
 from .stacking import stack
@@ -32,6 +32,22 @@ def matmul(left: Any, right: Any, *, out: Any = None) -> Any:
     if 0 in ranks:
         raise SizeError(f"matmul of {ranks[0]}- and {ranks[1]}-dimensional operands: both need at least one dimension")
     return einsum(PRODUCTS.get(ranks) or _product(*ranks), left, right, out=out)
+
+
+def public_matmul(input: Any, other: Any, *, out: Any = None) -> Any:
+    """torch.matmul, for SparseTensors too, and for batches with torch's own sparse tensors, which torch can't multiply.
+
+    >>> batch = torch.eye(2).expand(3, 2, 2).to_sparse_csr()
+    >>> public_matmul(batch, torch.ones(2))
+    tensor([[1., 1.],
+            [1., 1.],
+            [1., 1.]])
+    """
+    given = input, other
+    is_batch = any(isinstance(operand, torch.Tensor) and operand.ndim > 2 for operand in given)
+    if any(isinstance(operand, SparseTensor) or (is_batch and is_sparse(operand)) for operand in given):
+        return matmul(input, other, out=out)
+    return torch.matmul(input, other, out=out)
 
 
 def _product(left: int, right: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from itertools import count
-from math import log2, prod
+from math import log2
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,8 +58,9 @@ class Pattern:
         self.take_views()
         named = [(level, *pair) for level, own in zip(format.levels, arrays, strict=True) for pair in zip(level.arrays, own, strict=False)]
         dtypes = [array.dtype for level, name, array in named if level.array_dtype(name) is None]
-        self.index_dtype = INDEX_DTYPES[dtypes[0]] if dtypes else "int64" if prod(self.shape) > INT32_MAX else "int32"
         self.counts = self._count()
+        fits = max((*self.shape, *self.counts), default=0) <= INT32_MAX
+        self.index_dtype = INDEX_DTYPES[dtypes[0]] if dtypes else "int32" if fits else "int64"
         self.derived: dict[Hashable, Any] = {}
 
     signature: int  # a number of this process, equal for patterns that the compiler treats alike
@@ -115,13 +116,8 @@ class Pattern:
 
     @property
     def nnz(self) -> int:
-        """Number of stored values."""
+        """Number of positions, each of which has a value; in some formats, not all of them hold an entry."""
         return self.counts[-1] if self.counts else 1
-
-    @property
-    def density(self) -> float:
-        """Stored values as a share of all."""
-        return self.nnz / prod(self.shape) if prod(self.shape) else 0.0
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What ``compute`` returns, computed at the first call with this key."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from .accesses import Accesses
 from .dtype_rules import check_operators, common_dtype
-from .errors import FormatError, SizeError, UnsupportedError
+from .errors import FormatError, ScheduleError, SizeError, UnsupportedError
 from .ir.derived_formats import can_be_assembled, without_parts
 from .ir.format import CSF, Format, as_format, dense
 from .ir.functions import is_zero, simplified
-from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product
+from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product, variables_in
 from .ir.level import INT32_MAX
 from .ir.levels import Dense
 from .ir.parts import Part
@@ -22,6 +22,7 @@ from .schedule.cost import estimated_fill
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
 from .schedule.loop_order import least_cost
+from .schedule.options import Options
 from .splitting import SparseTerm, Splitting, split
 from .statements import NAMES, Request
 
@@ -101,6 +102,22 @@ def _problem_of(
     facts = accesses.facts(stmt, target)
     choice = _choose_format(stmt, accesses, facts, format, wanted)
     return replace(_problem(choice, accesses, facts), layout=layout)
+
+
+def check_loops(problem: Problem, options: Options) -> None:
+    """Refuse a schedule that names a loop which the statement hasn't; an index that is stored in parts has a loop for each.
+
+    Raises:
+        ScheduleError: with the loops there are.
+    """
+    loops = [var.name for var in variables_in(problem.stmt.rhs)]
+    for directive, wanted in (("parallelize", options.parallel), ("vectorize", options.vector)):
+        if wanted and wanted not in loops:
+            parts = [loop for loop in loops if loop.startswith((f"{wanted}_out", f"{wanted}_in"))]
+            way_out = f"{wanted} is stored in parts: its loops are {', '.join(parts)}" if parts else "name one of these"
+            raise ScheduleError(
+                f"{directive}({wanted}): no loop runs over {wanted}, only over {', '.join(loops)}\n  {problem.stmt}     {way_out}"
+            )
 
 
 def _accesses(request: Request, operands: Sequence[Operand], extents: dict[IndexVar, int], wanted: Format | None) -> Accesses:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .computing import compute
 from .errors import ExpressionError, SizeError, UnsupportedError
-from .operands import STRIDED
+from .operands import STRIDED, check_is_tensor
 from .parser import Subscripts, parse_einsum
 from .sparse_tensor import SparseTensor
 from .statements import Request, plain_request, reducing, scheduled
@@ -36,10 +36,12 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
     Raises:
         ExpressionError: there is no such reduction.
         SizeError: the mask has another shape than the result.
-        UnsupportedError: the mask is not sparse, or the mean of integers is asked for.
+        UnsupportedError: an operand is no tensor, the mask is not sparse, or the mean of integers is asked for.
     """
-    if reduce not in JOINED_BY:
+    if not isinstance(reduce, str) or reduce not in JOINED_BY:
         raise ExpressionError(f"unknown reduction {reduce!r}: known are {', '.join(JOINED_BY)}")
+    for operand in operands:
+        check_is_tensor(operand)
     subscripts = parse_einsum(expr, tuple(o.ndim for o in operands))
     if reduce == "mean":
         _check_mean(operands)
@@ -83,6 +85,10 @@ def _diagonals(subscripts: Subscripts, operands: Sequence[Any]) -> tuple[Subscri
 
 def _check_mask(mask: Any, shape: tuple[int, ...], expr: str) -> None:
     """That it is sparse, and has the result's shape."""
+    if not isinstance(mask, SparseTensor | Tensor):
+        raise UnsupportedError(
+            f"mask must be a sparse tensor, not {type(mask).__name__}: make one with ns.from_torch(torch.as_tensor(mask))"
+        )
     if isinstance(mask, Tensor) and mask.layout is STRIDED:
         raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
     if tuple(mask.shape) != shape:

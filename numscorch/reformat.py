@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from .datatypes import COMPILED
 from .ir.derived_formats import can_be_assembled
 from .ir.format import Format
-from .ir.level import Level
+from .ir.level import INT32_MAX, Level
 from .ir.levels import Compressed, Dense, Singleton
 from .ir.padded import Nonzero
 from .packing import coordinates, is_identity, pack, positions_of
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from .sparse_tensor import SparseTensor
 
 WORTHWHILE = 1 << 16  # entries from which kernels copy them
-SPREAD = 4  # coordinates of a dimension for each entry up to which entries are counted for every coordinate
+LARGE = 1 << 20  # values of a dense tensor from which kernels read it
+SPARSEST = 4  # coordinates of a dimension for each entry up to which entries are counted for every coordinate
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +68,8 @@ class Conversion:
 def to_format(A: SparseTensor, format: Format) -> SparseTensor:
     """The same entries in another format; ``A`` itself if it has that format already.
 
-    Every stored entry stays stored, explicit zeros too.  The index work is remembered with the
-    pattern: converting other values again only gathers them.  Gradients flow.
+    Every stored entry stays stored, explicit zeros too.  The new pattern is remembered with the old one, and from
+    the second time on, so is the order of the entries: other values are then only gathered.  Gradients flow.
 
     Raises:
         FormatError: the format has another number of levels.
@@ -78,21 +80,24 @@ def to_format(A: SparseTensor, format: Format) -> SparseTensor:
     is_new = ("converted", format) not in derived and moved not in derived
     if is_new and can_copy(A.values) and (steps := _steps(A.pattern, format)):
         made = _copied(A, steps)
-        derived.setdefault(moved, made.pattern)
-        return made
+        return type(A)(derived.setdefault(moved, made.pattern), made.values)
     conversion = converted(A.pattern, format)
     return type(A)(conversion.pattern, conversion.tensor(A.values))
 
 
 def can_copy(values: torch.Tensor) -> bool:
-    """Whether kernels copy these values, rather than their numbers: no gradient flows through a kernel."""
-    return values.dtype in COMPILED and values.numel() >= WORTHWHILE and not values.requires_grad
+    """Whether kernels copy these values, rather than their numbers: no derivative goes through a kernel."""
+    if values.requires_grad or forward_ad._current_level >= 0 or type(values) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return values.dtype in COMPILED and not torch._C._functorch.is_functorch_wrapped_tensor(values)
 
 
-def dense_of(A: SparseTensor) -> torch.Tensor:
-    """The dense tensor of values that kernels copy, by a kernel."""
+def dense_of(A: SparseTensor) -> torch.Tensor | None:
+    """The dense tensor, by a kernel; None where it can't, or there is too little to copy."""
     from .computing import compute  # late, as below
 
+    if A.pattern.nnz < WORTHWHILE or not can_copy(A.values):
+        return None
     made: torch.Tensor = compute(copying(A.format), (A,), "dense")
     return made
 
@@ -102,7 +107,8 @@ def nonzeros_of(values: torch.Tensor, format: Format) -> SparseTensor | None:
     from .sparse_tensor import SparseTensor
 
     source = Format([*(Dense(),) * (values.ndim - 1), Nonzero()])
-    steps = steps_between(source, format, (True,) * values.ndim) if can_copy(values) else ()
+    large = values.numel() >= LARGE and can_copy(values)
+    steps = steps_between(source, format, (True,) * values.ndim) if large else ()
     if not steps:
         return None
     read = Pattern(source, tuple(values.shape), ((),) * values.ndim)
@@ -153,10 +159,9 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
 
 def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     """The formats that kernels copy a pattern's entries to, one after the other; none where they can't, or are too few."""
-    if pattern.nnz < WORTHWHILE:
+    if pattern.nnz < WORTHWHILE or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
         return ()
-    spread = tuple(size <= SPREAD * pattern.nnz for size in pattern.shape)
-    return steps_between(pattern.format, format, spread)
+    return steps_between(pattern.format, format, tuple(size <= SPARSEST * pattern.nnz for size in pattern.shape))
 
 
 @lru_cache(maxsize=1024)
@@ -189,9 +194,9 @@ def _moves(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, 
     >>> _moves((0, 1, 2), (2, 1, 0)), _moves((0, 1, 2), (1, 0, 2)), _moves((1, 0), (1, 0))
     ([(1, 0, 2), (2, 1, 0)], [(1, 0, 2)], [])
     """
-    kept = next(k for k in range(len(target) + 1) if tuple(d for d in source if d in target[k:]) == target[k:])
+    moved = next(k for k in range(len(target) + 1) if tuple(d for d in source if d in target[k:]) == target[k:])
     orders = [source]
-    for dimension in reversed(target[:kept]):
+    for dimension in reversed(target[:moved]):
         orders.append((dimension, *(d for d in orders[-1] if d != dimension)))
     return orders[1:]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from . import convert
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import Format, as_format, dense
+from .packing import entry_count
 from .pattern import Pattern
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ class SparseTensor:
 
     Args:
         pattern: format, shape and index arrays.
-        values: the stored values in storage order, shape (nnz,).
+        values: the stored values in storage order, shape (nnz,); (pattern.nnz,) in formats that leave places
+            without entries, as bitmap and hash do.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse_csr())
@@ -50,15 +53,14 @@ class SparseTensor:
 
     @property
     def values(self) -> torch.Tensor:
-        """The stored values in storage order, shape (nnz,); may be replaced by others of that shape."""
+        """The stored values in storage order, one for each position of the pattern; may be replaced by others of that shape."""
         return self._values
 
     @values.setter
     def values(self, values: torch.Tensor) -> None:
-        if values.shape != (self.pattern.nnz,):
-            raise SizeError(
-                f"values has shape {tuple(values.shape)}, but the pattern stores {self.pattern.nnz}: pass shape ({self.pattern.nnz},)"
-            )
+        stored = self.pattern.nnz
+        if values.shape != (stored,):
+            raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern has {stored} positions: pass shape ({stored},)")
         values = convert.check_values(values)
         self._values = values if values.is_contiguous() else values.contiguous()
         self._view: np.ndarray | None = None
@@ -71,7 +73,7 @@ class SparseTensor:
         address = values.data_ptr()
         if address != self._address or self._view is None:
             if values.shape != (self.pattern.nnz,) or not values.is_contiguous():
-                raise SizeError(f"values was changed to shape {tuple(values.shape)}, but the pattern stores {self.pattern.nnz} values")
+                raise SizeError(f"values was changed to shape {tuple(values.shape)}, but the pattern has {self.pattern.nnz} positions")
             self._view, self._address = values.detach().numpy(), address
         return self._view
 
@@ -105,8 +107,13 @@ class SparseTensor:
 
     @property
     def nnz(self) -> int:
-        """Number of stored values, explicit zeros included."""
-        return self.pattern.nnz
+        """Number of stored entries, explicit zeros included."""
+        return entry_count(self.pattern)
+
+    @property
+    def density(self) -> float:
+        """Stored entries as a share of all."""
+        return self.nnz / prod(self.shape) if prod(self.shape) else 0.0
 
     @property
     def requires_grad(self) -> bool:
@@ -127,11 +134,11 @@ class SparseTensor:
         return self.shape if dim is None else self.shape[dim]
 
     def indices(self) -> torch.Tensor:
-        """A copy of the stored values' coordinates: (ndim, nnz) int64, in storage order. O(nnz)."""
+        """A copy of the stored entries' coordinates: (ndim, nnz) int64, in storage order. O(nnz)."""
         return convert.coordinates(self.pattern).clone()
 
     def with_values(self, values: torch.Tensor) -> SparseTensor:
-        """The same pattern, shared, with other values of shape (nnz,)."""
+        """The same pattern, shared, with other values of the same shape."""
         return SparseTensor(self.pattern, values)
 
     def to_dense(self) -> torch.Tensor:
@@ -253,7 +260,7 @@ class SparseTensor:
         dtype = str(self.dtype).removeprefix("torch.")
         return (
             f"SparseTensor({self.format.name}, shape={self.pattern.shape}, nnz={self.nnz}, "
-            f"density={self.pattern.density:.3g}, {dtype}, {self.pattern.index_dtype} indices{grad})"
+            f"density={self.density:.3g}, {dtype}, {self.pattern.index_dtype} indices{grad})"
         )
 
     def __len__(self) -> int:

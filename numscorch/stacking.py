@@ -11,7 +11,7 @@ import torch
 
 from .construct import assemble, from_torch
 from .errors import FormatError, SizeError, UnsupportedError
-from .ir.format import Format
+from .ir.format import COO, Format
 from .ir.implicit import Band, Causal, Identity, Offset, Range
 from .ir.level import Level
 from .ir.levels import Compressed, Dense, Singleton
@@ -20,16 +20,19 @@ from .ir.parts import Part
 from .packing import coordinates, index_dtype_for, positions_of
 from .pattern import Pattern
 from .sparse_tensor import SparseTensor
+from .torch_layouts import COMPRESSED
 
 # their arrays lie one after the other below a dense level, but for pos, which counts on
 JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, Offset, Range)
 
 
 def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
-    """Tensors of one shape and format side by side, along a new dimension; torch.stack where none is a SparseTensor.
+    """Tensors of one shape and format side by side, along a new dimension; torch.stack where all are strided or COO tensors.
 
     The result's format has a dense level for the new dimension in front of the tensors' levels, so that each
-    keeps a pattern and a number of values of its own.  Gradients flow to the values.  O(stored values).
+    keeps a pattern and a number of values of its own.  Of torch's CSR, CSC, BSR and BSC tensors alone, which torch
+    doesn't stack, it is a COO tensor.  Different data types are promoted, as by torch.stack.  Gradients flow to the
+    values.  O(stored values).
 
     Args:
         tensors: SparseTensors, or torch's sparse tensors beside them; rows of ELL may differ in width.
@@ -49,16 +52,19 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     tensor([[1., 1., 1.],
             [3., 3., 3.]])
     """
-    if not any(isinstance(tensor, SparseTensor) for tensor in tensors):
-        return torch.stack(tensors, dim) if out is None else torch.stack(tensors, dim, out=out)  # type: ignore[arg-type]
+    tensors = list(tensors)
+    ours = any(isinstance(tensor, SparseTensor) for tensor in tensors)
+    if not ours and not any(isinstance(tensor, torch.Tensor) and tensor.layout in COMPRESSED for tensor in tensors):
+        return torch.stack(tensors, dim) if out is None else torch.stack(tensors, dim, out=out)
     if out is not None:
-        raise UnsupportedError("out can't hold stacked SparseTensors, whose pattern is made from theirs: use what is returned")
+        raise UnsupportedError("out can't hold stacked sparse tensors, whose pattern is made from theirs: use what is returned")
     given = [_sparse(tensor, at) for at, tensor in enumerate(tensors)]
     _check_shapes(given)
     order = given[0].ndim + 1
     if not -order <= dim < order:
         raise SizeError(f"dim={dim} of a stack of {order - 1}-dimensional tensors: it is one of {-order} to {order - 1}")
-    return _stacked(_of_one_format(given), dim % order)
+    stacked = _stacked(_of_one_format(given), dim % order)
+    return stacked if ours else stacked.to(COO(order)).to_torch()
 
 
 def _sparse(tensor: Any, at: int) -> SparseTensor:
@@ -66,7 +72,7 @@ def _sparse(tensor: Any, at: int) -> SparseTensor:
         return tensor
     if not isinstance(tensor, torch.Tensor) or tensor.layout is torch.strided:
         kind = "a dense tensor" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise UnsupportedError(f"tensor {at} of the stack is {kind} beside SparseTensors: make it one with ns.from_torch(tensor, format)")
+        raise UnsupportedError(f"tensor {at} of the stack is {kind} beside sparse ones: make it one with ns.from_torch(tensor, format)")
     return from_torch(tensor)
 
 

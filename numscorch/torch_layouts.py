@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import COO, Format
+from .ir.level import INT64_MAX
 from .ir.levels import Compressed, Dense
 from .ir.parts import Part
 from .packing import coordinates, index_dtype_for
@@ -167,9 +169,15 @@ def native_tensor(pattern: Pattern, values: torch.Tensor, layout: Layout) -> tor
     """A tensor of torch that shares the values.
 
     Raises:
+        SizeError: torch can't count the entries of this shape.
         UnsupportedError: blocks reach over the edge, or batches store different numbers of values.
     """
     shape = pattern.shape
+    if prod(shape) > INT64_MAX:
+        raise SizeError(
+            f"torch counts the entries of a tensor in int64, and so can't hold one of shape {shape}: "
+            "stay with the SparseTensor, as results do of operands made by ns.from_torch"
+        )
     if layout.layout is torch.sparse_coo:
         indices = _entries(pattern, layout.sparse)
         shaped = values.reshape(layout.shape_of_values(shape, indices.shape[1]))

@@ -94,6 +94,17 @@ def arithmetic() -> None:
     assert real.equal(weight.grad, x.sum(0))
 
 
+def matmul() -> None:
+    """Vectors, matrices, batches that broadcast, out, gradients; torch's sparse matrices too."""
+    vector, matrix, batch = real.randn(4), real.randn(3, 4), real.randn(2, 4, 5)
+    for left, right in ((vector, vector), (matrix, vector), (matrix, batch), (batch[0].T, vector), (batch.mT, vector)):
+        assert real.equal(torch.matmul(left, right), real.matmul(left, right))
+    assert torch.matmul(input=matrix, other=vector, out=(out := real.empty(3))) is out
+    sparse = matrix.to_sparse_csr().requires_grad_()
+    torch.matmul(sparse, vector).sum().backward()
+    assert sparse.grad is not None
+
+
 def stack() -> None:
     """Any dimension, out, a tuple or a list, numbers of one dimension, gradients."""
     x, y = real.randn(2, 3), real.randn(2, 3, requires_grad=True)
@@ -118,7 +129,16 @@ def sort() -> None:
 
 
 ARITHMETIC = ("add", "sub", "mul", "div", "sum", "mean", "amax", "amin", "softmax")
-DOCUMENTED = {"einsum": einsum, "load": load, "save": save, "nn": nn, "stack": stack, "sort": sort, **dict.fromkeys(ARITHMETIC, arithmetic)}
+DOCUMENTED = {
+    "einsum": einsum,
+    "load": load,
+    "save": save,
+    "matmul": matmul,
+    "nn": nn,
+    "stack": stack,
+    "sort": sort,
+    **dict.fromkeys(ARITHMETIC, arithmetic),
+}
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -60,6 +60,14 @@ def test_other_files_are_torchs(tmp_path: Path) -> None:
         ns.save(read, tmp_path / "a.npz", pickle_protocol=2)
 
 
+@pytest.mark.parametrize("name", ["a.mtx", "a.tns.gz", "a.SMTX"])
+def test_files_that_are_only_read_are_not_written(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ns.FormatError, match=r"files are only read, not written: save the tensor to a \.npz archive, as 'a\.npz'"):
+        ns.save(ns.from_torch(torch.eye(2)), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    ns.save({"weight": torch.ones(2)}, tmp_path / name)  # torch's
+
+
 def without(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda arrays: arrays.pop(name)
 

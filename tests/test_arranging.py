@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from test_matrix import compositions
 
 import numscorch as ns
 from numscorch import stacking
+from numscorch.datatypes import STORED
 from numscorch.ir.format import Format, sorted_format
 from numscorch.validate import validate
 
@@ -62,6 +65,26 @@ def test_matrices_with_different_numbers_of_values_in_a_product(plain: pytest.Mo
     assert torch.equal(ns.einsum("bij,bj->bi", A, x), torch.einsum("bij,bj->bi", torch.stack(dense), x))
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc], ids=str)
+def test_layouts_that_torch_does_not_stack(layout: torch.layout) -> None:
+    """They may store different numbers of values, so what comes back is a COO tensor."""
+    dense = [torch.eye(4), torch.ones(4, 4)]
+    blocks = (2, 2) if layout in (torch.sparse_bsr, torch.sparse_bsc) else None
+    native = [tensor.to_sparse(layout=layout, blocksize=blocks) for tensor in dense]
+    for dim in (0, 1, -1):
+        stacked = ns.stack(iter(native), dim)
+        assert stacked.layout == torch.sparse_coo
+        assert torch.equal(stacked.to_dense(), torch.stack(dense, dim))
+    with pytest.raises(ns.UnsupportedError, match="tensor 1 of the stack is a dense tensor beside sparse ones"):
+        ns.stack([native[0], dense[1]])
+
+
+def test_data_types_are_promoted_as_by_torch() -> None:
+    A, one = ns.from_torch(torch.eye(2)), torch.ones(1)
+    for mine, other in product(STORED, repeat=2):
+        assert ns.stack([A.to(mine), A.to(other)]).dtype == torch.stack([one.to(mine), one.to(other)]).dtype
+
+
 def test_gradients_flow_through_a_stack() -> None:
     A = ns.from_torch(torch.eye(3))
     leaf = torch.ones(3, requires_grad=True)
@@ -102,9 +125,9 @@ def test_a_stack_that_makes_no_tensor_is_refused() -> None:
         ns.stack([A, A, ns.from_torch(torch.eye(4))])
     with pytest.raises(ns.SizeError, match="dim=3 of a stack of 2-dimensional tensors: it is one of -3 to 2"):
         ns.stack([A, A], 3)
-    with pytest.raises(ns.UnsupportedError, match=r"tensor 1 of the stack is a dense tensor beside SparseTensors: .*from_torch"):
+    with pytest.raises(ns.UnsupportedError, match=r"tensor 1 of the stack is a dense tensor beside sparse ones: .*from_torch"):
         ns.stack([A, torch.eye(3)])
-    with pytest.raises(ns.UnsupportedError, match="out can't hold stacked SparseTensors"):
+    with pytest.raises(ns.UnsupportedError, match="out can't hold stacked sparse tensors"):
         ns.stack([A, A], out=torch.empty(2, 3, 3))
 
 

@@ -12,6 +12,7 @@ import torch
 from numscorch import __main__ as cli
 from numscorch import demo
 from numscorch.errors import FormatError
+from numscorch.explanation import read_formats
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format
 from numscorch.runtime import doctor, kernel_cache
 
@@ -96,19 +97,19 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_formats_by_name(expression: str, texts: list[str], formats: list[Format]) -> None:
-    assert cli.read_formats(expression, texts) == formats
+    assert read_formats(expression, texts) == formats
 
 
 @pytest.mark.parametrize(
     ("texts", "clash"),
     [
-        (["CSR"], "has 2 operands, but 1 formats were given: CSR"),
+        (["CSR"], "has 2 operands, but 1 were given: give a tensor, or a format, for each"),
         (["CSR", "xyz"], "or a name, for this operand of order 2: coo, coo(2), csc"),
     ],
 )
 def test_formats_that_make_no_sense(texts: list[str], clash: str) -> None:
     with pytest.raises(FormatError) as raised:
-        cli.read_formats("ij,jk->ik", texts)
+        read_formats("ij,jk->ik", texts)
     assert clash in str(raised.value)
 
 

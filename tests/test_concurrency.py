@@ -243,6 +243,28 @@ def test_plans_are_bounded(plain: pytest.MonkeyPatch) -> None:
         assert len(dispatch._plans) <= 3
 
 
+def test_only_the_context_that_asks_for_it_is_uncompiled(fresh_plans: pytest.MonkeyPatch) -> None:
+    """Another thread neither waits nor gets plans from there."""
+    built: list[str] = []
+    fresh_plans.setattr(dispatch, "build", lambda source: (built.append(source.name), kernel.build_plain(source))[1])
+    A, x = ns.from_torch(torch.eye(3)), torch.ones(3)
+
+    def work() -> None:
+        assert torch.equal(ns.einsum("ij,j->i", A, x), x)
+
+    with dispatch.uncompiled():
+        work()
+        assert not built
+        assert not dispatch._plans
+        other = threading.Thread(target=work)
+        other.start()
+        other.join(30)
+        assert not other.is_alive()
+        assert len(built) == len(dispatch._plans) == len(dispatch._kernels) == 1
+    work()
+    assert len(built) == len(dispatch._plans) == 1
+
+
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "emptied": lambda whole: b"",
     "zeroed": lambda whole: b"\0" * 100,

@@ -49,6 +49,16 @@ def test_narrow_values_are_added_up_in_32_bits(plain: None) -> None:
     assert (A @ torch.ones(4096, dtype=torch.bfloat16)).item() == 4096
 
 
+@pytest.mark.parametrize("jit", [True, False])
+def test_integers_pass_through_relu_whole(jit: bool, request: pytest.FixtureRequest) -> None:
+    """Numbers that no float64 holds."""
+    if not jit:
+        request.getfixturevalue("plain")
+    large = torch.tensor([[2**60 + 1, -(2**60) - 1], [0, 5]])
+    made: ns.SparseTensor = torch.relu(ns.from_torch(large, ns.CSR))  # type: ignore[arg-type, assignment]
+    assert torch.equal(made.to_dense(), large.relu())
+
+
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @pytest.mark.parametrize("jit", [True, False])

@@ -119,6 +119,13 @@ def test_formats_stand_for_operands(expr: str, formats: tuple[ns.Format | str, .
         assert f"({given.name}), float32" in line(text, f"  {name}:")
 
 
+def test_names_of_formats_have_the_operands_order() -> None:
+    assert str(ns.explain("ijk,kl->ijl", "coo", "dense")) == str(ns.explain("ijk,kl->ijl", ns.COO(3), ns.Format("dd")))
+    assert str(ns.explain("y[i] = A[i,j] * x[j]", A="CSF", x="dense")) == str(ns.explain("y[i] = A[i,j] * x[j]", A=ns.DCSR, x="d"))
+    with pytest.raises(ns.FormatError, match="or a name, for this operand of order 1: coo, csf, dense"):
+        ns.explain("ij,j->i", ns.CSR, "full")
+
+
 def test_formats_and_tensors_mix(A: ns.SparseTensor) -> None:
     text = str(ns.explain("ij,jk->ik", ns.CSR, torch.ones(1024, 8)))
     assert "A: 1024x1024 (CSR)" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -114,6 +115,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ns.SizeError,
         "mask has shape (6, 5), but the result has (6, 6)",
     ),
+    "a mask that is no tensor": (
+        lambda: ns.einsum("ij,kj->ik", A, A, mask=[[1]]),
+        ns.UnsupportedError,
+        "mask must be a sparse tensor, not list",
+    ),  # type: ignore[arg-type]
+    "a number beside a mask": (
+        lambda: ns.einsum("ij,->ij", A, 2.0, mask=A),
+        ns.UnsupportedError,
+        "not float: wrap it with torch.as_tensor",
+    ),
+    "a number to reduce": (lambda: ns.einsum("ij,->ij", A, 2.0, reduce="max"), ns.UnsupportedError, "not float: wrap it with"),
+    "a reduction that is no text": (lambda: ns.einsum("ij->i", A, reduce=["max"]), ns.ExpressionError, "unknown reduction ['max']"),  # type: ignore[arg-type]
     "functions of complex numbers": (lambda: torch.exp(COMPLEX), ns.UnsupportedError, "exp of complex128 values"),
     "a sparse out": (lambda: ns.einsum("ij,kj->ik", A, A, out=A), ns.UnsupportedError, "out can't hold a sparse result"),
     "sizes in a statement": (lambda: ns.evaluate("D[i,j] = A[i,j] + Q[i,j]", A=A, Q=Q), ns.SizeError, "= A[i,j] + B[i,j]"),
@@ -121,11 +134,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "rows too many for a pos array": (
         lambda: HUGE.to(ns.BCSR(2, 2)),
         ns.SizeError,
-        "level 1 (dense) with its 549755813888 positions takes",
+        "level 1 (dense) of BCSR(2, 2): storing 549755813888 positions takes",
     ),
-    "diagonals too long": (lambda: HUGE.to(ns.DIA), ns.SizeError, "level 2 (range) with its 2199023255552 positions takes"),
+    "diagonals too long": (lambda: HUGE.to(ns.DIA), ns.SizeError, "level 2 (range) of DIA: storing 2199023255552 positions takes"),
     "a bitmap too large": (lambda: HUGE.to("(i, j) -> (i: compressed, j: bitmap)"), ns.SizeError, "use compressed levels"),
-    "dense levels too large": (lambda: HUGE.to("dd"), ns.SizeError, "level 1 (dense) with its 1099511627776 positions takes"),
+    "dense levels too large": (lambda: HUGE.to("dd"), ns.SizeError, "storing 1099511627776 positions takes"),
+    "rows too many for CSR": (
+        lambda: ns.einsum("ij,jk->ik", HUGE, HUGE, format=ns.CSR),
+        ns.SizeError,
+        "(i, j) -> (i: dense, j: compressed)     use compressed levels, which store just the entries, as in ns.DCSR",
+    ),
+    "rows too many to convert to": (lambda: HUGE.to(ns.CSR), ns.SizeError, "as in ns.DCSR"),
+    "a dense result of three dimensions": (
+        lambda: ns.einsum("ij,k->ijk", HUGE, torch.ones(8), format="dense"),
+        ns.SizeError,
+        "a sparse result is asked for by format=, as format=ns.CSF(3)",
+    ),
     "more entries than int32 counts": (
         lambda: Layout(ns.CSR, (2, 3), np.float32, "int32").allocated(np.array([2**31])),
         ns.SizeError,
@@ -133,6 +157,20 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "in place": (lambda: torch.nn.functional.relu(A, inplace=True), ns.UnsupportedError, "inplace=True"),
 }
+
+
+@pytest.mark.parametrize("level", ["fixed", "fixed(1000)", "bitmap"])
+def test_padding_is_refused_before_it_is_made(level: str, plain: pytest.MonkeyPatch) -> None:
+    plain.setattr("numscorch.runtime.memory.ASK_FROM", 100)
+    plain.setenv("NUMSCORCH_MEMORY_LIMIT", "40000000")
+    row = np.stack([np.zeros(1000, dtype=np.int64), np.arange(1000)])
+    tracemalloc.start()
+    try:
+        with pytest.raises(ns.SizeError, match="storing 10001000 positions takes"):
+            ns.from_coo(row, torch.ones(1000), (10_001, 1000), f"(i, j) -> (i: dense, j: {level})")
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")

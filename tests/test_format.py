@@ -151,7 +151,7 @@ def test_what_can_not_be_packed() -> None:
         pack(entry, (2, 2), COO(3))
     with pytest.raises(FormatError, match=r"level 2 \(identity\) .* has no place for the coordinates \(0, 1\): use a compressed level"):
         pack(entry, (2, 2), Format((Compressed(), Identity())))
-    with pytest.raises(SizeError, match=r"level 1 \(dense\) with its 1099511627776 positions takes"):
+    with pytest.raises(SizeError, match=r"level 1 \(dense\) of dense: storing 1099511627776 positions"):
         pack(entry, (2**40, 2**40), dense(2))
 
 

@@ -12,6 +12,9 @@ import torch
 
 import numscorch as ns
 from numscorch.ir.format import Format
+from numscorch.ir.levels import Dense
+from numscorch.ir.padded import Fixed
+from numscorch.ir.parts import Part
 from numscorch.pattern import Pattern
 from numscorch.validate import validate
 
@@ -41,7 +44,7 @@ def test_pattern_levels_below_narrow_coordinates(text: str) -> None:
 
 
 def test_values_over_the_edge_of_blocks_take_no_part(plain: None) -> None:
-    full = UNEVEN.with_values(torch.ones(UNEVEN.nnz))
+    full = UNEVEN.with_values(torch.ones(UNEVEN.pattern.nnz))
     assert ns.einsum("ij->", full).item() == 25
     assert ns.sum(full, 1).tolist() == [5.0] * 5
     assert ns.einsum("ij,jk->", full, full).item() == 125
@@ -59,6 +62,21 @@ def test_runs_in_no_order_are_sorted_first(plain: None) -> None:
 def test_places_without_entries_hold_zeros(plain: None) -> None:
     A = ns.from_coo([[0, 3], [1, 3]], [1.0, 2.0], (64, 64), "(i, j) -> (i: dense, j: band(3, 3))")
     assert (A * 2).values.sum().item() == 6
+
+
+@pytest.mark.parametrize(
+    "text", ["j: bitmap", "j: hash", "j: compressed", "BCSR(2, 2)", "DIA", "j: causal", "i % 2: dense, j: hash", "i % 2: bitmap, j: dense"]
+)
+def test_the_number_of_entries_is_that_of_their_coordinates(text: str) -> None:
+    """Positions that hold none, or lie over the edge, are no entries."""
+    rows = "i // 2" if "%" in text else "i"
+    A = ns.from_torch(torch.eye(5), text if text.isupper() else f"(i, j) -> ({rows}: dense, {text})")
+    assert A.nnz == A.indices().shape[1] >= 5
+    assert A.density == A.nnz / 25
+    assert f"nnz={A.nnz}, density={A.density:.3g}," in repr(A)
+    assert A.values.shape == (A.pattern.nnz,)
+    if text in ("j: bitmap", "j: hash"):
+        assert A.nnz == 5 < A.pattern.nnz
 
 
 def test_the_mean_of_many_places() -> None:
@@ -87,6 +105,28 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ns.ScheduleError,
         "how many coordinates are in a tile",
     ),
+    "a number for a format": (lambda: Format(5), ns.FormatError, "5 is no level: use level objects, as Format((Dense(), Compressed()))"),  # type: ignore[arg-type]
+    "numbers for levels": (lambda: Format([1, 2]), ns.FormatError, "1 is no level"),  # type: ignore[list-item]
+    "a fraction for a dimension": (lambda: Format("ds", (0.5, 1)), ns.FormatError, "mode_order=(0.5, 1) doesn't name dimensions"),  # type: ignore[arg-type]
+    "names for dimensions": (lambda: Format("ds", ["j", "i"]), ns.FormatError, "write their numbers, as mode_order=(1, 0)"),  # type: ignore[list-item]
+    "a fraction of a block": (
+        lambda: ns.BCSR(2.5, 2),
+        ns.FormatError,
+        "BCSR(2.5, 2) is no format: its parameters are whole numbers from 1",
+    ),  # type: ignore[arg-type]
+    "a text for a block": (lambda: ns.NM("2", 4), ns.FormatError, "NM('2', 4, 1) is no format"),  # type: ignore[arg-type]
+    "a float for a block": (lambda: ns.NM(2.0, 4), ns.FormatError, "NM(2.0, 4, 1) is no format"),  # type: ignore[arg-type]
+    "a fraction for an order": (lambda: ns.COO(2.5), ns.FormatError, "COO(2.5) is no format: its parameters are whole numbers from 0"),  # type: ignore[arg-type]
+    "a fraction of a part": (
+        lambda: Format("dsd", [Part(0, 2.5), Part(1), Part(0, 1, 2.5)]),  # type: ignore[arg-type]
+        ns.FormatError,
+        "blocks have a whole number of coordinates",
+    ),
+    "a fraction of a width": (
+        lambda: Format((Dense(), Fixed(2.5))),  # type: ignore[arg-type]
+        ns.FormatError,
+        "fixed(2.5) is no level: its width is 2.5, but parameters are whole numbers",
+    ),
     "a level that is none": (lambda: ns.register_level(3), ns.FormatError, "takes a level"),  # type: ignore[arg-type]
 }
 
@@ -103,3 +143,19 @@ def test_refused(name: str) -> None:
 def test_long_diagonals_warn() -> None:
     with pytest.warns(UserWarning, match=r"range stores \d+ values for 2 entries, whole diagonals"):
         ns.from_coo([[0, 900], [1, 3]], [1.0, 2.0], (1000, 1000), ns.DIA)
+
+
+@pytest.mark.parametrize("statement", ["A[i,j] * B[i,j] + A[i,j]", "A[i,j] + A[i,j]", "relu(A[i,j]) * A[i,j]"])
+@pytest.mark.parametrize(
+    "fmt", ["(i, j) -> (j // 2: dense, i // 2: compressed, j % 2: dense, i % 2: dense)", ns.DIA, ns.BCSR(2, 2), ns.CSC], ids=str
+)
+def test_a_tensor_that_is_there_twice_is_one_operand(statement: str, fmt: ns.Format | str, plain: pytest.MonkeyPatch) -> None:
+    """Its pattern is kept; two operands that look alike are united instead, which took the order of the blocks for another."""
+    D = torch.arange(24.0).reshape(4, 6) * (torch.arange(24).reshape(4, 6) % 3 > 0)
+    A, B = ns.from_torch(D, fmt), torch.arange(24.0).reshape(4, 6)
+    given = {"A": A, "B": B} if "B" in statement else {"A": A}
+    expected = {"A[i,j] * B[i,j] + A[i,j]": D * B + D, "A[i,j] + A[i,j]": 2 * D, "relu(A[i,j]) * A[i,j]": D * D}[statement]
+    for wanted in (None, ns.CSR, ns.CSC, ns.DCSR, ns.COO(2), "dense"):
+        found = ns.evaluate(f"C[i,j] = {statement}", format=wanted, **given)
+        assert torch.equal(found.to_dense() if isinstance(found, ns.SparseTensor) else found, expected)
+    assert ns.evaluate(f"C[i,j] = {statement}", **given).pattern is A.pattern

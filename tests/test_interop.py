@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -197,6 +198,27 @@ def test_blocks_over_the_edge_go_back_as_csr() -> None:
         with pytest.raises(ns.UnsupportedError, match=r"reach over the edge of shape \(5, 5\): use \.to\(ns\.CSR\) first"):
             convert()
     assert torch.equal(A.to(ns.CSR).to_torch().to_dense(), numbers(5, 5))
+
+
+@pytest.mark.parametrize("name", ["batched csr", "batched csc", "batched bsr", "two dimensions of batches"])
+def test_batches_that_torch_cannot_multiply(name: str, plain: pytest.MonkeyPatch) -> None:
+    given: Any = NATIVE[name][0]()
+    dense = given.to_dense()
+    for other in (numbers(dense.shape[-1]), numbers(dense.shape[-1], 2), dense.mT):
+        assert torch.equal(ns.matmul(given, other), dense @ other)
+    assert torch.equal(ns.matmul(dense.mT, given), dense.mT @ dense)
+    with pytest.raises(ns.UnsupportedError, match="an operand requires grad"):
+        ns.matmul(given, dense.mT.requires_grad_())
+
+
+def test_shapes_that_torch_cannot_count() -> None:
+    huge = ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (2**40, 2**40))
+    for A in (huge, ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (8, 2**62), format=ns.CSR)):
+        with pytest.raises(ns.SizeError, match=r"torch counts the entries of a tensor in int64, .*: stay with the SparseTensor"):
+            A.to_torch()
+    column = torch.sparse_coo_tensor(torch.tensor([[2**39]]), torch.ones(1), (2**40,))
+    with pytest.raises(ns.SizeError, match=r"can't hold one of shape \(1099511627776, 1099511627776\)"):
+        ns.einsum("i,j->ij", column, column)
 
 
 def test_a_batch_of_different_numbers_goes_back_as_coo() -> None:

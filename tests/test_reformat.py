@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 
 import numpy as np
 import pytest
 import torch
 from scale import scaled
+from torch.autograd import forward_ad
 
 import numscorch as ns
 from numscorch import reformat
 from numscorch.ir.derived_formats import can_be_assembled
 from numscorch.ir.format import Format
+from numscorch.ir.index import TensorVar
+from numscorch.ir.notation import parse_stmt
 from numscorch.ir.placing import can_be_placed, is_placed
+from numscorch.ir.verify import verify
 from numscorch.packing import pack
 from numscorch.reformat import converted, steps_between
-from numscorch.runtime import blocks, dispatch
+from numscorch.runtime import assembled, blocks, dispatch
 from numscorch.schedule import parallel
 from numscorch.statements import copying
 from numscorch.validate import validate
@@ -36,6 +41,7 @@ SHAPES = {1: (9,), 2: (6, 8), 3: (4, 5, 6), 4: (3, 4, 2, 5)}
 def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Kernels, as Python, convert even small tensors."""
     plain.setattr(reformat, "WORTHWHILE", 0)
+    plain.setattr(reformat, "LARGE", 0)
     return plain
 
 
@@ -134,7 +140,7 @@ def test_a_sum_is_placed_where_that_is_cheaper(small: pytest.MonkeyPatch) -> Non
     A, B = (sparse(array, ns.CSR) for array in arrays)
     found = ns.evaluate("C[i,j] = A[i,j] + B[i,j]", A=A, B=B, format=ns.CSC)
     assert is_placed(ns.explain("C[i,j] = A[i,j] + B[i,j]", A=A, B=B, format=ns.CSC).steps[-1].stmt)
-    assert same(found, expected(arrays[0] + arrays[1], ns.CSC)) or np.any(arrays[0] == -arrays[1])
+    assert same(found, expected(arrays[0] + arrays[1], ns.CSC))
 
 
 def test_what_can_be_placed() -> None:
@@ -146,6 +152,7 @@ def test_what_can_be_placed() -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_conversions_compiled(seed: int, fresh_plans: pytest.MonkeyPatch) -> None:
     fresh_plans.setattr(reformat, "WORTHWHILE", 0)
+    fresh_plans.setattr(reformat, "LARGE", 0)
     fresh_plans.setattr(parallel, "WORTHWHILE", 0)
     array = entries((300, 400), seed, 0.1)
     A = ns.from_torch(torch.from_numpy(array), ns.CSR)
@@ -154,3 +161,70 @@ def test_conversions_compiled(seed: int, fresh_plans: pytest.MonkeyPatch) -> Non
     plan = dispatch.find_plan(copying(ns.CSR), ns.CSC, (A,), ("a test's",))
     assert is_placed(plan.steps[-1].stmt)
     assert torch.equal(A.to_dense(), torch.from_numpy(array))
+
+
+def test_many_dimensions(small: pytest.MonkeyPatch) -> None:
+    """Orders that can't be made are not looked at: there are 5040 of 7 loops."""
+    shape = (2, 3, 2, 2, 3, 2, 2)
+    A = sparse(entries(shape, seed=4, density=0.2), ns.COO(7))
+    turned = A.permute(6, 5, 4, 3, 2, 1, 0)
+    assert torch.equal(turned.to_dense(), A.to_dense().permute(6, 5, 4, 3, 2, 1, 0))
+    target = Format("o" * 7, (6, 0, 1, 2, 3, 4, 5))
+    assert torch.equal(A.to(target).to_dense(), A.to_dense())
+    found = ns.einsum("abcdefg,abcdefg->abcdefg", A, A, format="d" + "o" * 6)
+    assert torch.equal(found.to_dense(), A.to_dense() ** 2)
+
+
+def test_any_name_may_be_that_of_an_index(small: pytest.MonkeyPatch) -> None:
+    A = sparse(entries((4, 4), seed=1), ns.CSR)
+    assert torch.equal(ns.einsum("Cj,Cj->Cj", A, A, format=ns.CSC).to_dense(), A.to_dense() ** 2)
+
+
+def test_more_entries_of_a_parent_than_int32_counts(small: pytest.MonkeyPatch) -> None:
+    """What a worker counts for one parent isn't bounded by what the result may hold."""
+    small.setattr(assembled, "INT32_MAX", 20)
+    A, B = sparse(np.ones(6), Format("s")), sparse(np.ones((6, 1)), Format("oo"))
+    layout = Format("(i, j, k) -> (k: dense, i: compressed(unique=False), j: singleton)")
+    with pytest.raises(ns.SizeError, match="36 entries, which int32 can't count"):
+        ns.einsum("i,jk->ijk", A, B, format=layout, schedule="reorder(i, j, k)")
+
+
+def test_the_memory_limit_guards_placed_results(small: pytest.MonkeyPatch) -> None:
+    small.setattr("numscorch.runtime.memory.ASK_FROM", 1 << 10)
+    small.setenv("NUMSCORCH_MEMORY_LIMIT", "100K")
+    A = ns.from_coo([[5], [60_000]], [1.0], (100_000, 100_000), ns.DCSR)
+    with pytest.raises(ns.SizeError, match="but the limit is"):
+        ns.evaluate("C[i,j] = A[i,j] + B[i,j]", A=A, B=A, format=ns.CSC)
+
+
+def test_tangents_and_batches_of_torch_func_take_the_other_way(small: pytest.MonkeyPatch) -> None:
+    A = sparse(entries((6, 8), seed=2), ns.CSR)
+    with forward_ad.dual_level():
+        values = forward_ad.make_dual(A.values, torch.ones_like(A.values))
+        for moved in (A.with_values(values).to(ns.CSC).values, A.with_values(values).to_dense()):
+            assert torch.equal(forward_ad.unpack_dual(moved).tangent, (moved != 0).double())
+        dual = forward_ad.make_dual(torch.eye(3), torch.ones(3, 3))
+        assert forward_ad.unpack_dual(ns.from_torch(dual, ns.CSR).values).tangent is not None
+    twice = torch.stack([A.values, 2 * A.values])
+    assert torch.equal(torch.vmap(lambda v: A.with_values(v).to_dense())(twice)[1], 2 * A.to_dense())
+
+
+def test_threads_that_convert_at_once_share_a_pattern(fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setattr(reformat, "WORTHWHILE", 0)
+    for seed in range(5):
+        A = sparse(entries((40, 50), seed), ns.CSR)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _, A=A: A.to(ns.CSC), range(8)))
+        assert len({id(B.pattern) for B in found}) == 1
+        assert all(torch.equal(B.to_dense(), A.to_dense()) for B in found)
+
+
+def test_placed_results_are_told() -> None:
+    A = sparse(entries((600, 800), seed=3), ns.CSR)
+    assert "entries of C[i,j] are placed" in str(ns.explain("C[i,j] = A[i,j] + B[i,j]", A=A, B=A, format=ns.CSC))
+
+
+def test_verify_refuses_sums_that_would_be_placed() -> None:
+    C = TensorVar("C", ns.CSR)
+    with pytest.raises(ns.ScheduleError, match="can't be read in the order"):
+        verify(parse_stmt("forall(j, forall(k, forall(i, C[i,j] += A[i,k] * B[k,j])))", {"C": C}))

@@ -118,6 +118,22 @@ def test_a_loop_that_would_race(plain: pytest.MonkeyPatch) -> None:
         ns.einsum("ij,jk->ik", A, X, schedule="reorder(j, i, k) parallelize(j)")
 
 
+@pytest.mark.parametrize(
+    ("text", "way_out"),
+    [
+        ("parallelize(i)", "i is stored in parts: its loops are i_out, i_in"),
+        ("vectorize(j)", "j is stored in parts: its loops are j_out, j_in"),
+        ("parallelize(z)", "name one of these"),
+    ],
+)
+def test_loops_that_are_not_there(text: str, way_out: str, plain: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ns.ScheduleError) as error:
+        ns.einsum("ij,jk->ik", A.to(ns.BCSR(2, 2)), X, schedule=text)
+    first, second = str(error.value).splitlines()
+    assert first == f"{text}: no loop runs over {text[-2]}, only over i_out, j_out, i_in, j_in, k"
+    assert second.endswith(way_out)
+
+
 def test_options() -> None:
     assert parse_options("") == Options()
     assert parse_options("vectorize(), parallelize(i)") == Options(None, "i", "")

@@ -59,7 +59,8 @@ class Param:
 
 
 SCALARS = ("stride", "size", "capacity", "parents", "blocks", "workers")
-WORKSPACE = ("list", "mark", "table", "space", "heads")  # arrays of which each worker has a part
+WORKSPACE = ("list", "mark", "table", "space")  # arrays of which each worker has a part, and so it has
+PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents"}  # of these, so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Program:
     parallel = has_threads(body)
     known, used = _all_params(stmt, operands), names_used(body)
     if parallel:
-        used |= {f"{p.of}_size" for p in known if p.what in WORKSPACE and p.name in used}
+        used |= {f"{p.of}_{PARTS[p.what]}" for p in known if p.what in PARTS and p.name in used}
     params = tuple(p for p in known if p.name in used)
     names = tuple(f"{p.name}_array" if p.is_array else p.name for p in params)
     return Program(Function("kernel", names, take_pointers(body, params)), params, must_be_zeroed(stmt), parallel, fill_of(stmt))
@@ -139,8 +140,8 @@ def _pointers(block: Block, arrays: dict[str, Param], worker: Var | None = None)
     out: list[Assign] = []
     for name in sorted(names_used(block) & arrays.keys()):
         taken = call("pointer", Var(f"{name}_array"))
-        if worker is not None and arrays[name].what in WORKSPACE:
-            taken = call("shifted", taken, worker * Var(f"{arrays[name].of}_size"))
+        if worker is not None and (part := PARTS.get(arrays[name].what)):
+            taken = call("shifted", taken, worker * Var(f"{arrays[name].of}_{part}"))
         out.append(Assign(Var(name), taken))
     return tuple(out)
 
@@ -158,7 +159,7 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
         params.append(Param(f"{tensor.name}_vals", "vals", tensor.name, dtype=tensor.dtype))
     if is_placed(stmt):
         name = result.tensor.name
-        params += [Param(f"{name}_heads", "heads", name, dtype=result.tensor.index_dtype), Param(f"{name}_size", "parents", name)]
+        params += [Param(f"{name}_heads", "heads", name), Param(f"{name}_parents", "parents", name)]
     for space in workspaces_of(stmt):
         name = space.tensor.name
         params += [Param(f"{name}_{array}", array, name) for array in space.tensor.format.levels[0].arrays]

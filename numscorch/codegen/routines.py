@@ -69,8 +69,8 @@ def minimum(a: Any, b: Any) -> Any:
 
 @jitted
 def relu(x: Any) -> Any:
-    """x, or 0 where it is negative."""
-    return x if x > 0 or x != x else 0.0
+    """x, or a 0 of its type where it is negative."""
+    return x if x > 0 or x != x else type(x)(0)
 
 
 @jitted

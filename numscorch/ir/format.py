@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import FormatError
-from .format_text import Parsed, levels_of_letters, parse_map
+from .format_text import levels_of_letters, parse_map
 from .implicit import Offset, Range
-from .level import Level
+from .level import Level, check_parameters
 from .levels import Compressed, Dense, Singleton
 from .padded import Fixed
-from .parts import Part, check_parts, name_of
+from .parts import Part, check_parts, name_of, parts_of, whole_numbers
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -47,13 +47,10 @@ class Format:
     parts: tuple[Part, ...]
 
     def __init__(self, levels: str | Iterable[Level], mode_order: Sequence[int | Part] | None = None):
-        if isinstance(levels, str):
-            parsed, order = _parse(levels, mode_order)
-        else:
-            parsed = tuple(levels)
-            order = tuple(mode_order) if mode_order is not None else tuple(range(len(parsed)))
+        order = None if mode_order is None else parts_of(mode_order)
+        parsed, named = _parse(levels, order) if isinstance(levels, str) else (_levels(levels), order)
         object.__setattr__(self, "levels", parsed)
-        object.__setattr__(self, "parts", tuple(m if isinstance(m, Part) else Part(int(m)) for m in order))
+        object.__setattr__(self, "parts", parts_of(range(len(parsed)) if named is None else named))
         _check(self)
 
     @classmethod
@@ -142,16 +139,26 @@ class Format:
         return f'Format("{self}")'
 
 
-def _parse(text: str, mode_order: Sequence[int | Part] | None) -> Parsed:
+def _parse(text: str, order: tuple[Part, ...] | None) -> tuple[tuple[Level, ...], Sequence[int | Part] | None]:
     named = _from_name(text)
-    if named is not None and mode_order is None:
+    if named is not None and order is None:
         return named.levels, named.parts
     if "->" not in text:
-        levels = levels_of_letters(text)
-        return levels, tuple(mode_order) if mode_order is not None else tuple(range(len(levels)))
-    if mode_order is not None:
-        raise FormatError(f"mode_order={list(mode_order)} was given beside the map {text!r}, which already says it: leave it out")
+        return levels_of_letters(text), order
+    if order is not None:
+        raise FormatError(
+            f"mode_order={[part.dimension for part in order]} was given beside the map {text!r}, which already says it: leave it out"
+        )
     return parse_map(text)
+
+
+def _levels(given: object) -> tuple[Level, ...]:
+    """Level objects, as they are given."""
+    levels = tuple(given) if isinstance(given, Iterable) else (given,)
+    for level in levels:
+        if not isinstance(level, Level):
+            raise FormatError(f"{level!r} is no level: use level objects, as Format((Dense(), Compressed())), or text, as {str(CSR)!r}")
+    return levels
 
 
 def _from_name(text: str) -> Format | None:
@@ -179,6 +186,7 @@ def _check(fmt: Format) -> None:
             raise FormatError(f"the first level can't be {level}: it needs a level above it")
         if level.extent is not None:
             raise FormatError(f"{level} in {fmt}: an extent follows from the shape, or from the block: write {level.spelling}")
+        check_parameters(level)
         level.check(", ".join(map(str, fmt.levels[:at])))
         _check_diagonal(fmt, at)
 
@@ -219,17 +227,22 @@ def sorted_format(fmt: Format) -> Format:
 
 def dense(order: int) -> Format:
     """All levels dense, row-major."""
-    return Format("d" * order)
+    return Format("d" * _order("dense", order))
 
 
 def COO(order: int) -> Format:
     """Coordinate list of an order-n tensor, sorted by rows, without duplicates."""
-    return Format("o" * order)
+    return Format("o" * _order("COO", order))
 
 
 def CSF(order: int) -> Format:
     """Compressed sparse fibres: every level compressed (Smith, Karypis, 2015)."""
-    return Format("s" * order)
+    return Format("s" * _order("CSF", order))
+
+
+def _order(name: str, order: int) -> int:
+    """A number of dimensions."""
+    return whole_numbers(name, order, least=0)[0]
 
 
 CSR = Format("ds")
@@ -248,6 +261,7 @@ def BCSR(rows: int, columns: int) -> Format:
     >>> print(BCSR(2, 3))
     (i, j) -> (i // 2: dense, j // 3: compressed, i % 2: dense, j % 3: dense)
     """
+    rows, columns = whole_numbers("BCSR", rows, columns)
     outer = (Part(0, rows), Dense()), (Part(1, columns), Compressed())
     return _of_pairs([*outer, *_inner(0, rows, Dense()), *_inner(1, columns, Dense())])
 
@@ -258,6 +272,7 @@ def NM(n: int, m: int, rows: int = 1) -> Format:
     >>> print(NM(2, 4))
     (i, j) -> (i: dense, j // 4: dense, j % 4: fixed(2))
     """
+    n, m, rows = whole_numbers("NM", n, m, rows)
     if n > m:
         raise FormatError(f"NM({n}, {m}) keeps more values than there are: n is at most m")
     return _of_pairs([(Part(0, rows), Dense()), (Part(1, m), Dense()), *_inner(1, m, Fixed(n)), *_inner(0, rows, Dense())])

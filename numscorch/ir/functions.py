@@ -69,7 +69,7 @@ FUNCTIONS = {
     "log": Function(1, log),
     "maximum": Function(2, maximum),
     "minimum": Function(2, minimum),
-    "relu": Function(1, lambda x: x if x > 0 or x != x else 0.0),
+    "relu": Function(1, lambda x: x if x > 0 or x != x else type(x)(0)),
     "sigmoid": Function(1, sigmoid),
     "sqrt": Function(1, sqrt),
     "tanh": Function(1, math.tanh),

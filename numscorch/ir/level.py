@@ -13,6 +13,7 @@ repeated coordinates, the run of positions that share them.
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
+from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
@@ -65,6 +66,11 @@ class Mode:
     def array(self, name: str) -> Var:
         """One of the level's index arrays."""
         return Var(f"{self.name}_{name}")
+
+    @property
+    def values(self) -> Var:
+        """The tensor's values."""
+        return Var(f"{self.tensor}_vals")
 
     @property
     def pos(self) -> Var:
@@ -206,6 +212,10 @@ class Level:
         """What is wrong with the extents of the levels, which any arrays have to go with; None if nothing is."""
         return None
 
+    def room(self, entries: Entries) -> int:
+        """How many positions packing makes, where they may be far more than the entries: so many are refused before they are made."""
+        return 0
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         """The level (whose parameters may follow from the entries), its arrays, each entry's position, and how many there are.
 
@@ -234,6 +244,18 @@ class Level:
 def crd_at(mode: Mode, position: Expr, bits: int) -> Expr:
     """The coordinate stored at a position; narrow unsigned ones are widened, so that differences may be negative."""
     return call("int64", mode.crd[position]) if bits else mode.crd[position]
+
+
+def check_parameters(level: Level) -> None:
+    """Refuse parameters that no text of a format can hold.
+
+    Raises:
+        FormatError: one is neither a whole number nor True or False.
+    """
+    for field in fields(level):
+        value = getattr(level, field.name)
+        if value is not None and not isinstance(value, Integral):
+            raise FormatError(f"{level} is no level: its {field.name} is {value!r}, but parameters are whole numbers, True and False")
 
 
 def check_bits(level: Level, bits: int) -> None:

@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .level import Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
-from .loop import BinOp, Const, Expr, Var
+from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
+from .loop import BinOp, Const, Expr
 
 WASTEFUL = 2.0  # positions for each entry from which packing warns
 
@@ -47,6 +47,9 @@ class Fixed(Level):
         if self.width is not None and self.width < 0:
             raise FormatError(f"{self} is no level: its width starts at 0")
 
+    def room(self, entries: Entries) -> int:
+        return times(entries.count, int(entries.children.max(initial=0)) if self.width is None else self.width)
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         check_width(self.bits, entries.size)
         children = entries.children
@@ -60,12 +63,11 @@ class Fixed(Level):
         count = times(entries.count, width)
         if self.width is None:
             warn_of_padding(self, count, len(entries.coordinates), "below each parent as many as the longest has")
-        own = entries.parents[entries.first], entries.coordinates[entries.first]
-        parents, coordinates = _filled(*own, children, width)
-        order = np.lexsort((coordinates, parents))
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        return Fixed(width, self.bits), (coordinates[order],), place[: len(own[0])][np.cumsum(entries.first) - 1], count
+        parents, coordinates = entries.parents[entries.first], entries.coordinates[entries.first]
+        positions = parents * width + _places(parents, coordinates, children, width)
+        crd = np.tile(np.arange(width, dtype=np.int32 if width <= INT32_MAX and entries.size <= INT32_MAX else np.int64), entries.count)
+        crd[positions] = coordinates
+        return Fixed(width, self.bits), (crd,), positions[np.cumsum(entries.first) - 1], count
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * (self.width or 0)
@@ -97,17 +99,17 @@ def warn_of_padding(level: Level, count: int, entries: int, why: str) -> None:
         )
 
 
-def _filled(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """The entries, followed by the smallest free coordinates of each parent that has fewer than ``width``."""
-    short = np.flatnonzero(children < width)
-    number = np.full(len(children), -1)
-    number[short] = np.arange(len(short))
-    free = np.ones((len(short), width), dtype=bool)
-    used = (number[parents] >= 0) & (coordinates < width)
-    free[number[parents[used]], coordinates[used]] = False
-    wanted = free & (np.cumsum(free, axis=1) <= (width - children[short])[:, None])
-    rows, columns = np.nonzero(wanted)
-    return np.concatenate([parents, short[rows]]), np.concatenate([coordinates, columns])
+def _places(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, width: int) -> np.ndarray:
+    """The place of each entry below its parent, where the smallest coordinates that are free fill the width.
+
+    These end before some coordinate t. An entry before t has as its place its coordinate, those from t on have the last places.
+
+    >>> _places(np.array([0, 0, 1]), np.array([1, 7, 3]), np.array([2, 1]), 3).tolist()
+    [1, 2, 2]
+    """
+    number = np.arange(len(parents)) - (np.cumsum(children) - children)[parents]
+    places: np.ndarray = np.minimum(coordinates, width - children[parents] + number)
+    return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,9 @@ class Bitmap(Level):
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         return BinOp("!=", mode.array("bit")[position], Const(0))
+
+    def room(self, entries: Entries) -> int:
+        return times(entries.count, entries.size)
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         count = times(entries.count, entries.size)
@@ -164,7 +169,7 @@ class Nonzero(Level):
         return position - mode.parent.begin * mode.size
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
-        return BinOp("!=", Var(f"{mode.tensor}_vals")[position], Const(0))
+        return BinOp("!=", mode.values[position], Const(0))
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 
 import numpy as np
 
@@ -91,12 +92,49 @@ def parse_part(text: str, names: Sequence[str], whole: str) -> Part:
     return Part(names.index(found[1]), *numbers)
 
 
+def parts_of(order: object) -> tuple[Part, ...]:
+    """The parts that a mode order names, in which a number is a dimension.
+
+    Raises:
+        FormatError: it has something else.
+
+    >>> parts_of((1, 0))
+    (Part(dimension=1, divisor=1, modulus=0, minus=None), Part(dimension=0, divisor=1, modulus=0, minus=None))
+    """
+    try:
+        return tuple(m if isinstance(m, Part) else Part(index(m)) for m in order)  # type: ignore[attr-defined]
+    except TypeError as error:
+        raise FormatError(f"mode_order={order!r} doesn't name dimensions: write their numbers, as mode_order=(1, 0)") from error
+
+
+def whole_numbers(name: str, *numbers: object, least: int = 1) -> tuple[int, ...]:
+    """The parameters of a format with this name, as plain integers.
+
+    Raises:
+        FormatError: one isn't a whole number, is too small, or too large.
+
+    >>> whole_numbers("BCSR", np.int32(2), 3)
+    (2, 3)
+    """
+    try:
+        found = tuple(map(index, numbers))  # type: ignore[arg-type]
+    except TypeError:
+        found = ()
+    if not found or min(found) < least or max(found) > LARGEST:
+        raise FormatError(
+            f"{name}({', '.join(map(repr, numbers))}) is no format: its parameters are whole numbers from {least} to {LARGEST}"
+        )
+    return found
+
+
 def check_parts(parts: Sequence[Part], shown: str) -> None:
     """Refuse parts that don't make up each dimension just once.
 
     Raises:
-        FormatError: they don't.
+        FormatError: they don't, or blocks don't have a whole number of coordinates.
     """
+    if any(not isinstance(number, int) or number > LARGEST for part in parts for number in (part.divisor, part.modulus)):
+        raise FormatError(f"{shown}: blocks have a whole number of coordinates, at most {LARGEST}")
     for dimension in sorted({part.dimension for part in parts} | set(range(max((p.dimension for p in parts), default=-1) + 1))):
         own = sorted((p for p in parts if p.dimension == dimension and p.minus is None), key=lambda p: -p.divisor)
         moduli = [part.modulus for part in own]

@@ -8,9 +8,11 @@ for Sparse Matrices: Multiplication and Permuted Transposition", 1978).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .derived_formats import runs_of
 from .format import Format
-from .index import Access, Forall, IndexVar, Stmt, Tile, result_of
+from .index import Access, Forall, IndexVar, Stmt, Tile, operands_of, result_of
 
 
 def can_be_placed(fmt: Format) -> bool:
@@ -24,7 +26,7 @@ def can_be_placed(fmt: Format) -> bool:
 
 
 def is_placed(stmt: Stmt) -> bool:
-    """Whether the loops reach a result's levels in another order than they are stored in; ``may_be_placed`` allowed it."""
+    """Whether the loops reach a result's levels in another order than they are stored in, in which they may be placed."""
     result, order = result_of(stmt), list[IndexVar]()
     if not result.tensor.is_assembled or not can_be_placed(result.tensor.format):
         return False
@@ -32,10 +34,11 @@ def is_placed(stmt: Stmt) -> bool:
     while isinstance(inner, Forall):
         order += [] if isinstance(inner.tag, Tile) else [inner.var]
         inner = inner.body
-    return set(order) >= set(result.indices) and not in_storage_order(result, order)
+    sparse = [access for access in operands_of(stmt) if not access.tensor.is_dense]
+    return not in_storage_order(result, order) and may_be_placed(result, sparse, order)
 
 
-def may_be_placed(result: Access, operands: list[Access], order: tuple[IndexVar, ...]) -> bool:
+def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
     """Whether loops over just the result's variables reach its entries below each parent in their order."""
     levels = result.tensor.format.levels
     if set(order) != set(result.indices) or not can_be_placed(result.tensor.format):
@@ -47,7 +50,7 @@ def may_be_placed(result: Access, operands: list[Access], order: tuple[IndexVar,
     return all(level.is_ordered for level in read) or not levels[-1].is_ordered
 
 
-def in_storage_order(result: Access, order: list[IndexVar] | tuple[IndexVar, ...]) -> bool:
+def in_storage_order(result: Access, order: Sequence[IndexVar]) -> bool:
     """Whether loops in this order reach a result's levels from the top down."""
     own = [var for var in order if var in result.indices]
     return own == [result.level_var(at) for at in range(len(result.indices))]

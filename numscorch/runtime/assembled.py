@@ -15,7 +15,10 @@ from ..ir.format import Format
 from ..ir.level import INT32_MAX
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
-from .memory import check_bytes, check_workspace
+from .blocks import BLOCKS
+from .memory import check_bytes, check_workspace, compressed_instead
+
+MOST_COUNTS = 1 << 22  # of entries for each parent and worker: more would take longer to go through than a worker saves
 
 
 def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> int:
@@ -30,6 +33,15 @@ def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> in
     size = 1 << max((2 * min(int(bounds.max()), extent) - 1).bit_length(), 1)
     check_workspace(workers * size, size, where, "list")
     return size
+
+
+def workers_for(parents: int) -> int:
+    """How many workers may have a count for each of so many parents.
+
+    >>> workers_for(1000), workers_for(1 << 21)
+    (64, 2)
+    """
+    return min(max(MOST_COUNTS // max(parents, 1), 1), BLOCKS)
 
 
 def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray) -> np.ndarray:
@@ -84,15 +96,24 @@ class Layout:
                 positions *= sizes[at]
                 continue
             total = self._counted(int(totals[run]))
-            check_bytes((positions + 1 + total) * 8, f"level {at + 1} of the result", str(self.format))
+            self._check((positions + 1 + total) * 8, f"level {at + 1} of the result", padded=positions > total)
             if "pos" in level.arrays:
                 index[at, "pos"] = np.zeros(positions + 1, self.index_dtype)
                 index[at, "pos"][-1] = total
             index[at, "crd"] = np.empty(total, self.index_dtype)
             positions = total
-        check_bytes(positions * np.dtype(self.dtype).itemsize, f"the result's {positions} values", str(self.format))
         below = runs[-1][1] < len(self.format.levels) - 1
+        self._check(positions * np.dtype(self.dtype).itemsize, f"the result's {positions} values", padded=below)
         return Arrays((np.zeros if below else np.empty)(positions, self.dtype), index)
+
+    def heads(self, workers: int, parents: int) -> np.ndarray:
+        """Zeros to count the entries of each parent and worker.
+
+        Raises:
+            SizeError: they don't fit, or the starts of as many parents.
+        """
+        self._check((workers + 1) * parents * 8, f"the counts of {parents} parents", padded=True)
+        return np.zeros(workers * parents, np.int64)
 
     def placed(self, heads: np.ndarray, workers: int) -> Arrays:
         """Arrays for entries that are placed: ``heads``, how many each worker has for each parent, becomes where they go.
@@ -103,15 +124,16 @@ class Layout:
         ((first, last),) = runs_of(self.format)
         heads = heads.reshape(workers, -1)
         pos = np.zeros(heads.shape[1] + 1, np.int64)
-        np.cumsum(heads.sum(axis=0, dtype=np.int64), out=pos[1:])
+        np.cumsum(heads.sum(axis=0), out=pos[1:])
         total = self._counted(int(pos[-1]))
-        check_bytes(total * (8 + np.dtype(self.dtype).itemsize), f"the result's {total} values", str(self.format))
-        pos = pos.astype(self.index_dtype, copy=False)
+        each = (last + 1 - first) * 8 + np.dtype(self.dtype).itemsize
+        self._check(total * each, f"the result's {total} values", padded=False)
         start = pos[:-1]
         for own in heads:
             after = start + own
             own[:] = start
             start = after
+        pos = pos.astype(self.index_dtype, copy=False)
         index = {(first, "pos"): pos} | {(at, "crd"): np.empty(total, self.index_dtype) for at in range(first, last + 1)}
         return Arrays(np.empty(total, self.dtype), index, gaps=False)
 
@@ -123,7 +145,8 @@ class Layout:
         """
         last, sizes = len(self.format.levels) - 1, self.format.sizes(self.shape)
         most, parents = self._counted(int(starts[-1])), prod(sizes[:-1])
-        check_bytes((parents + 1 + most) * 8 + most * np.dtype(self.dtype).itemsize, f"the result's {most} values", str(self.format))
+        size = (parents + 1 + most) * 8 + most * np.dtype(self.dtype).itemsize
+        self._check(size, f"the result's {most} values", padded=parents > most)
         pos = np.empty(parents + 1, self.index_dtype)
         pos[0] = 0
         index = {(last, "pos"): pos, (last, "crd"): np.empty(most, self.index_dtype)}
@@ -143,6 +166,11 @@ class Layout:
             total += end - first
         index = {(last, "pos"): pos, (last, "crd"): crd[:total]}
         return Arrays(arrays.values[:total], index, gaps=False)
+
+    def _check(self, size: int, what: str, padded: bool) -> None:
+        """Hold an allocation against the memory limit; where it isn't ``padded``, no other format takes much less."""
+        way_out = compressed_instead(self.format.order) if padded else "so many entries are stored: compute the result in parts"
+        check_bytes(size, what, str(self.format), way_out)
 
     def _counted(self, total: int) -> int:
         if self.index_dtype == "int32" and total > INT32_MAX:

@@ -32,7 +32,7 @@ from ..reformat import converted
 from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
-from .assembled import Layout, bounded_starts, hashed_room
+from .assembled import Layout, bounded_starts, hashed_room, workers_for
 from .blocks import coordinate_cuts, cuts_of, equal_cuts
 from .memory import check_memory, check_workspace, flat
 
@@ -257,7 +257,8 @@ class _AssemblingBinder(_Binder):
     def function(self) -> Callable[..., Any]:
         if self.bound is not None:
             return self.compiled([*self.patterns(), *self.in_one_pass(self.bound)])
-        body = [*self.patterns(), "n = workers()" if self.parallel else "n = 1", *self.spaces_made()]
+        most = f"min(workers(), {workers_for(self.parents)})" if self.placed else "workers()"
+        body = [*self.patterns(), f"n = {most}" if self.parallel else "n = 1", *self.spaces_made()]
         body += [self.called_before(), self.called("count", self.before["count"]), self.allocated()]
         body += [self.called("fill", self.kernel), "return layout.finished(R)"]
         return self.compiled(body)
@@ -277,7 +278,7 @@ class _AssemblingBinder(_Binder):
     def called_before(self) -> str:
         """What is counted: entries of each parent and worker, or positions of each block and run."""
         if self.placed:
-            return f"heads = np.zeros(n * {self.parents}, np.{self.result.index_dtype})"
+            return f"heads = layout.heads(n, {self.parents})"
         return f"starts = np.zeros({self.blocks * self.runs}, np.int64)"
 
     def allocated(self) -> str:

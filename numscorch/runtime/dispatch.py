@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..ir.format import Format, dense
 from ..layouts import moving, with_last
 from ..operand import Operand
 from ..parser import parse_einsum
-from ..problem import Problem, make_problem
+from ..problem import Problem, check_loops, make_problem
 from ..schedule import Step, schedule
 from ..schedule.options import AUTOMATIC
 from ..sparse_tensor import SparseTensor
@@ -45,23 +46,41 @@ class Plan:
     run: Callable[..., Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """How kernels are built, and the plans and kernels that were made so."""
+
+    build: Callable[[Source], Kernel]
+    plans: dict[Hashable, Plan]
+    kernels: dict[str, Kernel]
+
+
+_apart: ContextVar[Tables | None] = ContextVar("tables of a context that has its own", default=None)
+
+
+def _tables() -> Tables:
+    return _apart.get() or Tables(build, _plans, _kernels)
+
+
 def known_plan(expr: str | Request, format: Format | str | None, signatures: Sequence[Hashable]) -> Plan | None:
     """The plan for operands of these signatures, if it was made before."""
-    return _plans.get((expr, format, *signatures))
+    apart = _apart.get()
+    return (_plans if apart is None else apart.plans).get((expr, format, *signatures))
 
 
 def find_plan(expr: str | Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
     """The plan for these operands, SparseTensors and strided tensors; made at the first call."""
     with BUILDING:
         key = (expr, format, *signatures)
-        return _plans.get(key) or _remember(key, make_plan(expr, operands, format))
+        return _tables().plans.get(key) or _remember(key, make_plan(expr, operands, format))
 
 
 def _remember(key: Hashable, plan: Plan) -> Plan:
     """Keep a plan; past the bound, the oldest goes."""
-    while len(_plans) >= MOST_PLANS:
-        del _plans[next(iter(_plans))]
-    _plans[key] = plan
+    plans = _tables().plans
+    while len(plans) >= MOST_PLANS:
+        del plans[next(iter(plans))]
+    plans[key] = plan
     return plan
 
 
@@ -92,21 +111,15 @@ def _copies(problem: Problem, operands: Sequence[Operand]) -> dict[int, Callable
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Within it, kernels are plain Python that checks every access; the plans made there are forgotten."""
-    global build
-    with BUILDING:
-        before, plans, kernels = build, dict(_plans), dict(_kernels)
-        _plans.clear()
-        _kernels.clear()
-        build = build_plain
-        try:
-            yield
-        finally:
-            build = before
-            _plans.clear()
-            _plans.update(plans)
-            _kernels.clear()
-            _kernels.update(kernels)
+    """Within it, kernels are plain Python that checks every access; the plans made there are forgotten.
+
+    Other threads, and other tasks of this one, go on with compiled kernels.
+    """
+    token = _apart.set(Tables(build_plain, {}, {}))
+    try:
+        yield
+    finally:
+        _apart.reset(token)
 
 
 def compile_source(
@@ -116,6 +129,7 @@ def compile_source(
     request = parse_einsum(expr, tuple(len(o.shape) for o in operands)) if isinstance(expr, str) else expr
     problem = make_problem(request, operands, host(), format)
     options = request.options if isinstance(request, Request) else AUTOMATIC
+    check_loops(problem, options)
     steps = schedule(problem.stmt, problem.facts, host(), options)
     return problem, steps, generate(steps[-1].stmt, host())
 
@@ -123,9 +137,10 @@ def compile_source(
 def kernel_for(source: Source) -> Kernel:
     """The kernel of a source, built once in a process."""
     with BUILDING:
-        if source.name not in _kernels:
-            _kernels[source.name] = build(source)
-        return _kernels[source.name]
+        tables = _tables()
+        if source.name not in tables.kernels:
+            tables.kernels[source.name] = tables.build(source)
+        return tables.kernels[source.name]
 
 
 def describe(operand: Any) -> Operand:

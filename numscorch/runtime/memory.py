@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import NumscorchError, SizeError
+from ..ir.format import CSF, CSR, Format, named_formats
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -38,7 +39,10 @@ def check_memory(problem: Problem) -> None:
         SizeError: with the sizes, and the way to a sparse result.
     """
     shape = "x".join(map(str, problem.shape))
-    check_bytes(prod(problem.shape) * np.dtype(problem.result.dtype).itemsize, f"the dense result {shape}", str(problem.stmt))
+    size = prod(problem.shape) * np.dtype(problem.result.dtype).itemsize
+    sparse = CSR if len(problem.shape) == 2 and problem.shape[0] * 8 <= ASK_FROM else CSF(len(problem.shape))
+    way_out = f"a sparse result is asked for by format=, as format={spelled(sparse)}"
+    check_bytes(size, f"the dense result {shape}", str(problem.stmt), way_out)
 
 
 def check_workspace(values: int, each: int, where: str, other: str) -> None:
@@ -50,7 +54,21 @@ def check_workspace(values: int, each: int, where: str, other: str) -> None:
     check_bytes(values * SPACE, f"the workspace of {each} values", where, f'schedule="workspace({other})" collects rows otherwise')
 
 
-def check_bytes(size: int, what: str, where: str, way_out: str = "a sparse result is asked for by format=, as format=ns.CSR") -> None:
+def compressed_instead(order: int) -> str:
+    """What to do about a format that stores more than entries.
+
+    >>> compressed_instead(2), compressed_instead(1)
+    ('use compressed levels, which store just the entries, as in ns.DCSR', "use compressed levels, which store just the entries, as in 's'")
+    """
+    return f"use compressed levels, which store just the entries, as in {spelled(CSF(order))}"
+
+
+def spelled(format: Format) -> str:
+    """A format as it is written in a call."""
+    return f"ns.{format.name}" if format.name in named_formats(format.order) else repr(format.name)
+
+
+def check_bytes(size: int, what: str, where: str, way_out: str) -> None:
     """Refuse to allocate more than the limit: ``NUMSCORCH_MEMORY_LIMIT``, or else half of the memory that is free.
 
     Raises:

@@ -119,20 +119,22 @@ def estimated_fill(stmt: Assignment, facts: Facts) -> float:
 
 
 def _spread(access: Access, at: int, sparse: Sequence[tuple[Access, tuple[float, ...]]], facts: Facts) -> float:
-    """How many times longer than the average the rows are where another sparse operand chooses them: long ones more often."""
+    """How many times longer than the average the rows are where another sparse operand chooses them.
+
+    Long rows are chosen more often only if long columns lead to them, as in a product of a matrix with itself; so the other
+    operand must be as large and as uneven.
+    """
     if not at or is_identity(access) or facts.count(access.tensor.name)[0] != access.tensor.format:
         return 1.0
-    return facts.spread(access.tensor.name, at) if _is_chosen(access, at - 1, sparse) else 1.0
+    alike = [other for other, _ in sparse if other is not access and facts.alike(access.tensor.name, other.tensor.name)]
+    return facts.spread(access.tensor.name, at) if any(_chooses(other, access, at) for other in alike) else 1.0
 
 
-def _is_chosen(access: Access, level: int, sparse: Sequence[tuple[Access, tuple[float, ...]]]) -> bool:
-    """Whether another sparse operand chooses the coordinates of a level."""
-    var = access.level_var(level)
-    for other, _ in sparse:
-        levels = enumerate(other.tensor.format.levels)
-        if other.tensor.has_values and other is not access and any(other.level_var(at) == var and not level.full for at, level in levels):
-            return True
-    return False
+def _chooses(other: Access, access: Access, at: int) -> bool:
+    """Whether another sparse operand chooses the coordinates above a level, but not those of the level."""
+    var, own = access.level_var(at - 1), other.tensor.format.levels
+    chosen = any(other.level_var(up) == var and not level.full for up, level in enumerate(own))
+    return chosen and access.level_var(at) not in other.indices
 
 
 def iterations(
@@ -140,8 +142,7 @@ def iterations(
 ) -> tuple[float, float]:
     """(coordinates that survive a loop, steps the loop takes) for one iteration of the loops around it.
 
-    Factors of a product intersect; the operands of anything else are taken to be ``united``. Where another operand
-    chooses rows, long ones are chosen more often.
+    Factors of a product intersect; the operands of anything else are taken to be ``united``.
     """
     extent = max(facts.extent(var), 1.0)
     fans = []
@@ -150,7 +151,7 @@ def iterations(
         for at, level in enumerate(access.tensor.format.levels):
             if access.level_var(at) == var and not level.full:
                 parents = counts[at - 1] if at else 1.0
-                fans.append(min(counts[at] / max(parents, 1.0) * _spread(access, at, sparse, facts), extent))
+                fans.append(min(counts[at] / max(parents, 1.0) * (1.0 if united else _spread(access, at, sparse, facts)), extent))
                 searched = searched and can_seek(level)
     if not fans:
         return extent, extent

@@ -150,6 +150,11 @@ class Facts:
         """How many times longer than the average the row is that a value of an operand's level is in."""
         return float(next((levels[level] for name, levels in self.spreads if name == tensor), 1))
 
+    def alike(self, tensor: str, other: str) -> bool:
+        """Whether two operands have about as many values, which are as uneven."""
+        counts = {name: (sorted(levels), dict(self.spreads).get(name)) for name, _, levels in self.counts}
+        return tensor in counts and counts[tensor] == counts.get(other)
+
     def tiling(self, var: IndexVar) -> Tiling:
         """How a variable's extent divides into registers."""
         return dict(self.tilings)[var]

@@ -24,7 +24,8 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_ord
     dimensions are within blocks, and stay last.  Unless rows must come ``in_order``, those of a sum that is
     collected in no order stay so: sorting takes longer than many a product.
     """
-    sparse = [a for a in accesses_in(stmt.rhs) if not a.tensor.is_dense and not is_identity(a)]
+    accesses = dict.fromkeys(accesses_in(stmt.rhs))  # a tensor that is there twice is one operand
+    sparse = [a for a in accesses if not a.tensor.is_dense and not is_identity(a)]
     masks = [a for a in sparse if not a.tensor.has_values]
     keepers = masks or [a for a in sparse if set(a.indices) == set(stmt.lhs.indices)]
     if len(keepers) == 1 and is_zero(simplified(stmt.rhs, {keepers[0].tensor.name})):

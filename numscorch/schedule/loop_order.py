@@ -41,9 +41,11 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[st
         ScheduleError: the wanted order isn't one of all variables, or can't be compiled.
     """
     variables = variables_in(stmt.rhs)
-    choices = sorted(candidates(stmt, variables, facts, target), key=lambda c: c.cost)
-    if wanted is not None:
-        choices = [_wanted(choices, wanted, stmt)]
+    if wanted is not None and sorted(wanted) != sorted(var.name for var in variables):
+        raise ScheduleError(f"reorder({', '.join(wanted)}) must name each of {', '.join(map(str, variables))} once\n  {stmt}")
+    choices = sorted(candidates(stmt, variables, facts, target, wanted), key=lambda c: c.cost)
+    if not choices:
+        raise _impossible(wanted or (), stmt, candidates(stmt, variables, facts, target))
     best = choices[0]
     moved = {a.tensor.name: a.tensor for a in best.converted}
     summed = set(variables) - set(stmt.lhs.indices)
@@ -51,7 +53,8 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[st
     body = map_expr(body, lambda a: Access(moved.get(a.tensor.name, a.tensor), a.indices))
     for var in reversed(best.order):
         body = Forall(var, body)
-    return body, "; ".join(map(str, choices[:4]))
+    placed = f"; entries of {stmt.lhs} are placed" if _is_placeable(stmt) and not in_storage_order(stmt.lhs, best.order) else ""
+    return body, "; ".join(map(str, choices[:4])) + placed
 
 
 def least_cost(stmt: Assignment, facts: Facts, target: Target) -> float:
@@ -59,25 +62,21 @@ def least_cost(stmt: Assignment, facts: Facts, target: Target) -> float:
     return min(choice.cost for choice in candidates(stmt, variables_in(stmt.rhs), facts, target))
 
 
-def _wanted(choices: list[Choice], wanted: tuple[str, ...], stmt: Assignment) -> Choice:
-    """The choice with this order."""
-    names = [var.name for var in variables_in(stmt.rhs)]
-    if sorted(wanted) != sorted(names):
-        raise ScheduleError(f"reorder({', '.join(wanted)}) must name each of {', '.join(names)} once\n  {stmt}")
-    for choice in choices:
-        if tuple(var.name for var in choice.order) == wanted:
-            return choice
-    possible = ", ".join("".join(var.name for var in choice.order) for choice in choices[:4])
-    raise ScheduleError(
+def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[Choice]) -> ScheduleError:
+    """Why the loops can't run in this order."""
+    possible = ", ".join("".join(var.name for var in choice.order) for choice in sorted(choices, key=lambda c: c.cost)[:4])
+    return ScheduleError(
         f"reorder({', '.join(wanted)}) would reach a sparse level before those above it, or append out of order to {stmt.lhs}\n"
         f"  {stmt}     possible orders: {possible}"
     )
 
 
-def candidates(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target) -> list[Choice]:
-    """The priced orders, ``MOST_ORDERS`` at the most, starting with that of first appearance."""
+def candidates(
+    stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None = None
+) -> list[Choice]:
+    """The priced orders, ``MOST_ORDERS`` at the most, starting with that of first appearance; or just the wanted one."""
     found: list[Choice] = []
-    shared, first = stmt.lhs.tensor.shares, first_loops(stmt)
+    shared, first, run = stmt.lhs.tensor.shares, first_loops(stmt), _run(stmt)
 
     def extend(prefix: tuple[IndexVar, ...]) -> None:
         if len(prefix) == len(variables):
@@ -89,6 +88,8 @@ def candidates(stmt: Assignment, variables: list[IndexVar], facts: Facts, target
             if (
                 len(found) < MOST_ORDERS
                 and var not in prefix
+                and (wanted is None or var.name == wanted[len(prefix)])
+                and (var not in run or set(run[: run.index(var)]) <= set(prefix))
                 and _is_due(first, prefix, var, stmt)
                 and _may_follow(stmt.rhs, prefix, var, shared)
             ):
@@ -105,6 +106,12 @@ def _can_be_made(stmt: Assignment, choice: Choice) -> bool:
     moved = {a.tensor.name: a for a in choice.converted}
     read = [moved.get(a.tensor.name, a) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
     return may_be_placed(stmt.lhs, read, choice.order)
+
+
+def _run(stmt: Assignment) -> list[IndexVar]:
+    """The variables of the sparse levels of a result whose entries may be placed: these come in their order."""
+    levels = stmt.lhs.tensor.format.levels if _is_placeable(stmt) else ()
+    return [stmt.lhs.level_var(at) for at, level in enumerate(levels) if not level.full]
 
 
 def _is_placeable(stmt: Assignment) -> bool:
