@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 from .archives import save_tensor
 from .computing import compute
-from .errors import FormatError, UnsupportedError
+from .errors import ExpressionError, FormatError, UnsupportedError
 from .evaluation import evaluate_parts
 from .explanation import Explanation, explain_problem, explain_statement
 from .io import load as read
@@ -115,14 +115,14 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, **operand
     return evaluate_parts(statement, operands, format)
 
 
-def explain(expr: Any, *operands: Any, format: Format | str | None = None, **named: Any) -> Explanation:
+def explain(expr: Any, *operands: Any, format: Format | str | None = None, schedule: str | None = None, **named: Any) -> Explanation:
     """Every stage of compiling an expression: formats, passes, costs, source, and its file.
 
     Args:
         expr: as for :func:`einsum`, or a statement as for :func:`evaluate`.
         operands, named: tensors, or formats or their text (``"dense"`` too), which stand for a tensor of size
             1024 in every dimension with 16 nonzeros in a row; a statement's by their names.
-        format: as for :func:`einsum`.
+        format, schedule: as for :func:`einsum`; a statement takes no schedule.
 
     Returns:
         An :class:`Explanation`; ``print`` it, or read ``.source`` and ``.path``.
@@ -135,9 +135,13 @@ def explain(expr: Any, *operands: Any, format: Format | str | None = None, **nam
     True
     """
     if isinstance(expr, str) and "=" in expr:
+        if schedule is not None:
+            raise UnsupportedError(f"schedule={schedule!r}: statements take none, only einsum does\n  {expr}")
         return explain_statement(expr, {name: _explained(value) for name, value in named.items()}, format)
+    if named:
+        raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
-    return explain_problem(expr, list(map(_explained, operands)), format)
+    return explain_problem(expr, list(map(_explained, operands)), format, schedule)
 
 
 def _explained(operand: Any) -> Any:

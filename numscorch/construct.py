@@ -36,8 +36,8 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
     are packed: O(size).
 
     Args:
-        tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, batched or hybrid ones too, to which nothing may write meanwhile, and whose values have
-            any data type that kernels can read.
+        tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, batched or hybrid ones too, whose values have
+            any data type that kernels can read, and to which nothing writes meanwhile.
         format: the result's format; by default the tensor's own (BSR is ``BCSR(b0, b1)``, dimensions of
             batches and of values are dense levels), and for strided tensors CSR in two dimensions and COO(n) otherwise.
         check_invariants: check index arrays in O(nnz); kernels read, and write, where they say without bounds checks.

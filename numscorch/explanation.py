@@ -16,11 +16,12 @@ from .ir.format import COO, CSF, Format, dense, named_formats
 from .ir.index import accesses_in
 from .ir.padded import Fixed
 from .operand import Operand
+from .parser import parse_einsum
 from .problem import Problem
 from .runtime import kernel_cache
 from .runtime.dispatch import compile_source, describe
 from .schedule import Step
-from .statements import NAMES, Request, parse_statement
+from .statements import NAMES, Request, parse_statement, plain_request, scheduled
 
 SIZE = 1024
 ROW = 16
@@ -129,13 +130,16 @@ def read_format(given: Any, order: int) -> Any:
         raise FormatError(f"{error}\n  or a name, for this operand of order {order}: {', '.join(sorted(known))}") from error
 
 
-def explain_problem(expr: str, operands: Sequence[Any], format: Format | str | None) -> Explanation:
+def explain_problem(expr: str, operands: Sequence[Any], format: Format | str | None, schedule: str | None = None) -> Explanation:
     """Compile up to the source, write its file, and tell the story."""
     operands = read_formats(expr, operands) if any(isinstance(o, str) for o in operands) else operands
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {expr!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     described = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands)
-    problem, steps, source = compile_source(expr, described, format)
+    request: str | Request = expr
+    if schedule is not None:
+        request = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in described))), schedule)
+    problem, steps, source = compile_source(request, described, format)
     return Explanation(expr, described, problem, steps, source, kernel_cache.store(source.name, source.text))
 
 

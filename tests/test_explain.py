@@ -208,3 +208,13 @@ def test_an_operand_that_is_read_in_another_format_is_named() -> None:
     text = str(ns.explain("ij,ij->", ns.BCSR(2, 2), ns.BCSR(4, 4)))
     assert line(text, "  A:") == "  A: 1024x1024 (BCSR(2, 2)), float32, read as CSR"
     assert line(text, "  B:") == "  B: 1024x1024 (BCSR(4, 4)), float32, read as CSR"
+
+
+def test_a_schedule_is_explained() -> None:
+    text = str(ns.explain("ij,jk->ik", ns.CSR, "dense", schedule="reorder(i, k, j) parallelize()"))
+    assert "forall(i, forall(k, " in text
+    assert "asked for: serial" in text
+    with pytest.raises(ns.UnsupportedError, match="statements take none"):
+        ns.explain("y[i] = A[i,j]", A=ns.CSR, schedule="parallelize()")
+    with pytest.raises(ns.ExpressionError, match="A: an einsum's operands have no names"):
+        ns.explain("ij->i", A=ns.CSR)
