@@ -25,8 +25,8 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
         starts = pointer(starts_array)
+        pC2 = starts[worker]
         for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            pC2 = starts[block]
             for i in range(cuts[block], cuts[block + 1]):
                 pA2 = A2_pos[i]
                 pA2_end = A2_pos[i + 1]
@@ -63,3 +63,4 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
                     C2_crd[pC2] = j
                     pC2 += 1
                 C2_pos[i + 1] = pC2
+        starts[worker] = pC2
