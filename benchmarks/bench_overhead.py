@@ -10,8 +10,8 @@ import torch
 import numscorch as ns
 
 from .conftest import Compare
-from .data import Matrix, uniform
-from .harness import check
+from .data import Matrix
+from .generated import uniform
 
 CALLS = 100
 PRODUCTS = {"SpMV": ("ij,j->i", (16,)), "SpMM, k = 16": ("ij,jk->ik", (16, 16))}
@@ -39,14 +39,12 @@ def test_overhead(kind: str, product: str, threads: int, compare: Compare) -> No
     matrix = Matrix("uniform", uniform(16, 16, 4))
     A, peer = operand(kind, matrix)
     dense = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    check(ns.einsum(expression, A, dense), peer @ dense)
     index = "int64" if "int64" in kind else "int32"
     compare(
         "overhead",
         lambda: ns.einsum(expression, A, dense),
-        lambda: peer @ dense,
-        peer=f"CSR {index}",
-        matrix=matrix,
+        {f"CSR {index}": lambda: peer @ dense},
+        case=matrix,
         threads=threads,
         calls=CALLS,
         what=f"warm call on 16 x 16, {product}, {kind}",

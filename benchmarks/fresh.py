@@ -13,7 +13,7 @@ import torch
 
 import numscorch as ns
 
-from .data import uniform
+from .generated import uniform
 
 
 def main(product: str, threads: int, numba_first: bool) -> None:
