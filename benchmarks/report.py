@@ -105,11 +105,11 @@ def _others(record: Record) -> str:
 def share_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
     """One row for each limit and thread count: how much of it is reached, or taken beyond what is needed."""
 
-    def key(record: Record) -> tuple[str, int]:
-        return record["what"], record["threads"]
-
-    for (what, threads), records_of in groupby((r for r in records if r["kernel"] == SHARES), key):
-        group = list(records_of)
+    groups: dict[tuple[str, int], list[Record]] = {}
+    for record in records:
+        if record["kernel"] == SHARES:
+            groups.setdefault((record["what"], record["threads"]), []).append(record)
+    for (what, threads), group in groups.items():
         bar, sign = group[0]["bar"], -1 if "at_most" in group[0]["bar"] else 1
         worst = min(group, key=lambda r: sign * float(r["share"]))
         limit = next(iter(bar.values()), None)
