@@ -14,7 +14,7 @@ from .conftest import Compare
 from .data import Case, dense, matrix
 from .generated import blocks_of_16
 from .harness import Function
-from .selection import cases, fits_dense
+from .selection import cases, fits_dense, skip_long
 
 BATCHES = (1, 8, 32, 64, 256)
 BERT = ((768, 768), (3072, 768), (768, 3072))
@@ -25,6 +25,7 @@ RESNET = ((512, 2048), (2048, 512), (1000, 2048))
 def test_dense_times_csr(name: str, batch: int, threads: int, compare: Compare) -> None:
     """y[b,j] = x[b,i] * A[i,j]"""
     case = matrix(name)
+    skip_long(case, batch)
     A, in_torch, in_scipy, x = case.tensor, case.in_torch, case.tensor.to_scipy(), dense(batch, case.shape[0])
     as_array = x.numpy()
     compare(
@@ -43,6 +44,7 @@ def test_dense_times_csr(name: str, batch: int, threads: int, compare: Compare) 
 def test_dense_times_csr_transposed(name: str, batch: int, threads: int, compare: Compare) -> None:
     """y[b,o] = x[b,i] * W[o,i]"""
     case = matrix(name)
+    skip_long(case, batch)
     W, in_torch, x = case.tensor, case.in_torch, dense(batch, case.shape[1])
     compare(
         "linear",

@@ -9,7 +9,7 @@ import numscorch as ns
 
 from .conftest import Compare
 from .data import dense, matrix
-from .selection import cases
+from .selection import cases, skip_long
 
 MAIN, OTHERS = (64,), (16, 128, 256)
 
@@ -18,6 +18,7 @@ MAIN, OTHERS = (64,), (16, 128, 256)
 def test_sddmm(name: str, k: int, threads: int, compare: Compare) -> None:
     """D[i,j] = S[i,j] * X[i,k] * Y[j,k]; torch ignores the values of S: all are 1 here."""
     case = matrix(name).as_mask()
+    skip_long(case, k)
     S, in_torch = case.tensor, case.in_torch
     X, Y = dense(S.shape[0], k), dense(S.shape[1], k, seed=2)
     transposed = Y.t()  # the layout in which sampled_addmm is faster: it copies a contiguous one

@@ -8,7 +8,7 @@ import numscorch as ns
 
 from .conftest import Compare
 from .data import dense, matrix
-from .selection import cases
+from .selection import cases, skip_long
 
 MAIN, OTHERS = (16, 64), (2, 7, 33, 128, 256)
 
@@ -17,6 +17,7 @@ MAIN, OTHERS = (16, 64), (2, 7, 33, 128, 256)
 def test_spmm(name: str, k: int, threads: int, compare: Compare) -> None:
     """C[i,k] = A[i,j] * B[j,k]"""
     case = matrix(name)
+    skip_long(case, k)
     A, in_torch, in_scipy = case.tensor, case.in_torch, case.tensor.to_scipy()
     B = dense(A.shape[1], k)
     as_array = B.numpy()
