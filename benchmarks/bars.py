@@ -9,6 +9,7 @@ from typing import Any
 Record = Mapping[str, Any]  # the extra_info of one benchmark
 
 LARGE = 10_000  # nonzeros from which the worst case counts
+DENSE_LAYER, SCIPY, TRANSPOSED = "torch F.linear, dense", "SciPy x @ CSR", "torch (CSR @ x.t()).t()"  # no peers, but worth telling
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Row:
         mean: the bar of the geometric mean.
         worst: that of the worst case with many nonzeros.
         only: what records must hold: a value, or one of several.
+        beside: tell the ratio to this function, which is no peer.
     """
 
     title: str
@@ -28,6 +30,7 @@ class Row:
     mean: float | None = None
     worst: float | None = None
     only: Mapping[str, Any] = field(default_factory=dict)
+    beside: str | None = None
 
     def takes(self, record: Record) -> bool:
         """Whether a record is told in this row.
@@ -35,8 +38,14 @@ class Row:
         >>> Row("", "spmm", only={"k": (2, 7)}).takes({"kernel": "spmm", "k": 7})
         True
         """
+        if record["kernel"] != self.kernel or (self.beside and self.beside not in record["beside"]):
+            return False
         wanted = ((record.get(name), value) for name, value in self.only.items())
-        return record["kernel"] == self.kernel and all(own in value if isinstance(value, tuple) else own == value for own, value in wanted)
+        return all(own in value if isinstance(value, tuple) else own == value for own, value in wanted)
+
+    def ratio(self, record: Record) -> float:
+        """The ratio that is told."""
+        return float(record["beside"][self.beside]["ratio"] if self.beside else record["ratio"])
 
 
 ROWS = (
@@ -46,7 +55,11 @@ ROWS = (
     Row("SpMM, other formats x dense", "formats", mean=2.5, worst=1.2),
     *(Row(f"- {name}", "formats", only={"format": name}) for name in ("COO", "CSC", "DCSR", "BCSR(4, 4)", "ELL")),
     Row("dense x CSR", "linear", mean=2.0, worst=1.0, only={"form": "x @ A"}),
+    Row("- beside SciPy", "linear", only={"form": "x @ A"}, beside=SCIPY),
+    Row("- beside dense F.linear", "linear", only={"form": "x @ A"}, beside=DENSE_LAYER),
     Row("dense x CSC, x @ W.t()", "linear", mean=2.0, worst=1.0, only={"form": "x @ A.t()"}),
+    Row("- beside results left transposed", "linear", only={"form": "x @ A.t()"}, beside=TRANSPOSED),
+    Row("- beside dense F.linear", "linear", only={"form": "x @ A.t()"}, beside=DENSE_LAYER),
     Row("x @ W.t(), BCSR(16, 1), 50 % zeros", "blocks", mean=1.9, worst=1.5, only={"zeros": 50}),
     Row("x @ W.t(), BCSR(16, 1), 75 % zeros", "blocks", mean=3.6, worst=2.5, only={"zeros": 75}),
     Row("x @ W.t(), BCSR(16, 1), 90 % zeros", "blocks", mean=7.0, worst=5.0, only={"zeros": 90}),

@@ -10,6 +10,7 @@ from torch.nn.functional import linear
 
 import numscorch as ns
 
+from .bars import DENSE_LAYER, SCIPY, TRANSPOSED
 from .conftest import Compare
 from .data import Case, dense, matrix
 from .generated import blocks_of_16
@@ -31,8 +32,8 @@ def test_dense_times_csr(name: str, batch: int, threads: int, compare: Compare) 
     compare(
         "linear",
         lambda: x @ A,
-        {"torch x @ CSR": lambda: x @ in_torch, "SciPy x @ CSR": lambda: as_array @ in_scipy},
-        beside=_dense_layer(case, x, transposed=True),
+        {"torch x @ CSR": lambda: x @ in_torch},
+        beside={SCIPY: lambda: as_array @ in_scipy, **_dense_layer(case, x, transposed=True)},
         case=case,
         threads=threads,
         form="x @ A",
@@ -42,7 +43,7 @@ def test_dense_times_csr(name: str, batch: int, threads: int, compare: Compare) 
 
 @pytest.mark.parametrize(("name", "batch"), cases((), BATCHES))
 def test_dense_times_csr_transposed(name: str, batch: int, threads: int, compare: Compare) -> None:
-    """y[b,o] = x[b,i] * W[o,i]"""
+    """y[b,o] = x[b,i] * W[o,i]; torch is fastest where x and y are transposed, and y is put in order for the next layer."""
     case = matrix(name)
     skip_long(case, batch)
     W, in_torch, x = case.tensor, case.in_torch, dense(batch, case.shape[1])
@@ -52,9 +53,9 @@ def test_dense_times_csr_transposed(name: str, batch: int, threads: int, compare
         {
             "torch F.linear(x, CSR)": lambda: linear(x, in_torch),
             "torch x @ CSR.t()": lambda: x @ in_torch.t(),
-            "torch (CSR @ x.t()).t()": lambda: (in_torch @ x.t()).t(),
+            "torch (CSR @ x.t()).t().contiguous()": lambda: (in_torch @ x.t()).t().contiguous(),
         },
-        beside=_dense_layer(case, x, transposed=False),
+        beside={TRANSPOSED: lambda: (in_torch @ x.t()).t(), **_dense_layer(case, x, transposed=False)},
         case=case,
         threads=threads,
         form="x @ A.t()",
@@ -68,7 +69,7 @@ def _dense_layer(case: Case, x: torch.Tensor, transposed: bool) -> dict[str, Fun
         return {}
     weight = case.tensor.to_dense()
     weight = weight.t() if transposed else weight
-    return {"torch F.linear, dense": lambda: linear(x, weight)}
+    return {DENSE_LAYER: lambda: linear(x, weight)}
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -81,7 +82,7 @@ def test_blocks(shape: tuple[int, int], zeros: int, batch: int, threads: int, co
     compare(
         "blocks",
         lambda: x @ W.t(),
-        {"torch F.linear, dense": lambda: linear(x, weight)},
+        {DENSE_LAYER: lambda: linear(x, weight)},
         case=case,
         threads=threads,
         zeros=zeros,

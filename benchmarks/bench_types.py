@@ -18,14 +18,15 @@ from .selection import cases
 
 PRODUCTS: dict[str, tuple[str, tuple[int, ...]]] = {"SpMM, k = 64": ("ij,jk->ik", (64,)), "SpMV": ("ij,j->i", ())}
 KINDS = {"float64": (torch.float64, torch.int32), "bfloat16": (torch.bfloat16, torch.int32), "int64 indices": (torch.float32, torch.int64)}
+VARIANTS = {f"{product}, {kind}": (product, kind) for product in PRODUCTS for kind in KINDS}
 FEWEST = 100_000  # nonzeros: smaller ones are a matter of overhead
 ROUNDING = {torch.bfloat16: 1e-2}
 
 
-@pytest.mark.parametrize(("name", "variant"), cases((), [(p, k) for p in PRODUCTS for k in KINDS], takes=lambda case: case.nnz >= FEWEST))
-def test_types(name: str, variant: tuple[str, str], threads: int, record: Record) -> None:
+@pytest.mark.parametrize(("name", "variant"), cases((), list(VARIANTS), takes=lambda case: case.nnz >= FEWEST))
+def test_types(name: str, variant: str, threads: int, record: Record) -> None:
     """A product with values of this type, or indices, next to the same product with float32 and int32."""
-    product, kind = variant
+    product, kind = VARIANTS[variant]
     expression, width = PRODUCTS[product]
     dtype, index = KINDS[kind]
     case = matrix(name)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
-import numba
 import pytest
 import torch
 
@@ -17,6 +17,7 @@ from .harness import Function, Turns, enter, in_turns
 from .report import tables
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+LIBRARIES = ("torch", "numba", "scipy", "python-graphblas", "sparse")
 RECORDS = pytest.StashKey[list[dict[str, Any]]]()
 
 Record = Callable[..., None]
@@ -30,7 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
     """Note what else the numbers depend on."""
-    machine_info |= {"cores": CORES, "torch": torch.__version__, "numba": numba.__version__}
+    installed = {distribution.name: distribution.version for distribution in metadata.distributions()}
+    machine_info |= {"cores": CORES, "libraries": {name: installed[name] for name in LIBRARIES if name in installed}}
 
 
 @pytest.fixture(params=[1, 2], ids=["1t", "2t"])

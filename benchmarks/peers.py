@@ -12,7 +12,7 @@ import pytest
 from .data import Case
 
 GRAPHBLAS, PYDATA = "python-graphblas", "pydata/sparse"
-REST = 0.005  # seconds after which threads of GraphBLAS's own pool no longer spin on cores that others need
+REST = 0.01  # seconds after which threads of GraphBLAS's own pool no longer spin on cores that others need
 
 
 def graphblas(threads: int) -> Any:

@@ -54,9 +54,9 @@ def _threads(record: Record) -> int:
 
 
 def _ratio_row(row: Row, threads: int, group: list[Record]) -> tuple[str, ...]:
-    mean = geometric_mean(r["ratio"] for r in group)
-    worst = min((r for r in group if r["nnz"] >= LARGE), key=lambda r: float(r["ratio"]), default=None)
-    reached = [(mean, row.mean), (worst["ratio"] if worst else None, row.worst)]
+    mean = geometric_mean(map(row.ratio, group))
+    worst = min((r for r in group if r["nnz"] >= LARGE), key=row.ratio, default=None)
+    reached = [(mean, row.mean), (row.ratio(worst) if worst else None, row.worst)]
     kept = [value >= bar for value, bar in reached if value is not None and bar is not None]
     return (
         row.title,
@@ -64,7 +64,7 @@ def _ratio_row(row: Row, threads: int, group: list[Record]) -> tuple[str, ...]:
         str(len(group)),
         f"{mean:.2f}x",
         _bar(row.mean),
-        f"{worst['ratio']:.2f}x {_short(worst['matrix'])}" if worst else "",
+        f"{row.ratio(worst):.2f}x {_short(worst['matrix'])}" if worst else "",
         _bar(row.worst),
         _met(all(kept)) if kept else "",
     )
@@ -172,7 +172,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def caption(machine: Mapping[str, Any]) -> str:
     """What it was measured on."""
     cpu = machine.get("cpu", {}).get("brand_raw", machine.get("processor", ""))
-    versions = "".join(f", {name} {machine[name]}" for name in ("torch", "numba") if name in machine)
+    versions = "".join(f", {name} {version}" for name, version in machine.get("libraries", {}).items())
     return f"{machine.get('cores', '?')} cores, {cpu}, Python {machine['python_version']}{versions}"
 
 
