@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer with pip and venv, nothing else: everything is installed into .venv.
 #   make demo     train and run a GCN on a real graph         make test       lint, types and every test
-#   make bench    measure against torch.sparse                make test-full  the same at full counts
+#   make bench    measure against torch, SciPy and others     make test-full  the same at full counts
 #
 # On Linux, PyPI's torch is the CUDA build (gigabytes). Take the CPU one with
 #   make test TORCH_INDEX=<an index of CPU builds of torch>
@@ -31,6 +31,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) -e ".[dev,examples]"
 	@touch $@ $(VENV)/.demo
 
+$(VENV)/.bench: $(VENV)/.dev
+	@echo "installing the libraries that are measured against into $(VENV)"
+	@$(PIP) -e ".[dev,examples,bench]"
+	@touch $@
+
 venv: $(VENV)/.dev
 
 demo: $(VENV)/.demo
@@ -46,9 +51,9 @@ test: lint
 test-full: lint
 	NUMSCORCH_TEST_SCALE=1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -q numscorch tests
 
-bench: venv
+bench: $(VENV)/.bench
 	mkdir -p .benchmarks
-	$(BIN)/python -m pytest benchmarks -p no:xdist -q --benchmark-disable-gc --benchmark-quiet --benchmark-json=.benchmarks/results.json
+	$(BIN)/python -m pytest benchmarks -p no:xdist -q -rs --benchmark-disable-gc --benchmark-quiet --benchmark-json=.benchmarks/results.json
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

@@ -1,1 +1,1 @@
-"""Benchmarks against torch.sparse: ``make bench`` runs them, ``python -m benchmarks.report`` prints their table."""
+"""Benchmarks against torch, SciPy and others: ``make bench`` runs them, ``python -m benchmarks.report`` prints their tables."""

@@ -7,29 +7,26 @@ import torch
 
 import numscorch as ns
 
-from . import data
 from .conftest import Compare
-from .harness import check
+from .data import dense, matrix
+from .selection import cases, skip_long
 
-WIDTHS = (64, 128)
+MAIN, OTHERS = (64,), (16, 128, 256)
 
 
-@pytest.mark.parametrize("k", WIDTHS)
-@pytest.mark.parametrize("name", data.names())
+@pytest.mark.parametrize(("name", "k"), cases(MAIN, OTHERS))
 def test_sddmm(name: str, k: int, threads: int, compare: Compare) -> None:
-    """D[i,j] = S[i,j] * X[i,k] * Y[j,k], against torch's sampled_addmm, which ignores the values of S: all are 1 here."""
-    matrix = data.matrix(name).as_mask()
-    S, peer = matrix.tensor, matrix.in_torch
-    generator = torch.Generator().manual_seed(1)
-    X, Y = torch.randn(S.shape[0], k, generator=generator), torch.randn(S.shape[1], k, generator=generator)
+    """D[i,j] = S[i,j] * X[i,k] * Y[j,k]; torch ignores the values of S: all are 1 here."""
+    case = matrix(name).as_mask()
+    skip_long(case, k)
+    S, in_torch = case.tensor, case.in_torch
+    X, Y = dense(S.shape[0], k), dense(S.shape[1], k, seed=2)
     transposed = Y.t()  # the layout in which sampled_addmm is faster: it copies a contiguous one
-    check(ns.einsum("ij,ik,jk->ij", S, X, Y).values, torch.sparse.sampled_addmm(peer, X, transposed, beta=0).values())
     compare(
         "sddmm",
         lambda: ns.einsum("ij,ik,jk->ij", S, X, Y),
-        lambda: torch.sparse.sampled_addmm(peer, X, transposed, beta=0),
-        peer="torch.sparse.sampled_addmm(beta=0)",
-        matrix=matrix,
+        {"torch.sparse.sampled_addmm(beta=0)": lambda: torch.sparse.sampled_addmm(in_torch, X, transposed, beta=0)},
+        case=case,
         threads=threads,
         k=k,
     )

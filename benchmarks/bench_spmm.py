@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 import numscorch as ns
 
-from . import data
 from .conftest import Compare
-from .harness import check
+from .data import dense, matrix
+from .selection import cases, skip_long
 
-WIDTHS = (16, 64, 128, 256)
+MAIN, OTHERS = (16, 64), (2, 7, 33, 128, 256)
 
 
-@pytest.mark.parametrize("k", WIDTHS)
-@pytest.mark.parametrize("name", data.names())
+@pytest.mark.parametrize(("name", "k"), cases(MAIN, OTHERS))
 def test_spmm(name: str, k: int, threads: int, compare: Compare) -> None:
-    """C[i,k] = A[i,j] * B[j,k], against torch's CSR product with int32 indices."""
-    matrix = data.matrix(name)
-    A, peer = matrix.tensor, matrix.in_torch
-    B = torch.randn(A.shape[1], k, generator=torch.Generator().manual_seed(1))
-    check(ns.einsum("ij,jk->ik", A, B), peer @ B)
+    """C[i,k] = A[i,j] * B[j,k]"""
+    case = matrix(name)
+    skip_long(case, k)
+    A, in_torch, in_scipy = case.tensor, case.in_torch, case.tensor.to_scipy()
+    B = dense(A.shape[1], k)
+    as_array = B.numpy()
     compare(
         "spmm",
         lambda: ns.einsum("ij,jk->ik", A, B),
-        lambda: peer @ B,
-        peer="torch.sparse_csr_tensor(int32) @ B",
-        matrix=matrix,
+        {"torch CSR int32": lambda: in_torch @ B, "SciPy CSR": lambda: in_scipy @ as_array},
+        case=case,
         threads=threads,
         k=k,
     )

@@ -1,32 +1,34 @@
-"""SpMV: a CSR matrix times a vector; smaller matrices are a matter of overhead."""
+"""SpMV: a matrix times a vector, in the formats that torch and SciPy have too."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 
 import numscorch as ns
 
-from . import data
 from .conftest import Compare
-from .harness import check
+from .data import dense, matrix, names
+from .generated import UNIFORM
+from .selection import cases
 
-FEWEST = 100_000
+FORMATS = {"CSR": ns.CSR, "CSC": ns.CSC, "COO": ns.COO(2)}
+REAL = [name for name in names() if name not in UNIFORM]
 
 
-@pytest.mark.parametrize("name", [name for name in data.names() if data.matrix(name).nnz >= FEWEST])
-def test_spmv(name: str, threads: int, compare: Compare) -> None:
-    """y[i] = A[i,j] * x[j], against torch's CSR product with int32 indices."""
-    matrix = data.matrix(name)
-    A, peer = matrix.tensor, matrix.in_torch
-    x = torch.randn(A.shape[1], generator=torch.Generator().manual_seed(1))
-    check(ns.einsum("ij,j->i", A, x), peer @ x)
+@pytest.mark.parametrize(("name", "format"), cases(["CSR"], ["CSC", "COO"], names=REAL) + cases(list(FORMATS), names=UNIFORM))
+def test_spmv(name: str, format: str, threads: int, compare: Compare) -> None:
+    """y[i] = A[i,j] * x[j]"""
+    case = matrix(name)
+    A = case.tensor.to(FORMATS[format])
+    in_torch, in_scipy = A.to_torch(), A.to_scipy()
+    x = dense(A.shape[1])
+    as_array = x.numpy()
     compare(
         "spmv",
         lambda: ns.einsum("ij,j->i", A, x),
-        lambda: peer @ x,
-        peer="torch.sparse_csr_tensor(int32) @ x",
-        matrix=matrix,
+        {f"torch {format}": lambda: in_torch @ x, f"SciPy {format}": lambda: in_scipy @ as_array},
+        case=case,
         threads=threads,
-        k=None,
+        format=format,
+        uniform=name in UNIFORM,
     )

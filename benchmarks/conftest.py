@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
-import numba
 import pytest
 import torch
 
-from .data import Matrix
-from .harness import Pair, enter, in_turns
+from .checks import RELATIVE, check
+from .data import Case
+from .harness import Function, Turns, enter, in_turns
 from .report import tables
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+LIBRARIES = ("torch", "numba", "scipy", "python-graphblas", "sparse")
 RECORDS = pytest.StashKey[list[dict[str, Any]]]()
 
 Record = Callable[..., None]
-Compare = Callable[..., Pair]
+Compare = Callable[..., Turns]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,7 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
     """Note what else the numbers depend on."""
-    machine_info |= {"cores": CORES, "torch": torch.__version__, "numba": numba.__version__}
+    installed = {distribution.name: distribution.version for distribution in metadata.distributions()}
+    machine_info |= {"cores": CORES, "libraries": {name: installed[name] for name in LIBRARIES if name in installed}}
 
 
 @pytest.fixture(params=[1, 2], ids=["1t", "2t"])
@@ -58,34 +61,44 @@ def record(benchmark: Any, request: pytest.FixtureRequest) -> Record:
 
 @pytest.fixture
 def compare(record: Record) -> Compare:
-    """Times ours and the peer in turn, and records both."""
+    """Checks that ours and all its peers compute the same, times them in turn, and records the ratio to the best one."""
 
     def measure(
         kernel: str,
-        ours: Callable[[], object],
-        theirs: Callable[[], object],
+        ours: Function,
+        peers: Mapping[str, Function],
         *,
-        peer: str,
-        matrix: Matrix,
+        case: Case,
         threads: int,
+        beside: Mapping[str, Function] | None = None,
         calls: int = 1,
+        rest: float = 0.0,
+        tolerance: float = RELATIVE,
         **info: Any,
-    ) -> Pair:
-        pair = in_turns(ours, theirs, calls=calls)
+    ) -> Turns:
+        result = ours()
+        for name, peer in {**peers, **(beside or {})}.items():
+            check(result, peer(), name, tolerance)
+        del result
+        turns = in_turns(ours, peers, beside=beside, calls=calls, rest=rest)
+        best = turns.against(turns.peers[turns.best])
         record(
-            pair.ours,
+            turns.ours,
             kernel=kernel,
-            peer=peer,
-            ratio=pair.ratio,
-            ratio_of_minima=pair.ratio_of_minima,
-            peer_seconds=statistics.median(pair.theirs),
-            matrix=matrix.name,
-            shape=list(matrix.tensor.shape),
-            nnz=matrix.nnz,
+            peer=turns.best,
+            ratio=best["ratio"],
+            ratio_of_minima=best["ratio_of_minima"],
+            peer_seconds=best["seconds"],
+            peers={name: turns.against(times) for name, times in turns.peers.items()},
+            beside={name: turns.against(times) for name, times in turns.beside.items()},
+            matrix=case.name,
+            shape=list(case.shape),
+            nnz=case.nnz,
             threads=threads,
+            variant=list(info),
             **info,
         )
-        return pair
+        return turns
 
     return measure
 
@@ -94,5 +107,5 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """Print what was reached, beside what is asked for."""
     records = config.stash[RECORDS]
     if records:
-        terminalreporter.section("against torch.sparse")
+        terminalreporter.section("against other libraries")
         terminalreporter.write_line(tables(records))

@@ -1,14 +1,15 @@
-"""The matrices that are multiplied: real ones where there are some, else a few with the same kinds of rows.
+"""The matrices and tensors that are measured: real ones where there are some, else a few with the same kinds of rows.
 
 ``NUMSCORCH_BENCH_DATA`` names a folder with subfolders ``matrices`` (.mtx), ``dlmc`` (.smtx), ``graphs``
-(.npz) and ``tensors`` (.tns), each file plain or gzipped. The kernels here take matrices: those in the
-folders that ``NUMSCORCH_BENCH_SETS`` lists, by default ``matrices,dlmc``.
+(.npz) and ``tensors`` (.tns), each file plain or gzipped. Matrices are those in the folders that
+``NUMSCORCH_BENCH_SETS`` lists, by default ``matrices,dlmc,graphs``. Which of them a kernel is measured on
+says ``selection.py``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,13 +19,17 @@ import torch
 
 import numscorch as ns
 from numscorch.io import suffix_of
+from numscorch.pattern import Pattern
+
+from . import generated
 
 FOLDER, SETS = "NUMSCORCH_BENCH_DATA", "NUMSCORCH_BENCH_SETS"
+TNS = (".tns", ".tns.gz")
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """A float32 CSR matrix with int32 indices; its values are random, whatever the file holds."""
+class Case:
+    """A tensor and the name that its records have."""
 
     name: str
     tensor: ns.SparseTensor
@@ -34,19 +39,70 @@ class Matrix:
         """Number of stored values."""
         return self.tensor.nnz
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of every dimension."""
+        return tuple(self.tensor.shape)
+
+
+@dataclass(frozen=True)
+class Matrix(Case):
+    """A float32 CSR matrix with int32 indices; its values are random, whatever the file holds."""
+
     @cached_property
     def in_torch(self) -> torch.Tensor:
         """The same arrays as torch's CSR tensor."""
-        return self.in_torch_as(torch.int32)
+        return self.tensor.to_torch()
 
     def in_torch_as(self, dtype: torch.dtype) -> torch.Tensor:
         """Torch's CSR tensor with indices of this dtype."""
-        pos, crd = (array.to(dtype) for array in self.tensor.pattern.arrays[1])
+        pos, crd = (array.to(dtype) for array in self.arrays)
         return torch.sparse_csr_tensor(pos, crd, self.tensor.values, self.tensor.shape, check_invariants=False)
+
+    @property
+    def arrays(self) -> tuple[torch.Tensor, ...]:
+        """Where rows start, and the column of each value."""
+        return self.tensor.pattern.arrays[1]
+
+    @property
+    def is_square(self) -> bool:
+        """Whether it can be multiplied by itself."""
+        return self.shape[0] == self.shape[1]
 
     def as_mask(self) -> Matrix:
         """The pattern with values 1."""
         return Matrix(self.name, self.tensor.with_values(torch.ones(self.nnz)))
+
+    def rolled(self, by: int) -> ns.SparseTensor:
+        """The matrix with its rows moved down, those at the end to the top: the same kind of matrix, elsewhere."""
+        pos, crd = (array.numpy() for array in self.arrays)
+        by = min(by, self.shape[0])
+        moved = np.concatenate([[0], np.cumsum(np.roll(np.diff(pos), by))])
+        places = np.roll(crd, self.nnz - int(pos[-1 - by]))
+        return ns.from_csr(moved.astype(pos.dtype), places, self.tensor.values, self.shape)
+
+    def padded(self, rows: int, columns: int) -> Matrix:
+        """The matrix with empty rows and columns added, so that blocks of this size divide it."""
+        pos, crd = self.arrays
+        below, beside = -self.shape[0] % rows, -self.shape[1] % columns
+        shape = self.shape[0] + below, self.shape[1] + beside
+        return Matrix(self.name, ns.from_csr(torch.cat([pos, pos[-1:].expand(below)]), crd, self.tensor.values, shape))
+
+    def products(self, transposed: bool = False) -> int:
+        """How many multiplications A A takes, or A A^T."""
+        pos, crd = (array.numpy() for array in self.arrays)
+        in_columns = np.bincount(crd, minlength=self.shape[1])
+        return int(in_columns @ (in_columns if transposed else np.diff(pos)))
+
+
+def fresh(A: ns.SparseTensor) -> ns.SparseTensor:
+    """The same tensor with a pattern that remembers nothing, neither other formats nor costs."""
+    return ns.SparseTensor(Pattern(A.format, A.pattern.shape, A.pattern.arrays), A.values)
+
+
+def dense(*shape: int, seed: int = 1) -> torch.Tensor:
+    """A dense operand of random numbers."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 @cache
@@ -56,66 +112,56 @@ def names() -> tuple[str, ...]:
 
 
 @cache
+def tensor_names() -> tuple[str, ...]:
+    """The names of the tensors of order 3 and more, in order."""
+    return tuple(_tensor_sources())
+
+
+@cache
 def matrix(name: str) -> Matrix:
-    """A matrix by its name; parsed once in a process."""
-    tensor = _sources()[name]().to(ns.CSR)
-    values = torch.randn(tensor.nnz, generator=torch.Generator().manual_seed(0))
-    return Matrix(name, tensor.with_values(values))
+    """A matrix by its name, a generated one too; parsed once in a process."""
+    tensor = (generated.MATRICES | _sources())[name]().to(ns.CSR)
+    return Matrix(name, _with_random_values(tensor))
+
+
+@cache
+def tensor(name: str) -> Case:
+    """A tensor by its name, in CSF."""
+    stored = _tensor_sources()[name]()
+    return Case(name, _with_random_values(stored).to(ns.CSF(stored.ndim)))
+
+
+def _with_random_values(tensor: ns.SparseTensor) -> ns.SparseTensor:
+    return tensor.with_values(dense(tensor.nnz, seed=0))
 
 
 @cache
 def _sources() -> dict[str, Callable[[], ns.SparseTensor]]:
     """What reads or makes each matrix."""
-    folder = os.environ.get(FOLDER)
-    if not folder:
-        return GENERATED
-    files = [file for part in os.environ.get(SETS, "matrices,dlmc").split(",") for file in sorted((Path(folder) / part.strip()).glob("*"))]
-    files = [file for file in files if suffix_of(file) not in (None, ".tns", ".tns.gz")]
+    if not os.environ.get(FOLDER):
+        return generated.MATRICES
+    folders = [part.strip() for part in os.environ.get(SETS, "matrices,dlmc,graphs").split(",")]
+    return _readers([file for file in _files(folders) if suffix_of(file) not in (None, *TNS)], folders)
+
+
+@cache
+def _tensor_sources() -> dict[str, Callable[[], ns.SparseTensor]]:
+    """What reads or makes each tensor."""
+    if not os.environ.get(FOLDER):
+        return generated.TENSORS
+    return _readers([file for file in _files(["tensors"]) if suffix_of(file) in TNS], ["tensors"])
+
+
+def _files(folders: Sequence[str]) -> list[Path]:
+    root = Path(os.environ[FOLDER])
+    return [file for folder in folders for file in sorted((root / folder).glob("*"))]
+
+
+def _readers(files: Sequence[Path], folders: Sequence[str]) -> dict[str, Callable[[], ns.SparseTensor]]:
     if not files:
-        raise FileNotFoundError(f"{FOLDER}={folder} holds no .mtx, .smtx or .npz file in the folders of {SETS}")
+        raise FileNotFoundError(f"{FOLDER}={os.environ[FOLDER]} holds no file to read in {', '.join(folders)}")
     return {_short(file): (lambda file=file: ns.load(file)) for file in files}  # type: ignore[misc]
 
 
 def _short(file: Path) -> str:
     return file.name[: -len(suffix_of(file) or "")]
-
-
-# -- without data -------------------------------------------------------------------------------------
-
-
-def uniform(rows: int, columns: int, in_row: int) -> ns.SparseTensor:
-    """About the same number of nonzeros in every row, anywhere: a pruned weight."""
-    return _random_rows(np.random.default_rng(0), np.full(rows, in_row), columns)
-
-
-def power_law(size: int, nnz: int) -> ns.SparseTensor:
-    """A few rows hold much of the matrix, most rows little: a social graph."""
-    generator = np.random.default_rng(1)
-    weights = 1.0 / (1.0 + generator.permutation(size)) ** 0.8
-    return _random_rows(generator, generator.poisson(weights / weights.sum() * nnz), size)
-
-
-def banded(size: int, half_width: int) -> ns.SparseTensor:
-    """Nonzeros near the diagonal: a mesh."""
-    rows = np.repeat(np.arange(size), 2 * half_width + 1)
-    columns = rows + np.tile(np.arange(-half_width, half_width + 1), size)
-    inside = (columns >= 0) & (columns < size)
-    return _csr(rows[inside], columns[inside], (size, size))
-
-
-def _random_rows(generator: np.random.Generator, in_row: np.ndarray, columns: int) -> ns.SparseTensor:
-    rows = np.repeat(np.arange(len(in_row)), in_row)
-    return _csr(rows, generator.integers(0, columns, len(rows)), (len(in_row), columns))
-
-
-def _csr(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> ns.SparseTensor:
-    return ns.from_coo(np.stack([rows, columns]), np.ones(len(rows), np.float32), shape, ns.CSR, coalesce=True)
-
-
-GENERATED: dict[str, Callable[[], ns.SparseTensor]] = {
-    "uniform-small": lambda: uniform(200, 200, 5),
-    "uniform-weight": lambda: uniform(512, 2048, 205),
-    "uniform-large": lambda: uniform(10_000, 10_000, 20),
-    "power-law": lambda: power_law(20_000, 300_000),
-    "banded": lambda: banded(20_000, 5),
-}

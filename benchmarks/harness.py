@@ -1,4 +1,4 @@
-"""Measuring: two functions called in turn, so that whatever else the machine does hits both alike."""
+"""Measuring: functions called in turn, so that whatever else the machine does hits all of them alike."""
 
 from __future__ import annotations
 
@@ -7,64 +7,103 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.6"))  # for a pair: half of it ours
-FEWEST, MOST = 5, 400  # turns of a pair
+SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.2"))  # for all functions that are compared together
+FEWEST, MOST = 5, 400  # turns
+LONGEST = 10  # times as many seconds for the fewest turns, where calls are long
 WARM_UP = 3
+PATIENCE = 3.0  # a peer so many times slower than the best one is called for its result and its warm-up only
+
+Function = Callable[[], object]
+Times = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Seconds a call took in each turn: ours and the peer's."""
+class Turns:
+    """Seconds a call took in each turn: of ours, of its peers, and of what is measured beside them."""
 
-    ours: tuple[float, ...]
-    theirs: tuple[float, ...]
+    ours: Times
+    peers: Mapping[str, Times]
+    beside: Mapping[str, Times]
+
+    @property
+    def best(self) -> str:
+        """The fastest peer."""
+        return min(self.peers, key=lambda peer: statistics.median(self.peers[peer]))
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as the peer: of the medians."""
-        return statistics.median(self.theirs) / statistics.median(self.ours)
+        """How many times as fast as the best peer: of the medians."""
+        return self.against(self.peers[self.best])["ratio"]
 
-    @property
-    def ratio_of_minima(self) -> float:
-        """The same of the fastest calls, which other work on the machine disturbs least."""
-        return min(self.theirs) / min(self.ours)
+    def against(self, theirs: Times) -> dict[str, float]:
+        """A peer's time, and the ratios to ours: of the medians, and of the fastest calls, which other work disturbs least."""
+        seconds = statistics.median(theirs)
+        ratio = seconds / statistics.median(self.ours)
+        return {"seconds": seconds, "ratio": ratio, "ratio_of_minima": min(theirs) / min(self.ours), "turns": len(theirs)}
 
 
 def in_turns(
-    ours: Callable[[], object], theirs: Callable[[], object], *, seconds: float = SECONDS, most: int = MOST, calls: int = 1
-) -> Pair:
-    """Call both functions a b a b ..., and time each.
+    ours: Function,
+    peers: Mapping[str, Function],
+    *,
+    beside: Mapping[str, Function] | None = None,
+    seconds: float = SECONDS,
+    calls: int = 1,
+    rest: float = 0.0,
+    patience: float = PATIENCE,
+) -> Turns:
+    """Call the functions a b c a b c ..., and time each.
 
     Args:
         ours: the first function; what it returns is allocated in the timed call and freed after it.
-        theirs: the second one, likewise.
+        peers: the other ones by their names, likewise.
+        beside: functions to be reported that are no peers.
         seconds: stop after so long, but not before a few turns.
-        most: stop after so many turns.
         calls: so many calls make a turn, where one is too short for the clock.
+        rest: sleep so long before each turn, while the threads of a library with a pool of its own stop spinning.
+        patience: leave out peers that are so many times slower than the best one; their warm-up is what is known.
     """
-    for _ in range(WARM_UP):
-        ours(), theirs()
-    taken: tuple[list[float], list[float]] = [], []
+    others = {**peers, **(beside or {})}
+    own = _warmed_up(ours, calls, seconds)
+    taken = {name: _warmed_up(function, calls, seconds) for name, function in others.items()}
+    limit = patience * min(min(taken[peer]) for peer in peers)
+    racing = {name: function for name, function in others.items() if min(taken[name]) <= limit}
+    own, taken = [], taken | {name: [] for name in racing}
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        stop = time.perf_counter() + seconds
-        while len(taken[0]) < most and (len(taken[0]) < FEWEST or time.perf_counter() < stop):
-            taken[0].append(_timed(ours, calls))
-            taken[1].append(_timed(theirs, calls))
+        start = time.perf_counter()
+        while not _enough(len(own), (time.perf_counter() - start) / seconds):
+            own.append(_timed(ours, calls, rest))
+            for name, function in racing.items():
+                taken[name].append(_timed(function, calls, rest))
     finally:
         if was_enabled:
             gc.enable()
-    return Pair(tuple(taken[0]), tuple(taken[1]))
+    turns = {name: tuple(times) for name, times in taken.items()}
+    return Turns(tuple(own), {name: turns[name] for name in peers}, {name: turns[name] for name in beside or {}})
 
 
-def _timed(function: Callable[[], object], calls: int) -> float:
+def _enough(turns: int, share: float) -> bool:
+    """Whether to stop after so many turns, which took this share of the time they are given."""
+    return turns >= MOST or share >= LONGEST or (turns >= FEWEST and share >= 1)
+
+
+def _warmed_up(function: Function, calls: int, seconds: float) -> list[float]:
+    """The times of the first calls, of which long ones are one."""
+    times: list[float] = []
+    while len(times) < WARM_UP and sum(times) < seconds:
+        times.append(_timed(function, calls, 0.0))
+    return times
+
+
+def _timed(function: Function, calls: int, rest: float) -> float:
+    if rest:
+        time.sleep(rest)
     if calls == 1:
         start = time.perf_counter()
         result = function()
@@ -86,12 +125,6 @@ def geometric_mean(ratios: Iterable[float]) -> float:
     """
     logarithms = [math.log(ratio) for ratio in ratios]
     return math.exp(sum(logarithms) / len(logarithms))
-
-
-def check(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Refuse to time two functions that don't compute the same."""
-    scale = theirs.abs().max().item() if theirs.numel() else 0.0
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * scale)
 
 
 def enter(benchmark: Any, times: Iterable[float]) -> None:

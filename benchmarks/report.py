@@ -1,4 +1,4 @@
-"""What was measured, against what the project asks for.
+"""What was measured, against what the project asks for (``bars.py``).
 
     python -m benchmarks.report .benchmarks/results.json
 
@@ -8,74 +8,74 @@ prints the tables of the README from what ``make bench`` wrote; with ``--each``,
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from .bars import LARGE, ROWS, Record, Row
 from .harness import geometric_mean
 
-Record = Mapping[str, Any]  # the extra_info of one benchmark
-
-LONGEST = 32  # letters of a matrix's name in a table
-LARGE = 10_000  # nonzeros from which the worst matrix counts
-KERNELS = {"spmm": "SpMM, CSR x dense", "spmv": "SpMV, nnz >= 10^5", "sddmm": "SDDMM, CSR pattern"}
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """What a kernel should reach on all matrices together, and on the worst of the large ones."""
-
-    mean: float
-    worst: float | None = None
-
-
-BARS = {"spmm": Bar(2.0, 1.2), "spmv": Bar(1.0), "sddmm": Bar(1.7)}
+LONGEST = 32  # letters of a case's name in a table
+RATIOS = frozenset(row.kernel for row in ROWS)
+SHARES, TYPES = "share", "types"  # kernels of records that have tables of their own
 
 
 def tables(records: Sequence[Record]) -> str:
-    """Both tables as Markdown: ratios of kernels, and times of calls."""
-    parts = [_table(RATIO_HEAD, list(ratio_rows(records))), _table(TIME_HEAD, list(time_rows(records)))]
+    """All tables as Markdown: ratios of kernels, shares of limits, other data types, and times of calls."""
+    parts = [
+        _table(RATIO_HEAD, list(ratio_rows(records))),
+        _table(SHARE_HEAD, list(share_rows(records))),
+        _table(TYPE_HEAD, list(type_rows(records))),
+        _table(TIME_HEAD, list(time_rows(records))),
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
-RATIO_HEAD = ("kernel", "k", "threads", "matrices", "geometric mean", "bar", f"worst (nnz >= {LARGE:,})", "bar", "met")
+RATIO_HEAD = ("kernel", "threads", "cases", "geometric mean", "bar", f"worst (nnz >= {LARGE:,})", "bar", "met")
+SHARE_HEAD = ("what", "threads", "cases", "mean", "furthest off", "bar", "met")
+TYPE_HEAD = ("kernel", "as", "threads", "cases", "time", "bytes")
 TIME_HEAD = ("call", "time", "torch", "bar", "met")
 
 
-def ratio_rows(records: Sequence[Record]) -> Iterator[tuple[str, ...]]:
-    """One row for each kernel, width and thread count, and one for all widths."""
-
-    def key(record: Record) -> tuple[int, int, int]:
-        return list(KERNELS).index(record["kernel"]), record["threads"], record["k"] or 0
-
-    ratios = sorted((r for r in records if r["kernel"] in KERNELS), key=key)
-    for _, of_threads in groupby(ratios, lambda record: key(record)[:2]):
-        together = list(of_threads)
-        widths = [list(group) for _, group in groupby(together, key)]
-        yield from (_ratio_row(group, str(group[0]["k"] or "")) for group in widths)
-        if len(widths) > 1:
-            yield _ratio_row(together, "all")
+def ratio_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
+    """One row for each bar and thread count."""
+    together = list(records)
+    for row in ROWS:
+        taken = sorted(filter(row.takes, together), key=_threads)
+        for threads, group in groupby(taken, _threads):
+            yield _ratio_row(row, threads, list(group))
 
 
-def _ratio_row(group: list[Record], k: str) -> tuple[str, ...]:
-    kernel, threads = group[0]["kernel"], group[0]["threads"]
-    bar, mean = BARS[kernel], geometric_mean(r["ratio"] for r in group)
-    worst = min((r for r in group if r["nnz"] >= LARGE), key=lambda r: float(r["ratio"]), default=None)
-    met = mean >= bar.mean and (bar.worst is None or worst is None or worst["ratio"] >= bar.worst)
+def _threads(record: Record) -> int:
+    return int(record["threads"])
+
+
+def _ratio_row(row: Row, threads: int, group: list[Record]) -> tuple[str, ...]:
+    mean = geometric_mean(map(row.ratio, group))
+    worst = min((r for r in group if r["nnz"] >= LARGE), key=row.ratio, default=None)
+    reached = [(mean, row.mean), (row.ratio(worst) if worst else None, row.worst)]
+    kept = [value >= bar for value, bar in reached if value is not None and bar is not None]
     return (
-        KERNELS[kernel],
-        k,
+        row.title,
         str(threads),
-        str(len({r["matrix"] for r in group})),
+        str(len(group)),
         f"{mean:.2f}x",
-        f"{bar.mean:.1f}x",
-        f"{worst['ratio']:.2f}x {_short(worst['matrix'])}" if worst else "",
-        f"{bar.worst:.1f}x" if bar.worst else "",
-        "yes" if met else "**no**",
+        _bar(row.mean),
+        f"{row.ratio(worst):.2f}x {_short(worst['matrix'])}" if worst else "",
+        _bar(row.worst),
+        _met(all(kept)) if kept else "",
     )
+
+
+def _bar(bar: float | None) -> str:
+    return "" if bar is None else f"{bar:g}x"
+
+
+def _met(met: bool) -> str:
+    return "yes" if met else "**no**"
 
 
 def _short(name: str) -> str:
@@ -83,25 +83,69 @@ def _short(name: str) -> str:
 
 
 def each(records: Iterable[Record]) -> str:
-    """Every ratio: of the medians, of the minima, and what was multiplied."""
-    ratios = sorted((r for r in records if r["kernel"] in KERNELS), key=lambda r: (r["kernel"], float(r["ratio"])))
+    """Every ratio: of the medians, of the minima, what was measured, and all peers."""
+    ratios = sorted((r for r in records if r["kernel"] in RATIOS), key=lambda r: (r["kernel"], float(r["ratio"])))
     return "\n".join(
-        f"{r['kernel']:<6} {r['ratio']:6.2f}x {r['ratio_of_minima']:6.2f}x  {_seconds(r['seconds']):>9}  "
-        f"k={r['k'] or 1:<4} threads={r['threads']} nnz={r['nnz']:<8} {r['matrix']}"
+        f"{r['kernel']:<9} {r['ratio']:6.2f}x {r['ratio_of_minima']:6.2f}x  {_seconds(r['seconds']):>9}  threads={r['threads']} "
+        f"nnz={r['nnz']:<8} {r['matrix']:<{LONGEST}}  {_variant(r)}  {_others(r)}"
         for r in ratios
     )
+
+
+def _variant(record: Record) -> str:
+    """What tells a record from others of its kernel."""
+    return " ".join(f"{name}={record[name]}" for name in record.get("variant", ()))
+
+
+def _others(record: Record) -> str:
+    peers = [f"{name} {peer['ratio']:.2f}x" for name, peer in record["peers"].items()]
+    return ", ".join(peers + [f"beside: {name} {peer['ratio']:.2f}x" for name, peer in record["beside"].items()])
+
+
+def share_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
+    """One row for each limit and thread count: how much of it is reached, or taken beyond what is needed."""
+
+    groups: dict[tuple[str, int], list[Record]] = {}
+    for record in records:
+        if record["kernel"] == SHARES:
+            groups.setdefault((record["what"], record["threads"]), []).append(record)
+    for (what, threads), group in groups.items():
+        bar, sign = group[0]["bar"], -1 if "at_most" in group[0]["bar"] else 1
+        worst = min(group, key=lambda r: sign * float(r["share"]))
+        limit = next(iter(bar.values()), None)
+        yield (
+            what,
+            str(threads),
+            str(len(group)),
+            f"{statistics.mean(r['share'] for r in group):.2f}",
+            f"{worst['share']:.2f} {_short(worst['matrix'])}",
+            "" if limit is None else f"{next(iter(bar)).replace('_', ' ')} {limit:g}",
+            "" if limit is None else _met(sign * worst["share"] >= sign * limit),
+        )
+
+
+def type_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
+    """Time with other data types over that with float32 and int32, and the bytes that are read and written."""
+
+    def key(record: Record) -> tuple[str, str, int]:
+        return record["what"], record["as"], record["threads"]
+
+    for (what, kind, threads), records_of in groupby(sorted((r for r in records if r["kernel"] == TYPES), key=key), key):
+        group = list(records_of)
+        times, sizes = (geometric_mean(r[name] for r in group) for name in ("time", "bytes"))
+        yield what, kind, str(threads), str(len(group)), f"{times:.2f}x", f"{sizes:.2f}x"
 
 
 def time_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
     """One row for each call whose time counts rather than its ratio."""
     for record in records:
-        if record["kernel"] in KERNELS:
+        if record["kernel"] in RATIOS | {SHARES, TYPES}:
             continue
         ours, theirs, bar = record["seconds"], record.get("peer_seconds"), record["bar"]
         limit = bar.get("at_most") or theirs + bar["above_peer"]
         shown = f"at most {_seconds(limit)}" if "at_most" in bar else _above(bar["above_peer"])
         peer = f"{_seconds(theirs)} ({record['peer']})" if theirs is not None else ""
-        yield record["what"], _seconds(ours), peer, shown, "yes" if ours <= limit else "**no**"
+        yield record["what"], _seconds(ours), peer, shown, _met(ours <= limit)
 
 
 def _above(seconds: float) -> str:
@@ -128,7 +172,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def caption(machine: Mapping[str, Any]) -> str:
     """What it was measured on."""
     cpu = machine.get("cpu", {}).get("brand_raw", machine.get("processor", ""))
-    versions = "".join(f", {name} {machine[name]}" for name in ("torch", "numba") if name in machine)
+    versions = "".join(f", {name} {version}" for name, version in machine.get("libraries", {}).items())
     return f"{machine.get('cores', '?')} cores, {cpu}, Python {machine['python_version']}{versions}"
 
 

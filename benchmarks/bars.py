@@ -1,0 +1,86 @@
+"""What the project asks of its kernels: a row of the report for each bar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Record = Mapping[str, Any]  # the extra_info of one benchmark
+
+LARGE = 10_000  # nonzeros from which the worst case counts
+DENSE_LAYER, SCIPY, TRANSPOSED = "torch F.linear, dense", "SciPy x @ CSR", "torch (CSR @ x.t()).t()"  # no peers, but worth telling
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The records of a kernel that are told together, and what they should reach: the best peer's time over ours.
+
+    Args:
+        title: the first cell.
+        kernel: what the records are of.
+        mean: the bar of the geometric mean.
+        worst: that of the worst case with many nonzeros.
+        only: what records must hold: a value, or one of several.
+        beside: tell the ratio to this function, which is no peer.
+    """
+
+    title: str
+    kernel: str
+    mean: float | None = None
+    worst: float | None = None
+    only: Mapping[str, Any] = field(default_factory=dict)
+    beside: str | None = None
+
+    def takes(self, record: Record) -> bool:
+        """Whether a record is told in this row.
+
+        >>> Row("", "spmm", only={"k": (2, 7)}).takes({"kernel": "spmm", "k": 7})
+        True
+        """
+        if record["kernel"] != self.kernel or (self.beside and self.beside not in record["beside"]):
+            return False
+        wanted = ((record.get(name), value) for name, value in self.only.items())
+        return all(own in value if isinstance(value, tuple) else own == value for own, value in wanted)
+
+    def ratio(self, record: Record) -> float:
+        """The ratio that is told."""
+        return float(record["beside"][self.beside]["ratio"] if self.beside else record["ratio"])
+
+
+ROWS = (
+    Row("SpMM, CSR x dense", "spmm", mean=2.5),
+    Row("- k = 2, 7", "spmm", worst=1.1, only={"k": (2, 7)}),
+    Row("- k = 16 to 256", "spmm", worst=1.3, only={"k": (16, 33, 64, 128, 256)}),
+    Row("SpMM, other formats x dense", "formats", mean=2.5, worst=1.2),
+    *(Row(f"- {name}", "formats", only={"format": name}) for name in ("COO", "CSC", "DCSR", "BCSR(4, 4)", "ELL")),
+    Row("dense x CSR", "linear", mean=2.0, worst=1.0, only={"form": "x @ A"}),
+    Row("- beside SciPy", "linear", only={"form": "x @ A"}, beside=SCIPY),
+    Row("- beside dense F.linear", "linear", only={"form": "x @ A"}, beside=DENSE_LAYER),
+    Row("dense x CSC, x @ W.t()", "linear", mean=2.0, worst=1.0, only={"form": "x @ A.t()"}),
+    Row("- beside results left transposed", "linear", only={"form": "x @ A.t()"}, beside=TRANSPOSED),
+    Row("- beside dense F.linear", "linear", only={"form": "x @ A.t()"}, beside=DENSE_LAYER),
+    Row("x @ W.t(), BCSR(16, 1), 50 % zeros", "blocks", mean=1.9, worst=1.5, only={"zeros": 50}),
+    Row("x @ W.t(), BCSR(16, 1), 75 % zeros", "blocks", mean=3.6, worst=2.5, only={"zeros": 75}),
+    Row("x @ W.t(), BCSR(16, 1), 90 % zeros", "blocks", mean=7.0, worst=5.0, only={"zeros": 90}),
+    Row("SpMV, CSR, CSC, COO", "spmv", mean=1.05, worst=0.9, only={"uniform": False}),
+    *(Row(f"- {name}", "spmv", only={"format": name, "uniform": False}) for name in ("CSR", "CSC", "COO")),
+    Row("SpMV, uniform matrices", "spmv", mean=1.15, worst=0.9, only={"uniform": True}),
+    Row("SpMV, banded, four times the last cache", "banded"),
+    Row("SDDMM, CSR pattern", "sddmm", mean=2.0, worst=1.2),
+    Row("SpGEMM, rows unordered", "spgemm", mean=2.0, worst=1.2, only={"rows": "unordered"}),
+    Row("SpGEMM, rows sorted", "spgemm", mean=1.2, worst=0.7, only={"rows": "sorted"}),
+    Row("SpGEMM with a mask", "masked", mean=1.0, worst=0.6),
+    Row("triangle counting", "triangles", mean=1.0, worst=0.6),
+    Row("CSR + CSR, CSR * CSR, 3-way sum", "sums", mean=2.0, worst=1.0),
+    *(Row(f"- {name}", "sums", only={"what": name}) for name in ("A + B", "A * B", "A + B + C")),
+    Row("MTTKRP, TTM, TTV, order 3 to 5", "tensors", mean=3.0, worst=1.5),
+    *(Row(f"- {name}", "tensors", only={"product": name}) for name in ("MTTKRP", "TTM", "TTV")),
+    Row("conversions of a fresh pattern", "convert", mean=1.5, worst=0.9),
+    *(
+        Row(f"- {name}", "convert", only={"what": name})
+        for name in ("COO to CSR", "CSR to CSC", "dense to CSR", "CSR to dense", "sort", "coalesce")
+    ),
+    Row("softmax, max, sum of rows", "rows", mean=2.0, worst=1.0),
+    *(Row(f"- {name}", "rows", only={"what": name}) for name in ("softmax", "max", "sum")),
+)

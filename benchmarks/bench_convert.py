@@ -1,0 +1,96 @@
+"""Conversions, each of a pattern that remembers nothing: ours keeps what it converted with the pattern."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+import numscorch as ns
+from numscorch.pattern import Pattern
+
+from .conftest import Compare
+from .data import Matrix, fresh, matrix
+from .harness import Function
+from .selection import cases, fits_dense
+
+TORCH, SCIPY = "torch", "SciPy"
+UNORDERED = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
+
+
+@pytest.mark.parametrize(("name", "what"), cases((), ["COO to CSR", "CSR to CSC", "sort", "coalesce"]))
+def test_sparse(name: str, what: str, threads: int, compare: Compare) -> None:
+    """From one sparse format to another, or into order."""
+    makers = {"COO to CSR": coo_to_csr, "CSR to CSC": csr_to_csc, "sort": sort, "coalesce": coalesce}
+    case = matrix(name)
+    ours, peers = makers[what](case)
+    compare("convert", ours, peers, case=case, threads=threads, what=what)
+
+
+@pytest.mark.parametrize(("name", "what"), cases((), ["dense to CSR", "CSR to dense"], takes=fits_dense))
+def test_dense(name: str, what: str, threads: int, compare: Compare) -> None:
+    """To a dense matrix and back."""
+    case = matrix(name)
+    ours, peers = (dense_to_csr if what == "dense to CSR" else csr_to_dense)(case)
+    compare("convert", ours, peers, case=case, threads=threads, what=what)
+
+
+def coo_to_csr(case: Matrix) -> tuple[Function, dict[str, Function]]:
+    """Coordinates in order, which need only be counted."""
+    A = case.tensor.to(ns.COO(2))
+    in_torch, in_scipy = A.to_torch(), A.to_scipy()
+    return lambda: fresh(A).to(ns.CSR), {TORCH: in_torch.to_sparse_csr, SCIPY: in_scipy.tocsr}
+
+
+def csr_to_csc(case: Matrix) -> tuple[Function, dict[str, Function]]:
+    """Entries are placed in another order."""
+    A = case.tensor
+    in_torch, in_scipy = case.in_torch, A.to_scipy()
+    return lambda: fresh(A).to(ns.CSC), {TORCH: in_torch.to_sparse_csc, SCIPY: in_scipy.tocsc}
+
+
+def sort(case: Matrix) -> tuple[Function, dict[str, Function]]:
+    """Rows whose entries are in any order; torch has no function for that."""
+    pos, crd = case.arrays
+    order = torch.from_numpy(np.lexsort((_anywhere(case.nnz), case.tensor.indices()[0].numpy())))
+    pattern = Pattern(UNORDERED, case.shape, ((), (pos, crd[order])))
+    A = ns.SparseTensor(pattern, case.tensor.values[order])
+    in_scipy = A.to_scipy()
+    return lambda: ns.sort(fresh(A)), {SCIPY: in_scipy.sorted_indices}
+
+
+def coalesce(case: Matrix) -> tuple[Function, dict[str, Function]]:
+    """Coordinates in any order, the first tenth of them twice."""
+    places = torch.from_numpy(_anywhere(case.nnz))
+    places = torch.cat([places, places[: case.nnz // 10]])
+    indices, values = case.tensor.indices()[:, places], case.tensor.values[places]
+    as_arrays, numbers = tuple(indices.numpy().astype(np.int32)), values.numpy()
+
+    def of_scipy() -> sparse.coo_array:
+        entries = sparse.coo_array((numbers, as_arrays), shape=case.shape)
+        entries.sum_duplicates()
+        return entries
+
+    return lambda: ns.from_coo(indices, values, case.shape, coalesce=True), {
+        TORCH: lambda: torch.sparse_coo_tensor(indices, values, case.shape).coalesce(),
+        SCIPY: of_scipy,
+    }
+
+
+def _anywhere(count: int) -> np.ndarray:
+    return np.random.default_rng(5).permutation(count)
+
+
+def dense_to_csr(case: Matrix) -> tuple[Function, dict[str, Function]]:
+    """What isn't 0."""
+    full = case.tensor.to_dense()
+    as_array = full.numpy()
+    return lambda: ns.from_torch(full), {TORCH: full.to_sparse_csr, SCIPY: lambda: sparse.csr_array(as_array)}
+
+
+def csr_to_dense(case: Matrix) -> tuple[Function, dict[str, Function]]:
+    """Zeros, and the entries among them."""
+    A = case.tensor
+    in_torch, in_scipy = case.in_torch, A.to_scipy()
+    return lambda: fresh(A).to_dense(), {TORCH: in_torch.to_dense, SCIPY: in_scipy.toarray}

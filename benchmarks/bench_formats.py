@@ -1,0 +1,56 @@
+"""SpMM with matrices in other formats than CSR, against torch's same layout, and SciPy's CSR where torch has none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+
+from .conftest import Compare
+from .data import Matrix, dense, matrix
+from .harness import Function
+from .selection import cases
+
+WIDTH = 64
+FORMATS = {"COO": ns.COO(2), "CSC": ns.CSC, "DCSR": ns.DCSR, "BCSR(4, 4)": ns.BCSR(4, 4)}
+IN_TORCH = ("COO", "CSC", "BCSR(4, 4)")
+
+
+def is_even(case: Matrix) -> bool:
+    """Whether ELL has less than two places for each entry: nobody would choose it otherwise."""
+    return case.shape[0] * int(case.arrays[0].diff().max()) < 2 * case.nnz
+
+
+@pytest.mark.parametrize(("name", "format"), cases((), list(FORMATS)))
+def test_formats(name: str, format: str, threads: int, compare: Compare) -> None:
+    """C[i,k] = A[i,j] * B[j,k]; torch's blocks must divide the shape, so it is padded for both."""
+    case = matrix(name)
+    _compare(case.padded(4, 4) if format == "BCSR(4, 4)" else case, format, FORMATS[format], threads, compare)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in cases((), [None], takes=is_even)])
+def test_ell(name: str, threads: int, compare: Compare) -> None:
+    """The same in ELL, where rows are about equally long."""
+    _compare(matrix(name), "ELL", ns.ELL, threads, compare)
+
+
+def _compare(case: Matrix, name: str, format: ns.Format, threads: int, compare: Compare) -> None:
+    A, B = case.tensor.to(format), dense(case.shape[1], WIDTH)
+    compare(
+        "formats",
+        lambda: ns.einsum("ij,jk->ik", A, B),
+        _peers(case, A, B, name),
+        case=case,
+        threads=threads,
+        format=name,
+        k=WIDTH,
+    )
+
+
+def _peers(case: Matrix, A: ns.SparseTensor, B: torch.Tensor, name: str) -> dict[str, Function]:
+    if name in IN_TORCH:
+        in_torch = A.to_torch()
+        return {f"torch {str(in_torch.layout).rpartition('_')[2].upper()}": lambda: in_torch @ B}
+    in_scipy, as_array = case.tensor.to_scipy(), B.numpy()
+    return {"SciPy CSR": lambda: in_scipy @ as_array}

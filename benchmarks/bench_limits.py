@@ -1,0 +1,74 @@
+"""How close kernels come to what the processor can do, which is measured in the same turns (``roofs.py``)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from functools import cache
+
+import pytest
+
+import numscorch as ns
+
+from .bars import LARGE
+from .bench_types import moved
+from .conftest import Compare, Record
+from .data import Matrix, dense, matrix, names
+from .generated import banded
+from .harness import in_turns
+from .report import SHARES
+from .roofs import LAST_CACHE, SECOND_CACHE, multiply_add, triad
+
+WIDTH = 64
+HALF_WIDTHS = (2, 5, 20)
+TIMES_THE_CACHE = 4
+
+
+@cache
+def _banded(half_width: int) -> Matrix:
+    """A banded matrix of four times the last cache."""
+    in_row = 2 * half_width + 1
+    return Matrix(f"banded, {in_row} in a row", banded(TIMES_THE_CACHE * LAST_CACHE // (8 * in_row + 4), half_width))
+
+
+@pytest.mark.parametrize("half_width", HALF_WIDTHS)
+def test_banded_against_torch(half_width: int, threads: int, compare: Compare) -> None:
+    """y[i] = A[i,j] * x[j], of which memory is the limit."""
+    case = _banded(half_width)
+    A, in_torch, x = case.tensor, case.in_torch, dense(case.shape[1])
+    compare("banded", lambda: ns.einsum("ij,j->i", A, x), {"torch CSR int32": lambda: in_torch @ x}, case=case, threads=threads)
+
+
+@pytest.mark.parametrize("half_width", HALF_WIDTHS)
+def test_banded_against_triad(half_width: int, threads: int, record: Record) -> None:
+    """The same, as a share of the bandwidth of a triad over as many bytes."""
+    case = _banded(half_width)
+    A, x = case.tensor, dense(case.shape[1])
+    size = moved(A, x)
+    roof = triad(size, threads)
+    turns = in_turns(lambda: ns.einsum("ij,j->i", A, x), {"triad": roof.run}, patience=math.inf)
+    least = roof.time_for(size, statistics.median(turns.peers["triad"]))
+    _record(record, turns.ours, least, what="SpMV, banded: share of the triad's bandwidth", case=case, threads=threads)
+
+
+def _is_near(case: Matrix) -> bool:
+    """Whether B fits in the second cache, and the call is more than overhead."""
+    return case.nnz >= LARGE and 4 * WIDTH * case.shape[1] <= SECOND_CACHE
+
+
+@pytest.mark.parametrize("name", [name for name in names() if _is_near(matrix(name))])
+def test_spmm_against_roofs(name: str, threads: int, record: Record) -> None:
+    """C[i,k] = A[i,j] * B[j,k] where B stays near: a share of the lower roof."""
+    case = matrix(name)
+    A, B = case.tensor, dense(case.shape[1], WIDTH)
+    size, operations = moved(A, B), 2 * case.nnz * WIDTH
+    memory, registers = triad(size, threads), multiply_add(threads)
+    turns = in_turns(lambda: ns.einsum("ij,jk->ik", A, B), {"triad": memory.run, "fma": registers.run}, patience=math.inf)
+    times = {peer: statistics.median(times) for peer, times in turns.peers.items()}
+    least = max(memory.time_for(size, times["triad"]), registers.time_for(operations, times["fma"]))
+    _record(record, turns.ours, least, what="SpMM, k = 64, B in L2: share of the lower roof", case=case, threads=threads)
+
+
+def _record(record: Record, times: tuple[float, ...], least: float, *, what: str, case: Matrix, threads: int) -> None:
+    share = least / statistics.median(times)
+    record(times, kernel=SHARES, what=what, share=share, bar={}, matrix=case.name, shape=list(case.shape), nnz=case.nnz, threads=threads)

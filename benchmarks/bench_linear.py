@@ -1,0 +1,96 @@
+"""A dense matrix times a sparse one: the linear layers of pruned networks."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from torch.nn.functional import linear
+
+import numscorch as ns
+
+from .bars import DENSE_LAYER, SCIPY, TRANSPOSED
+from .conftest import Compare
+from .data import Case, dense, matrix
+from .generated import blocks_of_16
+from .harness import Function
+from .selection import cases, fits_dense, skip_long
+
+BATCHES = (1, 8, 32, 64, 256)
+BERT = ((768, 768), (3072, 768), (768, 3072))
+RESNET = ((512, 2048), (2048, 512), (1000, 2048))
+
+
+@pytest.mark.parametrize(("name", "batch"), cases((), BATCHES))
+def test_dense_times_csr(name: str, batch: int, threads: int, compare: Compare) -> None:
+    """y[b,j] = x[b,i] * A[i,j]"""
+    case = matrix(name)
+    skip_long(case, batch)
+    A, in_torch, in_scipy, x = case.tensor, case.in_torch, case.tensor.to_scipy(), dense(batch, case.shape[0])
+    as_array = x.numpy()
+    compare(
+        "linear",
+        lambda: x @ A,
+        {"torch x @ CSR": lambda: x @ in_torch},
+        beside={SCIPY: lambda: as_array @ in_scipy, **_dense_layer(case, x, transposed=True)},
+        case=case,
+        threads=threads,
+        form="x @ A",
+        batch=batch,
+    )
+
+
+@pytest.mark.parametrize(("name", "batch"), cases((), BATCHES))
+def test_dense_times_csr_transposed(name: str, batch: int, threads: int, compare: Compare) -> None:
+    """y[b,o] = x[b,i] * W[o,i]; torch is fastest where x and y are transposed, and y is put in order for the next layer."""
+    case = matrix(name)
+    skip_long(case, batch)
+    W, in_torch, x = case.tensor, case.in_torch, dense(batch, case.shape[1])
+    compare(
+        "linear",
+        lambda: x @ W.t(),
+        {
+            "torch F.linear(x, CSR)": lambda: linear(x, in_torch),
+            "torch x @ CSR.t()": lambda: x @ in_torch.t(),
+            "torch (CSR @ x.t()).t().contiguous()": lambda: (in_torch @ x.t()).t().contiguous(),
+        },
+        beside={TRANSPOSED: lambda: (in_torch @ x.t()).t(), **_dense_layer(case, x, transposed=False)},
+        case=case,
+        threads=threads,
+        form="x @ A.t()",
+        batch=batch,
+    )
+
+
+def _dense_layer(case: Case, x: torch.Tensor, transposed: bool) -> dict[str, Function]:
+    """The layer with its zeros, where that is no waste of memory."""
+    if not fits_dense(case):
+        return {}
+    weight = case.tensor.to_dense()
+    weight = weight.t() if transposed else weight
+    return {DENSE_LAYER: lambda: linear(x, weight)}
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("zeros", [50, 75, 90])
+@pytest.mark.parametrize("shape", BERT + RESNET, ids=lambda shape: f"{shape[0]}x{shape[1]}")
+def test_blocks(shape: tuple[int, int], zeros: int, batch: int, threads: int, compare: Compare) -> None:
+    """The same with a weight whose zeros come in blocks of 16 x 1, against the dense layer."""
+    case, weight = _weight(shape, zeros)
+    W, x = case.tensor, dense(batch, shape[1])
+    compare(
+        "blocks",
+        lambda: x @ W.t(),
+        {DENSE_LAYER: lambda: linear(x, weight)},
+        case=case,
+        threads=threads,
+        zeros=zeros,
+        batch=batch,
+    )
+
+
+@cache
+def _weight(shape: tuple[int, int], zeros: int) -> tuple[Case, torch.Tensor]:
+    weight = blocks_of_16(*shape, zeros / 100)
+    return Case(f"{shape[0]}x{shape[1]}, {zeros} %", ns.from_torch(weight, ns.BCSR(16, 1))), weight

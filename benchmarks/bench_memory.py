@@ -1,0 +1,33 @@
+"""Memory beyond operands and result, in a fresh process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from .conftest import Record
+from .fresh import ROOT
+from .peak import RESET, SIZES
+from .report import SHARES
+
+BAR = 0.1
+
+
+@pytest.mark.skipif(not RESET.exists(), reason="only Linux tells how much memory a call took")
+@pytest.mark.parametrize("product", list(SIZES))
+def test_peak(product: str, threads: int, record: Record) -> None:
+    """What a call takes at most, less its result, as a share of the result."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.peak", product, str(threads)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    peak, result = map(int, done.stdout.split())
+    record(
+        [0.0],
+        kernel=SHARES,
+        what=f"{product}: memory beyond operands and result, of the result",
+        share=max(peak / result - 1, 0.0),
+        bar={"at_most": BAR},
+        matrix="uniform",
+        threads=threads,
+    )

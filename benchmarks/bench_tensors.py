@@ -1,0 +1,89 @@
+"""Tensors of order 3 to 5 times matrices and vectors: MTTKRP for each mode, TTM and TTV with the last one."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import numscorch as ns
+
+from .conftest import Compare
+from .data import dense, tensor, tensor_names
+from .peers import PYDATA, in_pydata, pydata
+
+RANK = 16
+LETTERS = "ijkmnp"
+MODES = [(name, mode) for name in tensor_names() for mode in range(tensor(name).tensor.ndim)]
+GATHERED = "torch, gather and scatter"
+
+
+@pytest.mark.parametrize(("name", "mode"), MODES)
+def test_mttkrp(name: str, mode: int, threads: int, compare: Compare) -> None:
+    """M[i,r] = A[i,j,k] * B[j,r] * C[k,r], and so for the other modes."""
+    case = tensor(name)
+    A, in_coo = case.tensor, in_pydata(case)
+    modes, others = LETTERS[: A.ndim], [at for at in range(A.ndim) if at != mode]
+    factors = {at: dense(A.shape[at], RANK, seed=at) for at in others}
+    expression = ",".join([modes, *(f"{modes[at]}r" for at in others)]) + f"->{modes[mode]}r"
+    indices, values = A.indices(), A.values
+
+    def gathered() -> torch.Tensor:
+        rows = values[:, None]
+        for at, factor in factors.items():
+            rows = rows * factor[indices[at]]
+        return torch.zeros(A.shape[mode], RANK).index_add_(0, indices[mode], rows)
+
+    def broadcast() -> Any:
+        products = in_coo[..., None]
+        for at, factor in factors.items():
+            products = products * _along(factor.numpy(), at, A.ndim)
+        return products.sum(axis=tuple(others))
+
+    compare(
+        "tensors",
+        lambda: ns.einsum(expression, A, *factors.values()),
+        {GATHERED: gathered, PYDATA: broadcast},
+        case=case,
+        threads=threads,
+        product="MTTKRP",
+        order=A.ndim,
+        mode=mode,
+    )
+
+
+def _along(factor: np.ndarray, at: int, order: int) -> np.ndarray:
+    """A matrix as an array that broadcasts along all modes but one, and the rank."""
+    shape = [1] * order + [factor.shape[1]]
+    shape[at] = factor.shape[0]
+    return factor.reshape(shape)
+
+
+@pytest.mark.parametrize("product", ["TTM", "TTV"])
+@pytest.mark.parametrize("name", tensor_names())
+def test_last_mode(name: str, product: str, threads: int, compare: Compare) -> None:
+    """T[i,j,r] = A[i,j,k] * U[k,r], and T[i,j] = A[i,j,k] * u[k], with those fibres that A has."""
+    case = tensor(name)
+    A, in_coo, tensordot = case.tensor, in_pydata(case), pydata().tensordot
+    modes, outer = LETTERS[: A.ndim], A.shape[:-1]
+    factor = dense(A.shape[-1], RANK) if product == "TTM" else dense(A.shape[-1])
+    rank, wanted = ("r", "d") if product == "TTM" else ("", "")
+    expression, format = f"{modes},{modes[-1]}{rank}->{modes[:-1]}{rank}", ns.Format("s" * len(outer) + wanted)
+    indices, values, as_array = A.indices(), A.values.reshape(-1, *[1] * (factor.ndim - 1)), factor.numpy()
+    assert prod(outer) < 2**63  # so that torch can number the fibres
+    compare(
+        "tensors",
+        lambda: ns.einsum(expression, A, factor, format=format),
+        {
+            GATHERED: lambda: torch.sparse_coo_tensor(indices[:-1], values * factor[indices[-1]], (*outer, *factor.shape[1:])).coalesce(),
+            PYDATA: lambda: tensordot(in_coo, as_array, axes=(A.ndim - 1, 0), return_type=type(in_coo)),
+        },
+        case=case,
+        threads=threads,
+        product=product,
+        order=A.ndim,
+        mode=A.ndim - 1,
+    )

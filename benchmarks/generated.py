@@ -1,0 +1,79 @@
+"""Matrices and tensors with the kinds of rows that real ones have, and weights that are pruned in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+import numscorch as ns
+
+
+def uniform(rows: int, columns: int, in_row: int) -> ns.SparseTensor:
+    """About the same number of nonzeros in every row, anywhere: a pruned weight."""
+    return _random_rows(np.random.default_rng(0), np.full(rows, in_row), columns)
+
+
+def power_law(size: int, nnz: int) -> ns.SparseTensor:
+    """A few rows hold much of the matrix, most rows little: a social graph."""
+    generator = np.random.default_rng(1)
+    weights = 1.0 / (1.0 + generator.permutation(size)) ** 0.8
+    return _random_rows(generator, generator.poisson(weights / weights.sum() * nnz), size)
+
+
+def full_row(rows: int, columns: int, in_row: int) -> ns.SparseTensor:
+    """One row in the middle stores every column, the others a few."""
+    in_rows = np.full(rows, in_row)
+    in_rows[rows // 2] = 0
+    tail = _random_rows(np.random.default_rng(2), in_rows, columns).indices().numpy()
+    whole = np.stack([np.full(columns, rows // 2), np.arange(columns)])
+    placed = np.concatenate([tail, whole], axis=1)
+    return _csr(placed[0], placed[1], (rows, columns))
+
+
+def banded(size: int, half_width: int) -> ns.SparseTensor:
+    """Nonzeros near the diagonal: a mesh. Made row by row, since those that fill memory are made of it."""
+    rows = np.arange(size, dtype=np.int64)
+    first, last = np.maximum(rows - half_width, 0), np.minimum(rows + half_width, size - 1)
+    pos = np.concatenate([[0], np.cumsum(last - first + 1)])
+    crd = np.arange(pos[-1]) + np.repeat(first - pos[:-1], last - first + 1)
+    return ns.from_csr(pos.astype(np.int32), crd.astype(np.int32), torch.ones(int(pos[-1])), (size, size))
+
+
+def blocks_of_16(rows: int, columns: int, zeros: float) -> torch.Tensor:
+    """A dense weight, in whose columns a share of the runs of 16 rows is zero: these are BCSR(16, 1) blocks."""
+    generator = torch.Generator().manual_seed(3)
+    kept = torch.rand(-(-rows // 16), columns, generator=generator) >= zeros
+    return torch.randn(rows, columns, generator=generator) * kept.repeat_interleave(16, 0)[:rows]
+
+
+def ratings(shape: Sequence[int], nnz: int) -> ns.SparseTensor:
+    """A tensor in each of whose modes a few coordinates have much: who rated what, and when."""
+    generator = np.random.default_rng(4)
+    weights = [1 / (1.0 + generator.permutation(size)) for size in shape]
+    indices = np.stack([generator.choice(len(w), nnz, p=w / w.sum()) for w in weights])
+    return ns.from_coo(indices.astype(np.int32), np.ones(nnz, np.float32), shape, coalesce=True)
+
+
+def _random_rows(generator: np.random.Generator, in_row: np.ndarray, columns: int) -> ns.SparseTensor:
+    rows = np.repeat(np.arange(len(in_row)), in_row)
+    return _csr(rows, generator.integers(0, columns, len(rows)), (len(in_row), columns))
+
+
+def _csr(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> ns.SparseTensor:
+    return ns.from_coo(np.stack([rows, columns]), np.ones(len(rows), np.float32), shape, ns.CSR, coalesce=True)
+
+
+MATRICES: dict[str, Callable[[], ns.SparseTensor]] = {
+    "uniform-small": lambda: uniform(200, 200, 5),
+    "uniform-weight": lambda: uniform(512, 2048, 205),
+    "uniform-large": lambda: uniform(10_000, 10_000, 20),
+    "power-law": lambda: power_law(20_000, 300_000),
+    "banded": lambda: banded(20_000, 5),
+}
+TENSORS: dict[str, Callable[[], ns.SparseTensor]] = {
+    "ratings-3": lambda: ratings((3000, 2000, 400), 200_000),
+    "ratings-4": lambda: ratings((1000, 800, 400, 50), 50_000),
+}
+UNIFORM = tuple(name for name in MATRICES if name.startswith("uniform"))
