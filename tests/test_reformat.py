@@ -197,7 +197,9 @@ def test_the_memory_limit_guards_placed_results(small: pytest.MonkeyPatch) -> No
         ns.evaluate("C[i,j] = A[i,j] + B[i,j]", A=A, B=A, format=ns.CSC)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning", "ignore:There is a performance drop:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script.* is deprecated:DeprecationWarning", "ignore:There is a performance drop:UserWarning"
+)
 def test_tangents_and_batches_of_torch_func_take_the_other_way(small: pytest.MonkeyPatch) -> None:
     A = sparse(entries((6, 8), seed=2), ns.CSR)
     with forward_ad.dual_level():
