@@ -73,7 +73,7 @@ def same(found: ns.SparseTensor, wanted: ns.SparseTensor) -> bool:
 def test_every_plain_format_to_every_other(source: Format, small: pytest.MonkeyPatch) -> None:
     array = entries(SHAPES[source.order], seed=source.order)
     targets = [f for f in [*PLAIN, *UNORDERED] if f.order == source.order and can_be_assembled(f) and f != source]
-    for at, target in enumerate(targets[:: 1 if scaled(10) == 10 else 3]):
+    for at, target in enumerate(targets[:: 1 if scaled(10) == 10 else 6]):
         small.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 15)
         small.setattr(blocks, "BLOCKS", 1 + at % 5)
         A = sparse(array, source)
