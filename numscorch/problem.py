@@ -21,7 +21,7 @@ from .parser import Subscripts
 from .schedule.cost import estimated_fill
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
-from .schedule.loop_order import least_cost
+from .schedule.loop_order import cheapest, is_contiguous
 from .schedule.options import Options
 from .splitting import SparseTerm, Splitting, split
 from .statements import NAMES, Request
@@ -77,14 +77,18 @@ def _in_best_layout(
     problem: Problem, request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None
 ) -> Problem:
     """The problem, or that of dense operands, and a dense result, which are copied to another layout, if these cost less."""
-    best, least = problem, None
+    best, least = problem, 0.0
     for layout, copies in layouts(request, operands, problem.shape, problem.result.dtype):
         if layout.result is not None and not problem.result.is_dense:
             continue
         given = [relaid(op, layout.operands[at]) if at in layout.operands else op for at, op in enumerate(operands)]
         other = _problem_of(request, given, target, format, layout)
-        least = least_cost(problem.stmt, problem.facts, target) if least is None else least
-        cost = least_cost(other.stmt, other.facts, target) + copies
+        if best is problem:
+            loops = cheapest(problem.stmt, problem.facts, target)
+            if is_contiguous(problem.stmt, loops.order[-1]):
+                return problem  # registers are filled as it is
+            least = loops.cost
+        cost = cheapest(other.stmt, other.facts, target).cost + copies
         if cost < least:
             best, least = other, cost
     return best

@@ -57,9 +57,9 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[st
     return body, "; ".join(map(str, choices[:4])) + placed
 
 
-def least_cost(stmt: Assignment, facts: Facts, target: Target) -> float:
-    """What the cheapest order of an assignment's loops costs."""
-    return min(choice.cost for choice in candidates(stmt, variables_in(stmt.rhs), facts, target))
+def cheapest(stmt: Assignment, facts: Facts, target: Target) -> Choice:
+    """The cheapest order of an assignment's loops."""
+    return min(candidates(stmt, variables_in(stmt.rhs), facts, target), key=lambda choice: choice.cost)
 
 
 def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[Choice]) -> ScheduleError:
