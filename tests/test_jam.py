@@ -57,3 +57,14 @@ def test_an_order_that_was_asked_for_is_kept(plain: pytest.MonkeyPatch) -> None:
     W, y = ns.from_torch(blocks(32, 32), ns.BCSR(4, 4)), numbers(32, 16)
     ns.einsum("ij,jk->ik", W, y, schedule="reorder(i_in, i_out, j_out, j_in, k)")
     assert Jam not in tags(list(dispatch._plans.values()))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_sums_that_multiply_a_broadcast_row(target: Target, plain: pytest.MonkeyPatch) -> None:
+    """The sums are scalars, each of a coordinate of its own, which have no index to tell them apart."""
+    plain.setattr(dispatch, "host", lambda: target)
+    for fmt in (ns.BCSR(2, 2), ns.BCSR(4, 1)):
+        dense, x = blocks(8, 6), numbers(7, 1)
+        expected = dense.sum(1, keepdim=True) @ x.T
+        assert torch.equal(ns.evaluate("R[i,k] = X[k,j] * A[i,j]", X=x, A=ns.from_torch(dense, fmt)), expected)
+    assert Jam in tags(list(dispatch._plans.values()))

@@ -91,10 +91,16 @@ def lower_product(expr: Expr, env: Env, as_vector: bool) -> Product:
         value = Const(1) if uniform is None else uniform
         return Product(tuple(setup), ((value if condition is None else Choose(condition, value, Const(0.0, dtype_of(expr))),),))
     if uniform is not None or not varying:
-        splat = env.own(SPLAT, tuple(variables_in(expr)))
+        splat = env.own(SPLAT, _moving(expr, env))
         setup.append(Assign(splat, call("splat", Const(1) if uniform is None else uniform, env.lanes.lanes)))
         varying.insert(0, (splat,) * env.lanes.count)
     return Product(tuple(setup), tuple(zip(*varying, strict=True)))
+
+
+def _moving(expr: Expr, env: Env) -> tuple[IndexVar, ...]:
+    """The variables that a value depends on: a register, which has no indices, may be that of one of several coordinates."""
+    held = env.copy is not None and any(access.tensor.name in env.registers for access in accesses_in(expr))
+    return (*variables_in(expr), *((env.copy[0],) if held and env.copy is not None else ()))
 
 
 def _scalar(factor: Expr, env: Env) -> LoopExpr:
