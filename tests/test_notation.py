@@ -13,6 +13,7 @@ from numscorch.ir.index import (
     Access,
     Assignment,
     Binary,
+    Blend,
     Expr,
     Forall,
     Gallop,
@@ -51,6 +52,7 @@ TAGS: list[Tag] = [
     Unroll(12),
     Positions(16),
     Gallop("A"),
+    Blend(),
     Tile(64),
 ]
 TEXTS = [

@@ -77,24 +77,24 @@ def find_stop(it: Iterator) -> Block:
 
 def merge_loops(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
     """Several ordered levels are walked together: a loop for each point, which runs while all its operands last."""
-    start: list[Stmt] = [*_started(iterators, bounds)]
+    start: list[Stmt] = [*started(iterators, bounds)]
     for point in lattice.points:
         walked = [it for it in iterators if it.name in point]
         if len(walked) == 1 and walked[0].level.is_unique:
-            start.append(_rest_of(var, walked[0], env, lattice, case))
+            start.append(rest_of(var, walked[0], env, lattice, case))
             continue
         step = _merge_step(var, walked, env, lattice, point, case)
         start.append(While(all_of([it.position < it.end for it in walked]), step))
     return tuple(start)
 
 
-def _rest_of(var: IndexVar, it: Iterator, env: Env, lattice: Lattice, case: Case) -> For:
+def rest_of(var: IndexVar, it: Iterator, env: Env, lattice: Lattice, case: Case) -> For:
     """What is left of one operand once the others are exhausted."""
     absent = lattice.iterated - {it.name}
     return For(it.position, it.position, it.end, at_position(var, it, it.position, env, lambda inner: case(inner, absent)))
 
 
-def _started(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
+def started(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
     """The first positions, and those where the operands end: of the coordinates within the bounds, where there are some.
 
     Raises:
@@ -171,9 +171,9 @@ def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lat
     step += [If(at[it.name], _advanced(it)) for it in iterators]
     if lattice.whole:
         start, stop = bounds or (Const(0), size)
-        return (*_started(iterators, bounds), For(coord, start, stop, tuple(step)))
+        return (*started(iterators, bounds), For(coord, start, stop, tuple(step)))
     last = [all_of([it.position < it.end for it in iterators if it.name in point]) for point in lattice.least]
-    return (*_started(iterators, bounds), While(any_of(last), tuple(step)))
+    return (*started(iterators, bounds), While(any_of(last), tuple(step)))
 
 
 def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, leader: str) -> Block:
@@ -191,7 +191,7 @@ def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lat
         there = all_of([it.position < it.end, BinOp("==", it.coordinate(it.position), coord)])
         body = (Assign(it.position, call("seek", it.mode.crd, it.position, it.end, coord)), If(there, body))
     step = (Assign(coord, first.coordinate(first.position)), *body, Accumulate(first.position, Const(1)))
-    return (*_started(iterators), While(all_of([it.position < it.end for it in iterators]), step))
+    return (*started(iterators), While(all_of([it.position < it.end for it in iterators]), step))
 
 
 def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
@@ -206,4 +206,4 @@ def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: L
     for it in iterators:
         step.append(If(all_of(tests[it.name]), _advanced(it)))
     start, stop = bounds or (Const(0), env.extent(var))
-    return (*_started(iterators, bounds), For(coord, start, stop, tuple(step)))
+    return (*started(iterators, bounds), For(coord, start, stop, tuple(step)))

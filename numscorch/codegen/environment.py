@@ -35,8 +35,8 @@ class Env:
     ``tiles`` are the bounds of the variables whose tiles are looped over outside, ``counted`` the
     registers beside which the terms they received are counted, ``inserted`` the workspaces that
     coordinates are inserted into, ``assembly`` the result whose index arrays are written.
-    ``conditions`` say when the operands that may be absent here are present, and of ``assured``, sets of
-    operands, one is present as a whole.
+    ``conditions`` say when the operands that may be absent here are present, where ``masked`` as masks that
+    have all bits set, and of ``assured``, sets of operands, one is present as a whole.
     """
 
     operands: tuple[Access, ...]
@@ -52,6 +52,7 @@ class Env:
     assembly: Assembly | None = None
     conditions: Mapping[str, Expr] = field(default_factory=dict)
     assured: tuple[frozenset[str], ...] = ()
+    masked: bool = False
 
     def own(self, name: str, variables: tuple[IndexVar, ...]) -> Var:
         """A name for a value that depends on these variables."""

@@ -151,6 +151,35 @@ def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
+def at_most(typingctx: Any, a: Any, b: Any) -> Any:
+    """-1, which has all bits set, where a <= b, and 0 elsewhere: of coordinates, so that the difference can't overflow.
+
+    By its sign rather than a comparison, from which LLVM would make a branch.
+    """
+    result = a if a == b and a in (types.int32, types.int64) else types.int64
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        left, right = (context.cast(builder, value, of, result) for value, of in zip(args, sig.args, strict=True))
+        beyond = builder.sub(builder.sub(left, right), ir.Constant(left.type, 1))
+        return builder.ashr(beyond, ir.Constant(left.type, result.bitwidth - 1))
+
+    return result(a, b), codegen
+
+
+@intrinsic
+def masked(typingctx: Any, value: Any, mask: Any) -> Any:
+    """value where all bits of the mask are set, and 0 where none is"""
+    plain = types.unliteral(value)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bits = ir.IntType(plain.bitwidth)
+        wide = context.cast(builder, args[1], sig.args[1], types.int64 if plain.bitwidth == 64 else types.int32)
+        return builder.bitcast(builder.and_(builder.bitcast(args[0], bits), wide), args[0].type)
+
+    return plain(plain, mask), codegen
+
+
+@intrinsic
 def mul(typingctx: Any, a: Any, b: Any) -> Any:
     """a * b"""
     return a(a, b), lambda context, builder, sig, args: builder.fmul(args[0], args[1], flags=CONTRACT)
@@ -284,6 +313,6 @@ def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
 
 
 NAMES = (
-    *("add", "fma", "gather", "hsum", "hsums", "load", "load_first", "mul", "pointer", "shifted", "splat", "store", "store_first"),
-    "transpose",
+    *("add", "at_most", "fma", "gather", "hsum", "hsums", "load", "load_first", "masked", "mul", "pointer", "shifted", "splat"),
+    *("store", "store_first", "transpose"),
 )

@@ -9,6 +9,7 @@ from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
+from .blending import can_blend, lower_blended
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
 from .jamming import lower_jam
@@ -49,6 +50,8 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_vector(stmt, tag, env)
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
+        case ix.Blend():
+            return lower_blended(stmt, env, lower) if can_blend(stmt, env) else lower_serial(stmt, env)
         case ix.Tile(size):
             return lower_tile(stmt, size, env)
         case ix.Transpose(lanes):

@@ -27,7 +27,7 @@ from ..ir.loop import (
 
 INDENT = "    "
 COMPARISONS = dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 3)
-STRENGTH = {"or": 1, "and": 2, **COMPARISONS, "+": 4, "-": 4, "*": 5, "/": 5, "//": 5, "%": 5}
+STRENGTH = {"or": 1, "and": 2, **COMPARISONS, "|": 4, "&": 5, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7}
 
 
 def emit_function(function: Function) -> str:

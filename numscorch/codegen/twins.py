@@ -123,12 +123,14 @@ def run_as_python(kernel: Callable[..., None]) -> Callable[..., None]:
 
 TWINS: dict[str, Any] = {
     "add": lambda a, b: a + b,
+    "at_most": lambda a, b: -1 if a <= b else 0,
     "fma": lambda a, b, c: a * b + c,
     "gather": gather,
     "hsum": lambda register: register.sum(),
     "hsums": lambda *registers: np.array([register.sum() for register in registers]),
     "load": load,
     "load_first": load_first,
+    "masked": lambda value, mask: value if mask else type(value)(0),
     "mul": lambda a, b: a * b,
     "shifted": Checked.shifted,
     "emptied": emptied,

@@ -89,7 +89,7 @@ def lower_product(expr: Expr, env: Env, as_vector: bool) -> Product:
             uniform = value if uniform is None else uniform * value
     if not as_vector or env.lanes is None:
         value = Const(1) if uniform is None else uniform
-        return Product(tuple(setup), ((value if condition is None else Choose(condition, value, Const(0.0, dtype_of(expr))),),))
+        return Product(tuple(setup), ((_or_zero(condition, value, expr, env),),))
     if uniform is not None or not varying:
         splat = env.own(SPLAT, _moving(expr, env))
         setup.append(Assign(splat, call("splat", Const(1) if uniform is None else uniform, env.lanes.lanes)))
@@ -105,8 +105,14 @@ def _moving(expr: Expr, env: Env) -> tuple[IndexVar, ...]:
 
 def _scalar(factor: Expr, env: Env) -> LoopExpr:
     condition, env = presence(factor, env)
-    value = _present(factor, env)
-    return value if condition is None else Choose(condition, value, Const(0.0, dtype_of(factor)))
+    return _or_zero(condition, _present(factor, env), factor, env)
+
+
+def _or_zero(condition: LoopExpr | None, value: LoopExpr, expr: Expr, env: Env) -> LoopExpr:
+    """An expression's value where the condition holds, and 0 elsewhere."""
+    if condition is None:
+        return value
+    return call("masked", value, condition) if env.masked else Choose(condition, value, Const(0.0, dtype_of(expr)))
 
 
 def _present(factor: Expr, env: Env) -> LoopExpr:
@@ -153,7 +159,8 @@ def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
     inner = replace(env, conditions=rest, assured=tuple(least))
     if env.assured and all(any(chosen <= known for chosen in least) for known in env.assured):
         return None, inner
-    return any_of([all_of([env.conditions[name] for name in sorted(chosen)]) for chosen in least]), inner
+    both, either = ("&", "|") if env.masked else ("and", "or")
+    return any_of([all_of([env.conditions[name] for name in sorted(chosen)], both) for chosen in least], either), inner
 
 
 def dtype_of(expr: Expr) -> str:

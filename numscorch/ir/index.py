@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from .format import Format
 from .tags import SERIAL
+from .tags import Blend as Blend
 from .tags import Gallop as Gallop
 from .tags import Jam as Jam
 from .tags import Parallel as Parallel

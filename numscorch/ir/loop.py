@@ -206,19 +206,19 @@ def call(function: str, *args: ExprLike) -> Call:
     return Call(function, tuple(as_expr(a) for a in args))
 
 
-def all_of(conditions: list[Expr]) -> Expr:
-    """The conjunction of one or more conditions."""
+def all_of(conditions: list[Expr], op: str = "and") -> Expr:
+    """The conjunction of one or more conditions; of masks, by &."""
     result = conditions[0]
     for condition in conditions[1:]:
-        result = BinOp("and", result, condition)
+        result = BinOp(op, result, condition)
     return result
 
 
-def any_of(conditions: list[Expr]) -> Expr:
-    """The disjunction of one or more conditions."""
+def any_of(conditions: list[Expr], op: str = "or") -> Expr:
+    """The disjunction of one or more conditions; of masks, by |."""
     result = conditions[0]
     for condition in conditions[1:]:
-        result = BinOp("or", result, condition)
+        result = BinOp(op, result, condition)
     return result
 
 

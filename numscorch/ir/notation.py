@@ -12,6 +12,7 @@ from .index import (
     Access,
     Assignment,
     Binary,
+    Blend,
     Call,
     Expr,
     Forall,
@@ -130,6 +131,8 @@ class _Reader:
             return Serial()
         if token == "parallel_forall":
             return Parallel()
+        if token == "blend_forall":
+            return Blend()
         if found := VECTOR.fullmatch(token):
             lanes, registers, once, rest, masked = found.groups()
             loop, tail = (0, int(registers)) if once else (int(registers), int(rest or 0))

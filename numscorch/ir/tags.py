@@ -71,6 +71,14 @@ class Gallop:
 
 
 @dataclass(frozen=True, slots=True)
+class Blend:
+    """Merge operands without branches: which of them has a coordinate is a mask, of their values and of how far each advances."""
+
+    def __str__(self) -> str:
+        return "blend_forall"
+
+
+@dataclass(frozen=True, slots=True)
 class Tile:
     """Run the body for one tile of ``size`` coordinates after the other: the loop over the same variable in it stays within the tile."""
 
@@ -102,5 +110,5 @@ class Transpose:
         return f"transpose_forall<{self.lanes}>"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Tile | Jam | Transpose
+Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Blend | Tile | Jam | Transpose
 SERIAL = Serial()

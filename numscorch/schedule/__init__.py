@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
+from .blend import blend
 from .facts import Facts, Target
 from .intersection import gallop
 from .jam import jam
@@ -56,5 +57,7 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
         nest = note("jam", *jammed)
     if steered := gallop(nest, facts):
         nest = note("gallop", *steered)
+    if merged := blend(nest):
+        nest = note("blend", *merged)
     nest = note("parallelize", *parallelize(nest, facts, options.parallel))
     return tuple(steps)

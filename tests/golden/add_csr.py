@@ -1,6 +1,6 @@
 """C[i,j] = A[i,j] + B[i,j]
 
-    parallel_forall(i, forall(j, C[i,j] = A[i,j] + B[i,j]))
+    parallel_forall(i, blend_forall(j, C[i,j] = A[i,j] + B[i,j]))
 
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
@@ -9,7 +9,7 @@ C: CSR float32, int32 indices
 
 from numba import prange
 
-from numscorch.codegen.intrinsics import pointer
+from numscorch.codegen.intrinsics import at_most, masked, pointer
 
 
 def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C2_pos_array, C2_crd_array, C_vals_array, cuts_array, starts_array, blocks, workers):
@@ -36,22 +36,13 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
                     jA = A2_crd[pA2]
                     jB = B2_crd[pB2]
                     j = min(jA, jB)
-                    if jA == j and jB == j:
-                        C_vals[pC2] = A_vals[pA2] + B_vals[pB2]
-                        C2_crd[pC2] = j
-                        pC2 += 1
-                    elif jA == j:
-                        C_vals[pC2] = A_vals[pA2]
-                        C2_crd[pC2] = j
-                        pC2 += 1
-                    elif jB == j:
-                        C_vals[pC2] = B_vals[pB2]
-                        C2_crd[pC2] = j
-                        pC2 += 1
-                    if jA == j:
-                        pA2 += 1
-                    if jB == j:
-                        pB2 += 1
+                    A_here = at_most(jA, jB)
+                    B_here = at_most(jB, jA)
+                    C_vals[pC2] = masked(A_vals[pA2], A_here) + masked(B_vals[pB2], B_here)
+                    C2_crd[pC2] = j
+                    pC2 += 1
+                    pA2 = pA2 - A_here
+                    pB2 = pB2 - B_here
                 for pA2 in range(pA2, pA2_end):
                     j = A2_crd[pA2]
                     C_vals[pC2] = A_vals[pA2]

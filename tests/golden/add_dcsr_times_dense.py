@@ -1,6 +1,6 @@
 """D[i] += (A[i,j] + B[i,j]) * C[j]
 
-    parallel_forall(i, where(D[i] = t, forall(j, t += (A[i,j] + B[i,j]) * C[j])))
+    parallel_forall(i, where(D[i] = t, blend_forall(j, t += (A[i,j] + B[i,j]) * C[j])))
 
 A: DCSR float32, int32 indices
 B: DCSR float32, int32 indices
@@ -11,7 +11,7 @@ D: dense float32, strides (1)
 from numba import prange
 from numpy import float32
 
-from numscorch.codegen.intrinsics import pointer
+from numscorch.codegen.intrinsics import at_most, masked, pointer
 from numscorch.codegen.routines import seek
 
 
@@ -49,16 +49,11 @@ def kernel(A1_pos_array, A1_crd_array, A2_pos_array, A2_crd_array, A_vals_array,
                         jA = A2_crd[pA2]
                         jB = B2_crd[pB2]
                         j = min(jA, jB)
-                        if jA == j and jB == j:
-                            t += (A_vals[pA2] + B_vals[pB2]) * C_vals[j]
-                        elif jA == j:
-                            t += A_vals[pA2] * C_vals[j]
-                        elif jB == j:
-                            t += B_vals[pB2] * C_vals[j]
-                        if jA == j:
-                            pA2 += 1
-                        if jB == j:
-                            pB2 += 1
+                        A_here = at_most(jA, jB)
+                        B_here = at_most(jB, jA)
+                        t += (masked(A_vals[pA2], A_here) + masked(B_vals[pB2], B_here)) * C_vals[j]
+                        pA2 = pA2 - A_here
+                        pB2 = pB2 - B_here
                     for pA2 in range(pA2, pA2_end):
                         j = A2_crd[pA2]
                         t += A_vals[pA2] * C_vals[j]

@@ -1,6 +1,6 @@
 """D[i,j] = A[i,j] + B[i,j] + C[i,j]
 
-    parallel_forall(i, forall(j, D[i,j] = A[i,j] + B[i,j] + C[i,j]))
+    parallel_forall(i, blend_forall(j, D[i,j] = A[i,j] + B[i,j] + C[i,j]))
 
 A: DCSR float32, int32 indices
 B: DCSR float32, int32 indices
@@ -9,13 +9,12 @@ D: DCSR float32, int32 indices
 """
 
 from numba import prange
-from numpy import float32
 
-from numscorch.codegen.intrinsics import pointer
+from numscorch.codegen.intrinsics import at_most, masked, pointer
 from numscorch.codegen.routines import seek
 
 
-def kernel(A1_pos_array, A1_crd_array, A2_pos_array, A2_crd_array, A_vals_array, B1_pos_array, B1_crd_array, B2_pos_array, B2_crd_array, B_vals_array, C1_pos_array, C1_crd_array, C2_pos_array, C2_crd_array, C_vals_array, D1_crd_array, D2_pos_array, D2_crd_array, D_vals_array, cuts_array, starts_array, blocks, workers, i_size, j_size):
+def kernel(A1_pos_array, A1_crd_array, A2_pos_array, A2_crd_array, A_vals_array, B1_pos_array, B1_crd_array, B2_pos_array, B2_crd_array, B_vals_array, C1_pos_array, C1_crd_array, C2_pos_array, C2_crd_array, C_vals_array, D1_crd_array, D2_pos_array, D2_crd_array, D_vals_array, cuts_array, starts_array, blocks, workers, i_size):
     for worker in prange(workers):
         A1_crd = pointer(A1_crd_array)
         A1_pos = pointer(A1_pos_array)
@@ -59,20 +58,68 @@ def kernel(A1_pos_array, A1_crd_array, A2_pos_array, A2_crd_array, A_vals_array,
                 pB2_end = B2_pos[pB1 + 1] if iB == i else 0
                 pC2 = C2_pos[pC1] if iC == i else 0
                 pC2_end = C2_pos[pC1 + 1] if iC == i else 0
-                while pA2 < pA2_end or pB2 < pB2_end or pC2 < pC2_end:
-                    jA = A2_crd[pA2] if pA2 < pA2_end else j_size
-                    jB = B2_crd[pB2] if pB2 < pB2_end else j_size
-                    jC = C2_crd[pC2] if pC2 < pC2_end else j_size
+                while pA2 < pA2_end and pB2 < pB2_end and pC2 < pC2_end:
+                    jA = A2_crd[pA2]
+                    jB = B2_crd[pB2]
+                    jC = C2_crd[pC2]
                     j = min(jA, jB, jC)
-                    D_vals[pD2] = (A_vals[pA2] if jA == j else float32(0.0)) + (B_vals[pB2] if jB == j else float32(0.0)) + (C_vals[pC2] if jC == j else float32(0.0))
+                    A_here = at_most(jA, j)
+                    B_here = at_most(jB, j)
+                    C_here = at_most(jC, j)
+                    D_vals[pD2] = masked(A_vals[pA2], A_here) + masked(B_vals[pB2], B_here) + masked(C_vals[pC2], C_here)
                     D2_crd[pD2] = j
                     pD2 += 1
-                    if jA == j:
-                        pA2 += 1
-                    if jB == j:
-                        pB2 += 1
-                    if jC == j:
-                        pC2 += 1
+                    pA2 = pA2 - A_here
+                    pB2 = pB2 - B_here
+                    pC2 = pC2 - C_here
+                while pA2 < pA2_end and pB2 < pB2_end:
+                    jA = A2_crd[pA2]
+                    jB = B2_crd[pB2]
+                    j = min(jA, jB)
+                    A_here = at_most(jA, jB)
+                    B_here = at_most(jB, jA)
+                    D_vals[pD2] = masked(A_vals[pA2], A_here) + masked(B_vals[pB2], B_here)
+                    D2_crd[pD2] = j
+                    pD2 += 1
+                    pA2 = pA2 - A_here
+                    pB2 = pB2 - B_here
+                while pA2 < pA2_end and pC2 < pC2_end:
+                    jA = A2_crd[pA2]
+                    jC = C2_crd[pC2]
+                    j = min(jA, jC)
+                    A_here = at_most(jA, jC)
+                    C_here = at_most(jC, jA)
+                    D_vals[pD2] = masked(A_vals[pA2], A_here) + masked(C_vals[pC2], C_here)
+                    D2_crd[pD2] = j
+                    pD2 += 1
+                    pA2 = pA2 - A_here
+                    pC2 = pC2 - C_here
+                while pB2 < pB2_end and pC2 < pC2_end:
+                    jB = B2_crd[pB2]
+                    jC = C2_crd[pC2]
+                    j = min(jB, jC)
+                    B_here = at_most(jB, jC)
+                    C_here = at_most(jC, jB)
+                    D_vals[pD2] = masked(B_vals[pB2], B_here) + masked(C_vals[pC2], C_here)
+                    D2_crd[pD2] = j
+                    pD2 += 1
+                    pB2 = pB2 - B_here
+                    pC2 = pC2 - C_here
+                for pA2 in range(pA2, pA2_end):
+                    j = A2_crd[pA2]
+                    D_vals[pD2] = A_vals[pA2]
+                    D2_crd[pD2] = j
+                    pD2 += 1
+                for pB2 in range(pB2, pB2_end):
+                    j = B2_crd[pB2]
+                    D_vals[pD2] = B_vals[pB2]
+                    D2_crd[pD2] = j
+                    pD2 += 1
+                for pC2 in range(pC2, pC2_end):
+                    j = C2_crd[pC2]
+                    D_vals[pD2] = C_vals[pC2]
+                    D2_crd[pD2] = j
+                    pD2 += 1
                 if pD2_first < pD2:
                     D2_pos[pD1 + 1] = pD2
                     D1_crd[pD1] = i

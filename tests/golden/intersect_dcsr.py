@@ -1,6 +1,6 @@
 """C += A[i,j] * B[i,j]
 
-    where(C = t, forall(i, forall(j, t += A[i,j] * B[i,j])))
+    where(C = t, forall(i, blend_forall(j, t += A[i,j] * B[i,j])))
 
 A: DCSR float32, int32 indices
 B: DCSR float32, int32 indices
@@ -9,7 +9,7 @@ C: dense float32
 
 from numpy import float32
 
-from numscorch.codegen.intrinsics import pointer
+from numscorch.codegen.intrinsics import at_most, masked, pointer
 
 
 def kernel(A1_pos_array, A1_crd_array, A2_pos_array, A2_crd_array, A_vals_array, B1_pos_array, B1_crd_array, B2_pos_array, B2_crd_array, B_vals_array, C_vals_array):
@@ -41,13 +41,11 @@ def kernel(A1_pos_array, A1_crd_array, A2_pos_array, A2_crd_array, A_vals_array,
             while pA2 < pA2_end and pB2 < pB2_end:
                 jA = A2_crd[pA2]
                 jB = B2_crd[pB2]
-                j = min(jA, jB)
-                if jA == j and jB == j:
-                    t += A_vals[pA2] * B_vals[pB2]
-                if jA == j:
-                    pA2 += 1
-                if jB == j:
-                    pB2 += 1
+                A_here = at_most(jA, jB)
+                B_here = at_most(jB, jA)
+                t += masked(A_vals[pA2] * B_vals[pB2], A_here & B_here)
+                pA2 = pA2 - A_here
+                pB2 = pB2 - B_here
         if iA == i:
             pA1 += 1
         if iB == i:

@@ -1,0 +1,70 @@
+"""blend: operands are merged without branches where their coordinates, and so the branches, are as good as random.
+
+A branch on which operand has the next coordinate is mispredicted about every other time, which costs more than reading
+all of their values and masking those that aren't there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.functions import is_zero, simplified
+from ..ir.index import Access, Assignment, Blend, Forall, Serial, Stmt, Where, accesses_in
+
+MOST = 3  # operands: their merge has a loop for each of their sets
+MASKED = frozenset({"float32", "float64", "int32", "int64"})
+
+
+def blend(stmt: Stmt) -> tuple[Stmt, str] | None:
+    """Merge without branches what is appended to a result, or summed into a register; None if there is no such loop.
+
+    >>> from numscorch.ir.format import CSR
+    >>> from numscorch.ir.index import TensorVar
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> tensors = {name: TensorVar(name, CSR) for name in "ABC"}
+    >>> print(*blend(parse_stmt("forall(i, forall(j, C[i,j] = A[i,j] + B[i,j]))", tensors)) or (), sep="\\n")
+    forall(i, blend_forall(j, C[i,j] = A[i,j] + B[i,j]))
+    at j, A, B are merged by masks: a branch would be mispredicted
+    """
+    reasons: list[str] = []
+    done = _blended(stmt, reasons)
+    return (done, "; ".join(reasons)) if reasons else None
+
+
+def _blended(stmt: Stmt, reasons: list[str]) -> Stmt:
+    match stmt:
+        case Forall(var, Assignment() as body, Serial()) if names := merged_in(stmt, body):
+            reasons.append(f"at {var}, {', '.join(names)} are merged by masks: a branch would be mispredicted")
+            return replace(stmt, tag=Blend())
+        case Forall(_, body):
+            return replace(stmt, body=_blended(body, reasons))
+        case Where(consumer, producer):
+            return Where(_blended(consumer, reasons), _blended(producer, reasons))
+        case _:
+            return stmt
+
+
+def merged_in(loop: Forall, body: Assignment) -> list[str]:
+    """The operands whose last levels, compressed and in order, the loop merges; none if it does more than that, or writes elsewhere."""
+    lhs, walked = body.lhs, [access for access in accesses_in(body.rhs) if _is_iterated(access, loop)]
+    names = sorted({access.tensor.name for access in walked})
+    appended = lhs.tensor.is_assembled and body.op == "=" and lhs.level_var(len(lhs.indices) - 1) == loop.var
+    if not 2 <= len(names) <= MOST or not all(_is_compressed(access, loop) for access in walked):
+        return []
+    if not (appended or (lhs.tensor.is_scalar and body.op == "+=")) or not is_zero(simplified(body.rhs, names)):
+        return []
+    return names if all(access.tensor.dtype in MASKED for access in (lhs, *accesses_in(body.rhs))) else []
+
+
+def _is_iterated(access: Access, loop: Forall) -> bool:
+    """Whether the loop iterates a level of this access."""
+    if access.tensor.is_dense or access.tensor.is_scalar:
+        return False
+    return any(access.level_var(at) == loop.var and not level.full for at, level in enumerate(access.tensor.format.levels))
+
+
+def _is_compressed(access: Access, loop: Forall) -> bool:
+    """Whether the loop's level is its last, and has just coordinates in order, each once."""
+    last = access.tensor.format.levels[-1]
+    innermost = access.level_var(len(access.indices) - 1) == loop.var and access.indices.count(loop.var) == 1
+    return innermost and last.arrays == ("pos", "crd") and last.is_ordered and last.is_unique
