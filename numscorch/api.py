@@ -18,7 +18,7 @@ from .io import load as read
 from .io import suffix_of
 from .ir.format import Format
 from .operands import admit, call_form, refuse_tangents, undeferred
-from .reductions import reduced
+from .reductions import check_reduction, prepared, reduced
 from .sparse_tensor import SparseTensor
 
 
@@ -115,14 +115,23 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, **operand
     return evaluate_parts(statement, operands, format)
 
 
-def explain(expr: Any, *operands: Any, format: Format | str | None = None, schedule: str | None = None, **named: Any) -> Explanation:
+def explain(
+    expr: Any,
+    *operands: Any,
+    format: Format | str | None = None,
+    reduce: str = "sum",
+    mask: SparseTensor | torch.Tensor | None = None,
+    schedule: str | None = None,
+    **named: Any,
+) -> Explanation:
     """Every stage of compiling an expression: formats, passes, costs, source, and its file.
 
     Args:
         expr: as for :func:`einsum`, or a statement as for :func:`evaluate`.
         operands, named: tensors, or formats or their text (``"dense"`` too), which stand for a tensor of size
             1024 in every dimension with 16 nonzeros in a row; a statement's by their names.
-        format, schedule: as for :func:`einsum`; a statement takes no schedule.
+        format, reduce, mask, schedule: as for :func:`einsum`; a statement takes just a format, and formats
+            can't stand for the tensors of a reduction, or beside a mask.
 
     Returns:
         An :class:`Explanation`; ``print`` it, or read ``.source`` and ``.path``.
@@ -135,13 +144,18 @@ def explain(expr: Any, *operands: Any, format: Format | str | None = None, sched
     True
     """
     if isinstance(expr, str) and "=" in expr:
-        if schedule is not None:
-            raise UnsupportedError(f"schedule={schedule!r}: statements take none, only einsum does\n  {expr}")
+        if schedule is not None or mask is not None or reduce != "sum":
+            given = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
+            raise UnsupportedError(f"{given}: statements take none, only einsum does\n  {expr}")
         return explain_statement(expr, {name: _explained(value) for name, value in named.items()}, format)
     if named:
         raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
-    return explain_problem(expr, list(map(_explained, operands)), format, schedule)
+    if reduce == "sum" and mask is None:
+        return explain_problem(expr, list(map(_explained, operands)), format, schedule)
+    check_reduction(reduce, operands)
+    request, taken = prepared(expr, operands, reduce, mask, schedule)
+    return explain_problem(request, list(map(_explained, taken)), format)
 
 
 def _explained(operand: Any) -> Any:

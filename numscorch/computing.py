@@ -44,7 +44,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
             return _in_pairs(pairs, operands, format, out)
         plan = find_plan(expr, format, ready, signatures)
     if out is not None:
-        check_before(out, plan.problem)
+        check_before(out, plan.problem, wanted_format(format, len(plan.problem.shape)))
         return write(out, plan.run(*ready))
     result = plan.run(*ready)
     requested = plan.problem.requested
@@ -54,8 +54,12 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
 
 
 def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any) -> Any:
-    """16-bit values are computed with, and added up, in 32 bits, and the result is rounded once; truth values in 8."""
-    narrow = {o.dtype for o in operands}
+    """16-bit values are computed with, and added up, in 32 bits, and the result is rounded once; truth values in 8.
+
+    A mask has values of any type, which nothing reads.
+    """
+    mask = expr.mask if isinstance(expr, Request) else None
+    narrow = {o.dtype for at, o in enumerate(operands) if at != mask}
     if len(narrow) > 1:
         names = sorted(str(dtype).removeprefix("torch.") for dtype in narrow)
         raise UnsupportedError(

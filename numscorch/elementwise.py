@@ -42,10 +42,19 @@ def _term(name: str, order: int, most: int) -> str:
 
 def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
     """Two operands, tensors or numbers, in a form of A and B."""
-    orders = [getattr(value, "ndim", 0) for value in (left, right)]
-    most = max(orders)
-    text = form.format(A=_term("A", orders[0], most), B=_term("B", orders[1], most))
-    return evaluate_parts(f"{_term('R', most, most)} = {text}", {"A": left, "B": right, **numbers}, None)
+    text = _statement(form, getattr(left, "ndim", 0), getattr(right, "ndim", 0))
+    return evaluate_parts(text, {"A": left, "B": right, **numbers}, None)
+
+
+@lru_cache(maxsize=1024)
+def _statement(form: str, left: int, right: int) -> str:
+    """A form of A and B with so many dimensions as a statement.
+
+    >>> _statement("{A} + {B}", 2, 1)
+    'R[i0,i1] = A[i0,i1] + B[i1]'
+    """
+    most = max(left, right)
+    return f"{_term('R', most, most)} = {form.format(A=_term('A', left, most), B=_term('B', right, most))}"
 
 
 def _function(form: str) -> Callable[..., Any]:

@@ -24,6 +24,8 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     """
     if not isinstance(text, str):
         raise ExpressionError(f"evaluate takes a statement's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
+    if isinstance(format, SparseTensor | Tensor):
+        raise ExpressionError(f"format= is the result's format, not an operand: name that tensor otherwise\n  {text}")
     parts = parse_statement(text)
     _check_names(text, parts, given)
     values = {name: _operand(value, given) for name, value in given.items()}

@@ -130,17 +130,18 @@ def read_format(given: Any, order: int) -> Any:
         raise FormatError(f"{error}\n  or a name, for this operand of order {order}: {', '.join(sorted(known))}") from error
 
 
-def explain_problem(expr: str, operands: Sequence[Any], format: Format | str | None, schedule: str | None = None) -> Explanation:
+def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format | str | None, schedule: str | None = None) -> Explanation:
     """Compile up to the source, write its file, and tell the story."""
-    operands = read_formats(expr, operands) if any(isinstance(o, str) for o in operands) else operands
+    if isinstance(expr, str) and any(isinstance(o, str) for o in operands):
+        operands = read_formats(expr, operands)
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
-        raise UnsupportedError(f"every operand of {expr!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
+        raise UnsupportedError(f"every operand of {str(expr)!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     described = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands)
     request: str | Request = expr
-    if schedule is not None:
+    if isinstance(expr, str) and schedule is not None:
         request = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in described))), schedule)
     problem, steps, source = compile_source(request, described, format)
-    return Explanation(expr, described, problem, steps, source, kernel_cache.store(source.name, source.text))
+    return Explanation(str(expr), described, problem, steps, source, kernel_cache.store(source.name, source.text))
 
 
 def explain_statement(text: str, given: Mapping[str, Any], format: Format | str | None) -> Explanation:

@@ -7,7 +7,7 @@ computed once and remembered with it; results that keep an operand's pattern sha
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from itertools import count
+from itertools import count, islice
 from math import log2
 from typing import Any, TypeVar
 
@@ -56,11 +56,8 @@ class Pattern:
         self.shape = tuple(int(s) for s in shape)
         self.arrays = arrays
         self.take_views()
-        named = [(level, *pair) for level, own in zip(format.levels, arrays, strict=True) for pair in zip(level.arrays, own, strict=False)]
-        dtypes = [array.dtype for level, name, array in named if level.array_dtype(name) is None]
         self.counts = self._count()
-        fits = max((*self.shape, *self.counts), default=0) <= INT32_MAX
-        self.index_dtype = INDEX_DTYPES[dtypes[0]] if dtypes else "int32" if fits else "int64"
+        self.index_dtype = self._index_dtype()
         self.derived: dict[Hashable, Any] = {}
 
     signature: int  # a number of this process, equal for patterns that the compiler treats alike
@@ -108,11 +105,19 @@ class Pattern:
         return Pattern, (self.format, self.shape, self.arrays)
 
     def _count(self) -> tuple[int, ...]:
-        counts, parents = [], 1
-        for at, (level, size) in enumerate(zip(self.format.levels, self.format.sizes(self.shape), strict=True)):
-            parents = level.count(self.level_arrays(at), parents, size)
+        counts, parents, views = [], 1, iter(self.taken)
+        for level, own, size in zip(self.format.levels, self.arrays, self.format.sizes(self.shape), strict=True):
+            parents = level.count(tuple(islice(views, len(own))), parents, size)
             counts.append(parents)
         return tuple(counts)
+
+    def _index_dtype(self) -> str:
+        """That of the first array whose type no level decides; where there is none, the least that counts everything."""
+        for level, own in zip(self.format.levels, self.arrays, strict=True):
+            for name, array in zip(level.arrays, own, strict=False):
+                if level.array_dtype(name) is None:
+                    return INDEX_DTYPES[array.dtype]
+        return "int32" if max((*self.shape, *self.counts), default=0) <= INT32_MAX else "int64"
 
     @property
     def nnz(self) -> int:

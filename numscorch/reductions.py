@@ -9,9 +9,12 @@ from typing import Any
 from torch import Tensor
 
 from .computing import compute
+from .construct import from_torch
 from .errors import ExpressionError, SizeError, UnsupportedError
+from .ir.format import Format
 from .operands import STRIDED, check_is_tensor
 from .parser import Subscripts, parse_einsum
+from .problem import wanted_format
 from .sparse_tensor import SparseTensor
 from .statements import Request, plain_request, reducing, scheduled
 
@@ -38,24 +41,58 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
         SizeError: the mask has another shape than the result.
         UnsupportedError: an operand is no tensor, the mask is not sparse, or the mean of integers is asked for.
     """
+    check_reduction(reduce, operands)
+    request, operands = prepared(expr, operands, reduce, mask, schedule)
+    terms = prod(_summed(request.subscripts, operands))
+    wanted = format if terms or mask is not None else "dense"  # without terms, every entry is the identity
+    result = compute(request, operands, wanted, out)
+    if reduce == "mean":
+        _divide(result, terms)
+    return result if wanted == format or out is not None else _in_format(result, format)
+
+
+def check_reduction(reduce: str, operands: Sequence[Any]) -> None:
+    """That there is such a reduction, of tensors.
+
+    Raises:
+        ExpressionError: there is none.
+        UnsupportedError: an operand is no tensor, or the mean of integers is asked for.
+    """
     if not isinstance(reduce, str) or reduce not in JOINED_BY:
         raise ExpressionError(f"unknown reduction {reduce!r}: known are {', '.join(JOINED_BY)}")
     for operand in operands:
         check_is_tensor(operand)
-    subscripts = parse_einsum(expr, tuple(o.ndim for o in operands))
     if reduce == "mean":
         _check_mean(operands)
+
+
+def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None = None) -> tuple[Request, Sequence[Any]]:
+    """The request of a reduction, and its operands, the mask after the others.
+
+    Raises:
+        SizeError: the mask has another shape than the result.
+        UnsupportedError: the mask is not sparse.
+    """
+    subscripts = parse_einsum(expr, tuple(o.ndim for o in operands))
     if JOINED_BY[reduce] != "=":
         subscripts, operands = _diagonals(subscripts, operands)
-    sizes = _sizes(subscripts, operands)
     if mask is not None:
+        sizes = _sizes(subscripts, operands)
         _check_mask(mask, tuple(sizes[name] for name in subscripts.result), expr)
         subscripts, operands = Subscripts((*subscripts.operands, subscripts.result), subscripts.result), (*operands, mask)
     request = _request(subscripts, reduce, mask is not None)
-    result = compute(request if schedule is None else scheduled(request, schedule), operands, format, out)
-    if reduce == "mean":
-        _divide(result, prod(size for name, size in sizes.items() if name not in subscripts.result))
-    return result
+    return request if schedule is None else scheduled(request, schedule), operands
+
+
+def _summed(subscripts: Subscripts, operands: Sequence[Any]) -> list[int]:
+    """The extents of what is reduced."""
+    return [size for name, size in _sizes(subscripts, operands).items() if name not in subscripts.result]
+
+
+def _in_format(result: Tensor, format: Format | str | None) -> Any:
+    """A dense result as it was asked for."""
+    wanted = wanted_format(format, result.ndim)
+    return result if wanted is None or wanted.is_dense else from_torch(result, wanted)
 
 
 def _request(subscripts: Subscripts, reduce: str, masked: bool) -> Request:

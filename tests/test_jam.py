@@ -68,3 +68,34 @@ def test_sums_that_multiply_a_broadcast_row(target: Target, plain: pytest.Monkey
         expected = dense.sum(1, keepdim=True) @ x.T
         assert torch.equal(ns.evaluate("R[i,k] = X[k,j] * A[i,j]", X=x, A=ns.from_torch(dense, fmt)), expected)
     assert Jam in tags(list(dispatch._plans.values()))
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+@pytest.mark.parametrize("extent", [12, 24, 32])
+def test_tiles_that_were_asked_for_are_kept(extent: int, size: int, plain: pytest.MonkeyPatch) -> None:
+    a, X, B = ns.from_torch(numbers(6), "s"), numbers(extent, 10), numbers(10, 64)
+    found = ns.einsum("i,uj,jk->iuk", a, X, B, schedule=f"tile(u, {size})", format="dense")
+    assert torch.equal(found, torch.einsum("i,uj,jk->iuk", numbers(6), X, B))
+    ns.einsum("i,uj,jk->iuk", a, X, B, schedule="tile()", format="dense")
+    assert not any(isinstance(loop.tag, Jam) for plan in dispatch._plans.values() for loop in loops_of(plan.steps[-1].stmt))
+
+
+def test_merges_and_repeated_coordinates_are_not_shared(plain: pytest.MonkeyPatch) -> None:
+    """Each coordinate at once would have to walk them anew."""
+    dense = blocks(10, 11 * 12).reshape(10, 11, 12)
+    X, B, D = numbers(17, 12), numbers(11, 64), blocks(3, 7)
+    A = ns.from_torch(dense, ns.COO(3))
+    assert torch.equal(ns.evaluate("R[i,u,k] = A[i,j,l]*X[u,l]*B[j,k]", A=A, X=X, B=B), torch.einsum("ijl,ul,jk->iuk", dense, X, B))
+    Y, Z = numbers(17, 7), numbers(7, 64)
+    for target in TARGETS:
+        plain.setattr(dispatch, "host", lambda target=target: target)
+        two = ns.einsum("ij,ij,uj,jk->iuk", ns.from_torch(D, ns.CSR), ns.from_torch(D.abs(), ns.CSR), Y, Z)
+        assert torch.equal(two, torch.einsum("ij,ij,uj,jk->iuk", D, D.abs(), Y, Z))
+
+
+@pytest.mark.parametrize(("block", "rows"), [((4, 1), 4), ((4, 2), 4), ((8, 1), 8), ((2, 2), 2)])
+def test_one_row_of_blocks(block: tuple[int, int], rows: int, plain: pytest.MonkeyPatch) -> None:
+    dense = blocks(rows, 24)
+    W = ns.from_torch(dense, ns.BCSR(*block))
+    for k in (8, 9, 16, 32, 64):
+        assert torch.equal(ns.einsum("oi,ik->ok", W, numbers(24, k)), dense @ numbers(24, k))

@@ -49,6 +49,8 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
     walked = [access for access in sparse if access.tensor.name in lattice.iterated]
     if lattice.whole or not walked or not all(_is_one_level(access) and in_storage_order(access, order) for access in walked):
         return None
+    if any(set(access.indices) != set(order) for access in walked):
+        return None  # its entries are in several rows of the result
     least = lattice.least
     return Bound(tuple(sorted(least[0])), True) if len(least) == 1 else Bound(tuple(sorted(lattice.iterated)), False)
 
@@ -67,7 +69,8 @@ class Appending(Assembly):
         return (Assign(self.counters[0], Var("starts")[worker]),)
 
     def leave(self, worker: Expr) -> Block:
-        return (Store(Var("starts"), worker, self.counters[0]),)
+        """Into the array itself: in the last statements of a parallel loop, Numba drops what is stored through a pointer."""
+        return (Store(Var("starts_array"), worker, self.counters[0]),)
 
     def begin(self, block: Expr) -> Block:
         return ()

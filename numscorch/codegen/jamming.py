@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import index as ix
-from ..ir.loop import Assign, Block, Const, Expr, For, Stmt, Var
+from ..ir.loop import Assign, Block, Const, Expr, For, Stmt, Var, While
 from .environment import Env
 
 Lower = Callable[[ix.Stmt, Env], Block]
@@ -15,12 +15,12 @@ LETTERS = "abcdefghijklmnop"
 
 def lower_jam(stmt: ix.Forall, tag: ix.Jam, env: Env, lower: Lower, serial: Callable[[ix.Forall, Env, tuple[Expr, Expr]], Block]) -> Block:
     """So many coordinates at once; the rest one by one."""
-    (first, extent), base = env.bounds(stmt.var), Var(stmt.var.name)
-    if (first, extent) == (Const(0), Const(tag.times)):
+    (first, stop), base = env.bounds(stmt.var), Var(stmt.var.name)
+    if (first, stop) == (Const(0), Const(tag.times)):
         return interleaved([_copy(stmt, number, Const(number), env, lower) for number in range(tag.times)])
-    split = (extent - first) // tag.times * tag.times + first if tag.rest else extent
+    split = (stop - first) // tag.times * tag.times + first if tag.rest else stop
     jammed = For(base, first, split, interleaved(_named(stmt, tag.times, env, lower)), step=Const(tag.times))
-    return (jammed, *serial(replace(stmt, tag=ix.Serial()), env, (split, extent))) if tag.rest else (jammed,)
+    return (jammed, *serial(replace(stmt, tag=ix.Serial()), env, (split, stop))) if tag.rest else (jammed,)
 
 
 def _named(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> list[Block]:
@@ -45,6 +45,9 @@ def _renamed(access: ix.Access, number: int) -> ix.Access:
 def interleaved(blocks: list[Block]) -> Block:
     """Blocks of the same shape as one: what they share is done once, the rest statement by statement.
 
+    Raises:
+        TypeError: a ``while`` differs, which what is done once before it can't start more than once.
+
     >>> from numscorch.ir.loop import Accumulate, Load
     >>> x = Load(Var("X"), Var("p"))
     >>> a, b = (Assign(Var("x"), x), Accumulate(Var("s"), x)), (Assign(Var("x"), x), Accumulate(Var("t"), x))
@@ -58,6 +61,8 @@ def interleaved(blocks: list[Block]) -> Block:
             out.append(first)
         elif isinstance(first, For) and all(isinstance(stmt, For) and _same_range(stmt, first) for stmt in row):
             out.append(replace(first, body=interleaved([stmt.body for stmt in row if isinstance(stmt, For)])))
+        elif isinstance(first, While):
+            raise TypeError(f"copies of {first} can't be interleaved")
         else:
             out += row
     return tuple(out)

@@ -51,8 +51,10 @@ def _sole_iterator(stmt: ix.Forall, env: Env) -> Iterator | None:
 
 
 def _moves_dense(stmt: ix.Forall, assignment: ix.Assignment, env: Env) -> bool:
-    it = env.iterated(stmt.var)[0]
-    moved = [a for a in ix.accesses_in(assignment.rhs) if stmt.var in a.indices]
+    it, read = env.iterated(stmt.var)[0], ix.accesses_in(assignment.rhs)
+    moved = [a for a in read if stmt.var in a.indices]
+    if not any(a.tensor.has_values for a in read):
+        return False
     return it.at == len(it.access.tensor.format.levels) - 1 and all(a.tensor.is_dense or a == it.access for a in moved)
 
 

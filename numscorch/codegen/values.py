@@ -190,9 +190,11 @@ def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: E
     for factor in factors_of(expr):
         if isinstance(factor, Access) and factor.tensor.name in env.varying:
             factors.append(env.registers[factor.tensor.name][0])
+        elif isinstance(factor, Access) and not factor.tensor.has_values:
+            continue
         elif isinstance(factor, Access) and var in factor.indices:
             factors.append(_gathered(factor, var, it, lanes, env))
-        elif not (isinstance(factor, Access) and not factor.tensor.has_values):
+        else:
             factors.append(call("splat", _scalar(factor, env), lanes))
     return Product((), (tuple(factors),))
 
@@ -209,9 +211,9 @@ def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env)
 
 
 def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
-    """The access's position, held in a variable unless it is one already."""
+    """The access's position, held in a variable unless it is one already; each of several copies has one."""
     place = env.position(access)
-    if isinstance(place, Var | Const):
+    if isinstance(place, Var | Const) and (env.copy is None or env.copy[0] not in access.indices):
         return place
     named = env.own(f"p{access.tensor.name}", access.indices)
     setup.append(Assign(named, place))

@@ -20,10 +20,12 @@ from ..ir.index import (
     Jam,
     Serial,
     Stmt,
+    Tile,
     Unroll,
     Vector,
     Where,
     accesses_in,
+    loops_of,
     operands_of,
     result_of,
     value_of,
@@ -50,6 +52,8 @@ def jam(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
     loops, body = unwrap(stmt)
     if len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or not isinstance(body, Where) or not isinstance(body.consumer, Assignment):
         return None
+    if any(_is_merge(loop) for loop in loops_of(body)):
+        return None  # each coordinate would have to merge anew
     *outer, vector = loops
     best = min(_choices(outer, vector, stmt, facts, target), default=None)
     if best is None:
@@ -95,9 +99,27 @@ def _choices(outer: list[Forall], vector: Forall, stmt: Stmt, facts: Facts, targ
 def _can_be_jammed(loop: Forall, lanes: IndexVar, stmt: Stmt) -> bool:
     """Whether a loop may be moved inside the others, which then run once for several of its coordinates, and shares loads."""
     result, var = result_of(stmt), loop.var
-    if not isinstance(loop.tag, Serial) or var not in result.indices or any(_leads_on(access, var) for access in operands_of(stmt)):
+    if not isinstance(loop.tag, Serial) or var not in result.indices or _is_tiled(stmt, var):
+        return False
+    if any(_leads_on(access, var) for access in operands_of(stmt)):
         return False
     return any(lanes in moved_by(factor) and var not in moved_by(factor) for factor in _loaded(value_of(stmt)))
+
+
+def _is_tiled(stmt: Stmt, var: IndexVar) -> bool:
+    return any(loop.var == var and isinstance(loop.tag, Tile) for loop in loops_of(stmt))
+
+
+def _is_merge(loop: Forall) -> bool:
+    """Whether a loop walks several sparse operands together, or one whose coordinates are repeated."""
+    walked = {
+        access.tensor.name: level
+        for access in operands_of(loop)
+        if not access.tensor.is_dense
+        for at, level in enumerate(access.tensor.format.levels)
+        if access.level_var(at) == loop.var and not level.full
+    }
+    return len(walked) > 1 or not all(level.is_unique for level in walked.values())
 
 
 def _loaded(value: Expr) -> list[Access]:

@@ -54,4 +54,4 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
                     C2_crd[pC2] = j
                     pC2 += 1
                 C2_pos[i + 1] = pC2
-        starts[worker] = pC2
+        starts_array[worker] = pC2

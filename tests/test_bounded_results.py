@@ -1,0 +1,45 @@
+"""Results that their operands bound, appended to in one pass: by several threads, and where bounds would be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.schedule import parallel
+from numscorch.validate import validate
+
+
+@pytest.fixture
+def two_threads(fresh_plans: pytest.MonkeyPatch) -> Iterator[None]:
+    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(1, 9, (rows, columns), generator=generator) * (torch.rand(rows, columns, generator=generator) < 0.1)
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC], ids=str)
+@pytest.mark.parametrize("text", ["R[i,j] = A[i,j] + B[i,j]", "R[i,j] = A[i,j] * B[i,j]", "R[i,j] = A[i,j] - 2 * B[i,j] + C[i,j]"])
+def test_workers_append_side_by_side(text: str, fmt: ns.Format, two_threads: None) -> None:
+    """What a worker appended is known afterwards: a store behind the last loop of a parallel one was dropped once."""
+    dense = {name: matrix(300, 200, seed).float() for seed, name in enumerate("ABC") if f"{name}[" in text}
+    result = ns.evaluate(text, **{name: ns.from_torch(value, fmt) for name, value in dense.items()})
+    validate(result.pattern)
+    assert torch.equal(result.to_dense(), eval(text.split(" = ")[1].replace("[i,j]", ""), dense))
+
+
+def test_a_broadcast_operand_bounds_nothing(plain: pytest.MonkeyPatch) -> None:
+    """Its entries are in each of the rows along which it is broadcast."""
+    stacked, A = matrix(3 * 4, 6, 0).float().reshape(3, 4, 6), matrix(4, 6, 1).float()
+    S, B = ns.from_torch(stacked, ns.Format("dds")), ns.from_torch(A, ns.CSR)
+    assert torch.equal((S + B).to_dense(), stacked + A)
+    assert torch.equal((B / torch.full((4, 1, 1), 2.0)).to_dense(), A / torch.full((4, 1, 1), 2.0))
+    assert torch.equal(ns.einsum("bij,bij,ij->bij", S, S, B).to_dense(), stacked * stacked * A)

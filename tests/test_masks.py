@@ -1,0 +1,66 @@
+"""Masks: whatever type their values have, and however the dense factors lie in memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.errors import UnsupportedError
+
+
+def kept(rows: int, columns: int) -> torch.Tensor:
+    return torch.rand(rows, columns, generator=torch.Generator().manual_seed(rows)) < 0.4
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(sum(shape))).float()
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.DCSR, ns.COO(2)], ids=str)
+@pytest.mark.parametrize("width", [1, 7, 8, 16, 64])
+def test_scores_at_a_mask(fmt: ns.Format, width: int, plain: pytest.MonkeyPatch) -> None:
+    where, Q, K = kept(9, 12), numbers(9, width), numbers(12, width)
+    mask = ns.from_torch(where.float(), fmt)
+    assert torch.equal(ns.einsum("ik,jk->ij", Q, K, mask=mask).to_dense(), Q @ K.T * where)
+    assert torch.equal(ns.einsum("ik,kj->ij", Q, K.T, mask=mask).to_dense(), Q @ K.T * where)
+
+
+def test_scores_at_masks_of_a_batch_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
+    where, Q, K = kept(9, 12), numbers(2, 9, 16), numbers(2, 12, 16)
+    mask = ns.from_torch(where.float(), ns.CSR)
+    found = ns.einsum("bik,bjk->bij", Q, K, mask=ns.stack([mask, mask])).to_dense()
+    assert torch.equal(found, Q @ K.transpose(1, 2) * where)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float16, torch.int64, torch.complex64])
+def test_values_of_a_mask_have_any_type(dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
+    where, A, x = kept(6, 5), numbers(6, 4), numbers(4, 5)
+    S, mask = ns.from_torch(A, ns.CSR), ns.from_torch(where.to(dtype), ns.CSR)
+    assert torch.equal(ns.einsum("ij,jk->ik", S, x, mask=mask).to_dense(), A @ x * where)
+    assert torch.equal(ns.einsum("ij,jk->ik", A, x, mask=mask.to_torch()).to_dense(), A @ x * where)
+    narrow = ns.einsum("ij,jk->ik", S.to(torch.bfloat16), x.bfloat16(), mask=mask)
+    assert narrow.dtype == torch.bfloat16
+    assert torch.equal(narrow.to_dense().float(), A @ x * where)
+
+
+def test_a_mask_is_explained(plain: pytest.MonkeyPatch) -> None:
+    mask = ns.from_torch(torch.eye(3), ns.CSR)
+    assert "CSR" in str(ns.explain("ik,jk->ij", numbers(3, 4), numbers(3, 4), mask=mask))
+    assert "max=" in str(ns.explain("ij->i", mask, reduce="max"))
+    with pytest.raises(UnsupportedError, match="mask=: statements take none"):
+        ns.explain("y[i] = A[i,j]", A=mask, mask=mask)
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.DCSR, ns.COO(2), ns.BCSR(2, 2)], ids=str)
+def test_what_no_term_gives_does_not_depend_on_the_format(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(torch.zeros(5, 0), fmt)
+    for reduce, value in (("prod", 1.0), ("max", -torch.inf), ("min", torch.inf), ("mean", torch.nan)):
+        assert torch.equal(ns.einsum("ij->i", A, reduce=reduce).nan_to_num(), torch.full((5,), value).nan_to_num())
+    assert torch.equal(ns.einsum("ij->i", A, reduce="prod", format="s").values, torch.ones(5))
+
+
+def test_out_and_a_sparse_format_contradict(plain: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(torch.eye(3), ns.CSR)
+    with pytest.raises(UnsupportedError, match="out is dense, and format=s is not: leave one out"):
+        ns.einsum("ij,j->i", A, torch.ones(3), out=torch.empty(3), format="s")
