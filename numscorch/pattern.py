@@ -19,6 +19,7 @@ from .ir.level import INT32_MAX
 from .schedule.facts import rounded
 
 T = TypeVar("T")
+SPREAD_FROM = 1 << 6  # positions of a level from which it matters how they are spread
 INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
 
 
@@ -73,13 +74,13 @@ class Pattern:
     def spreads(self) -> tuple[int, ...]:
         """How many times longer than the average row that row is which a stored value is in, by level: a power of two.
 
-        1 where no rows are longer than others. Of values that are chosen by the coordinates of another sparse
+        1 where no rows are longer than others, or few values are stored. Of values that are chosen by the coordinates of another sparse
         operand, that is how many come along.
         """
         return self.remember("spreads", lambda: tuple(map(self._spread, range(len(self.format.levels)))))
 
     def _spread(self, at: int) -> int:
-        if "pos" not in self.format.levels[at].arrays or not self.counts[at]:
+        if "pos" not in self.format.levels[at].arrays or self.counts[at] < SPREAD_FROM:
             return 1
         lengths = np.diff(self.level_arrays(at)[0]).astype(np.float64)
         times = float(lengths @ lengths) * len(lengths) / float(lengths.sum()) ** 2

@@ -30,9 +30,18 @@ from .statements import copying
 if TYPE_CHECKING:
     from .sparse_tensor import SparseTensor
 
-WORTHWHILE = 1 << 16  # entries from which kernels copy them
-LARGE = 1 << 20  # values of a dense tensor from which kernels read it
+WORTHWHILE = 1 << 16  # entries from which kernels copy them, those of earlier conversions of the kind among them
+LARGE = 1 << 20  # values of a dense tensor from which kernels read it, as above
 SPARSEST = 4  # coordinates of a dimension for each entry up to which entries are counted for every coordinate
+
+_converted_before: dict[tuple[Format, Format | None], int] = {}  # entries, by formats
+
+
+def pays(source: Format, target: Format | None, entries: int, least: int) -> bool:
+    """Whether a kernel for a conversion is worth its compilation: of so many entries, or of those that were converted so far."""
+    known = min(_converted_before.get((source, target), 0) + entries, least)
+    _converted_before[source, target] = known
+    return known >= least
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +105,7 @@ def dense_of(A: SparseTensor) -> torch.Tensor | None:
     """The dense tensor, by a kernel; None where it can't, or there is too little to copy."""
     from .computing import compute  # late, as below
 
-    if A.pattern.nnz < WORTHWHILE or not can_copy(A.values):
+    if not can_copy(A.values) or not pays(A.format, None, A.pattern.nnz, WORTHWHILE):
         return None
     made: torch.Tensor = compute(copying(A.format), (A,), "dense")
     return made
@@ -107,9 +116,8 @@ def nonzeros_of(values: torch.Tensor, format: Format) -> SparseTensor | None:
     from .sparse_tensor import SparseTensor
 
     source = Format([*(Dense(),) * (values.ndim - 1), Nonzero()])
-    large = values.numel() >= LARGE and can_copy(values)
-    steps = steps_between(source, format, (True,) * values.ndim) if large else ()
-    if not steps:
+    steps = steps_between(source, format, (True,) * values.ndim) if can_copy(values) else ()
+    if not steps or not pays(source, format, values.numel(), LARGE):
         return None
     read = Pattern(source, tuple(values.shape), ((),) * values.ndim)
     return _copied(SparseTensor.trusted(read, values.contiguous().reshape(-1)), steps)
@@ -159,9 +167,10 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
 
 def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     """The formats that kernels copy a pattern's entries to, one after the other; none where they can't, or are too few."""
-    if pattern.nnz < WORTHWHILE or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
+    if pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX:
         return ()
-    return steps_between(pattern.format, format, tuple(size <= SPARSEST * pattern.nnz for size in pattern.shape))
+    steps = steps_between(pattern.format, format, tuple(size <= SPARSEST * pattern.nnz for size in pattern.shape))
+    return steps if steps and pays(pattern.format, format, pattern.nnz, WORTHWHILE) else ()
 
 
 @lru_cache(maxsize=1024)

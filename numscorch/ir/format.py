@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import FormatError
 from .format_text import levels_of_letters, parse_map
@@ -45,6 +46,7 @@ class Format:
 
     levels: tuple[Level, ...]
     parts: tuple[Part, ...]
+    _hash: int = field(init=False, repr=False, compare=False)  # of this process, found when it is first asked for
 
     def __init__(self, levels: str | Iterable[Level], mode_order: Sequence[int | Part] | None = None):
         order = None if mode_order is None else parts_of(mode_order)
@@ -56,10 +58,17 @@ class Format:
     @classmethod
     def flat(cls, levels: Sequence[Level], order: Sequence[int] | None = None) -> Format:
         """Levels that store dimensions of their own: what a loop nest makes of the levels of a format with parts."""
-        made = cls.__new__(cls)
-        object.__setattr__(made, "levels", tuple(levels))
-        object.__setattr__(made, "parts", tuple(map(Part, range(len(made.levels)) if order is None else order)))
-        return made
+        return _made(tuple(levels), tuple(map(Part, range(len(levels)) if order is None else order)))
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.levels, self.parts)))
+            return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self.levels, self.parts)
 
     @property
     def mode_order(self) -> tuple[int, ...]:
@@ -137,6 +146,14 @@ class Format:
 
     def __repr__(self) -> str:
         return f'Format("{self}")'
+
+
+def _made(levels: tuple[Level, ...], parts: tuple[Part, ...]) -> Format:
+    """A format of what is known to fit together."""
+    made = Format.__new__(Format)
+    object.__setattr__(made, "levels", levels)
+    object.__setattr__(made, "parts", parts)
+    return made
 
 
 def _parse(text: str, order: tuple[Part, ...] | None) -> tuple[tuple[Level, ...], Sequence[int | Part] | None]:
