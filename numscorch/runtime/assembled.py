@@ -15,8 +15,9 @@ from ..ir.format import Format
 from ..ir.level import INT32_MAX
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
+from . import memory
 from .blocks import BLOCKS
-from .memory import ASK_FROM, check_bytes, check_workspace, compressed_instead
+from .memory import check_bytes, check_workspace, compressed_instead
 
 MOST_COUNTS = 1 << 22  # of entries for each parent and worker: more would take longer to go through than a worker saves
 
@@ -169,7 +170,7 @@ class Layout:
 
     def _check(self, size: int, what: str, padded: bool) -> None:
         """Hold an allocation against the memory limit; where it isn't ``padded``, no other format takes much less."""
-        if size <= ASK_FROM:
+        if size <= memory.ASK_FROM:
             return
         way_out = compressed_instead(self.format.order) if padded else "so many entries are stored: compute the result in parts"
         check_bytes(size, what, str(self.format), way_out)
