@@ -20,7 +20,7 @@ from .evaluation import evaluate_parts
 from .ir.format import dense
 from .ir.index import Access, Binary, Call, IndexVar, TensorVar
 from .parser import Subscripts
-from .sparse_tensor import SparseTensor
+from .sparse_tensor import OPERATORS, SparseTensor
 from .statements import Request
 
 Dim = int | Sequence[int] | None
@@ -201,6 +201,9 @@ NAMED: dict[str, Callable[..., Any]] = {
     "softmax": softmax,
     **UNARY,
 }
+
+
+OPERATORS.update(NAMED)
 
 
 def public(name: str) -> Callable[..., Any]:

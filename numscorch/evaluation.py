@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -27,8 +28,9 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     if isinstance(format, SparseTensor | Tensor):
         raise ExpressionError(f"format= is the result's format, not an operand: name that tensor otherwise\n  {text}")
     parts = parse_statement(text)
-    _check_names(text, parts, given)
-    values = {name: _operand(value, given) for name, value in given.items()}
+    if given.keys() != _names(text):
+        _refuse_names(text, given)
+    values = {name: value if _is_plain(value) else _operand(value, given) for name, value in given.items()}
     for part in parts:
         _check_ranks(text, part, values)
         operands = [values[name] for name in part.operands]
@@ -36,11 +38,15 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     return values[parts[-1].name]
 
 
-def _check_names(text: str, parts: tuple[Part, ...], given: Mapping[str, Any]) -> None:
-    """That just the statement's tensors are given."""
-    wanted = {name for part in parts for name in part.operands if not name.isdigit()}
-    if wanted == set(given):
-        return
+@lru_cache(maxsize=1024)
+def _names(text: str) -> frozenset[str]:
+    """A statement's tensors."""
+    return frozenset(name for part in parse_statement(text) for name in part.operands if not name.isdigit())
+
+
+def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
+    """Refuse other tensors than the statement's."""
+    wanted = _names(text)
     missing, unknown = sorted(wanted - set(given)), sorted(set(given) - wanted)
     what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} not in the statement"
     raise ExpressionError(f"operands: {what}\n  {text}     give each tensor by its name, as A=A")
@@ -52,6 +58,11 @@ def _check_ranks(text: str, part: Part, values: Mapping[str, Any]) -> None:
         order = values[name].ndim
         if order != len(indices):
             raise ExpressionError(f"{name}[{','.join(indices)}] has {len(indices)} indices, but {name} has {order} dimensions\n  {text}")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a tensor with dimensions, which is taken as it is."""
+    return (type(value) is SparseTensor or type(value) is Tensor) and value.ndim > 0
 
 
 def _operand(value: Any, given: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ computed once and remembered with it; results that keep an operand's pattern sha
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from itertools import count, islice
+from itertools import chain, count, islice
 from math import log2
 from typing import Any, TypeVar
 
@@ -60,6 +60,18 @@ class Pattern:
         self.counts = self._count()
         self.index_dtype = self._index_dtype()
         self.derived: dict[Hashable, Any] = {}
+
+    @classmethod
+    def written(cls, format: Format, shape: tuple[int, ...], views: tuple[tuple[np.ndarray, ...], ...], index_dtype: str) -> Pattern:
+        """The pattern of index arrays that a kernel wrote, in a format with sparse levels: nothing is looked up again."""
+        pattern = cls.__new__(cls)
+        pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
+        pattern.arrays = tuple([tuple(map(torch.from_numpy, own)) for own in views])
+        pattern.taken = tuple(chain.from_iterable(views))
+        pattern.watched = tuple([(array, array.data_ptr()) for own in pattern.arrays for array in own])
+        pattern.derived = {}
+        pattern.counts = pattern._count()
+        return pattern
 
     signature: int  # a number of this process, equal for patterns that the compiler treats alike
 

@@ -270,10 +270,14 @@ class SparseTensor:
 
 
 def _applied(name: str, *args: Any) -> Any:
-    """An operator of ours; it is imported late, since it is made of tensors."""
-    from .elementwise import NAMED
+    """An operator of ours, of what torch's takes."""
+    if name in ARITHMETIC:
+        for arg in args:
+            if type(arg) is not SparseTensor and not isinstance(arg, TAKEN):
+                return NotImplemented
+    return OPERATORS[name](*args)
 
-    for arg in args[:2]:
-        if name in ("add", "sub", "mul", "div") and not isinstance(arg, SparseTensor | torch.Tensor | int | float | complex):
-            return NotImplemented
-    return NAMED[name](*args)
+
+ARITHMETIC = frozenset({"add", "sub", "mul", "div"})
+TAKEN = (SparseTensor, torch.Tensor, int, float, complex)
+OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by elementwise, which is made of tensors

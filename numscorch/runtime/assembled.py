@@ -138,22 +138,22 @@ class Layout:
         index = {(first, "pos"): pos} | {(at, "crd"): np.empty(total, self.index_dtype) for at in range(first, last + 1)}
         return Arrays(np.empty(total, self.dtype), index, gaps=False)
 
-    def bounded(self, starts: np.ndarray) -> Arrays:
+    def bounded(self, starts: Sequence[int]) -> Arrays:
         """Arrays for as many entries as there can be: ``starts`` is where those of each worker start, and one past the last.
 
         Raises:
             SizeError: more values than the index type can count.
         """
         last, sizes = len(self.format.levels) - 1, self.format.sizes(self.shape)
-        most, parents = self._counted(int(starts[-1])), prod(sizes[:-1])
+        most, parents = self._counted(int(starts[-1]), "may have"), prod(sizes[:-1])
         size = (parents + 1 + most) * 8 + most * np.dtype(self.dtype).itemsize
-        self._check(size, f"the result's {most} values", padded=parents > most)
+        self._check(size, f"the result's {most} values, if no two of its terms meet,", padded=parents > most)
         pos = np.empty(parents + 1, self.index_dtype)
         pos[0] = 0
         index = {(last, "pos"): pos, (last, "crd"): np.empty(most, self.index_dtype)}
         return Arrays(np.empty(most, self.dtype), index, gaps=False)
 
-    def closed(self, arrays: Arrays, starts: np.ndarray, ends: np.ndarray, parents: np.ndarray) -> Arrays:
+    def closed(self, arrays: Arrays, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> Arrays:
         """Without what workers left free; ``parents`` is where those start whose entries each one appended."""
         last = len(self.format.levels) - 1
         pos, crd = arrays.index[last, "pos"], arrays.index[last, "crd"]
@@ -175,9 +175,9 @@ class Layout:
         way_out = compressed_instead(self.format.order) if padded else "so many entries are stored: compute the result in parts"
         check_bytes(size, what, str(self.format), way_out)
 
-    def _counted(self, total: int) -> int:
+    def _counted(self, total: int, has: str = "has") -> int:
         if self.index_dtype == "int32" and total > INT32_MAX:
-            raise SizeError(f"the result has {total} entries, which int32 can't count: give an operand int64 indices")
+            raise SizeError(f"the result {has} {total} entries, which int32 can't count: give an operand int64 indices")
         return total
 
     def finished(self, arrays: Arrays) -> SparseTensor:
@@ -185,7 +185,7 @@ class Layout:
         for (at, which), array in arrays.index.items():
             if which == "pos" and at and arrays.gaps:
                 np.maximum.accumulate(array, out=array)
-        stored = tuple(
-            tuple(torch.from_numpy(arrays.index[at, which]) for which in level.arrays) for at, level in enumerate(self.format.levels)
-        )
-        return SparseTensor.trusted(Pattern(self.format, self.shape, stored), torch.from_numpy(arrays.values))
+        index = arrays.index
+        views = tuple([tuple([index[at, which] for which in level.arrays]) for at, level in enumerate(self.format.levels)])
+        pattern = Pattern.written(self.format, self.shape, views, self.index_dtype)
+        return SparseTensor.trusted(pattern, torch.from_numpy(arrays.values))

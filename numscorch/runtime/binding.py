@@ -265,15 +265,22 @@ class _AssemblingBinder(_Binder):
 
     def in_one_pass(self, bound: Bound) -> list[str]:
         """Entries that operands bound are appended at once, and what workers leave free is closed up."""
-        patterns = ", ".join(f"P{NAMES.index(name)}" for name in bound.operands)
-        parents = prod(self.problem.format.sizes(self.problem.shape)[:-1])
-        outer = self.problem.format.sizes(self.problem.shape)[0]
-        lines = ["n = 1", f"parents = np.array((0, {parents}))"]
+        patterns = [f"P{NAMES.index(name)}" for name in bound.operands]
+        sizes = self.problem.format.sizes(self.problem.shape)
         if self.parallel:
-            first = f"K[{blocks.BLOCKS} * np.arange(n + 1) // n]"
-            lines = ["n = workers()", f"K = {self.cuts()}", f"parents = {first} * {parents // max(outer, 1)}"]
-        lines += [f"S = bounded_starts(({patterns},), {bound.each}, parents)", "R = layout.bounded(S)", "starts = S[:-1].copy()"]
-        return [*lines, self.called("fill", self.kernel), "return layout.finished(layout.closed(R, S, starts, parents))"]
+            lines = ["n = workers()", f"K = {self.cuts()}", f"parents = K[{blocks.BLOCKS} * np.arange(n + 1) // n]"]
+            lines += [f"parents = parents * {prod(sizes[1:-1])}"] if len(sizes) > 2 else []
+            lines += [f"S = bounded_starts(({', '.join(patterns)},), {bound.each}, parents)", "starts = S[:-1].copy()"]
+        else:
+            counts = [f"{pattern}.counts[-1]" for pattern in patterns]
+            most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
+            lines = ["parents = None", f"S = (0, {most})", "starts = np.zeros(1, np.int64)"]
+        return [
+            *lines,
+            "R = layout.bounded(S)",
+            self.called("fill", self.kernel),
+            "return layout.finished(layout.closed(R, S, starts, parents))",
+        ]
 
     def called_before(self) -> str:
         """What is counted: entries of each parent and worker, or positions of each block and run."""
