@@ -24,6 +24,7 @@ from .ir.levels import Compressed, Dense, Singleton
 from .ir.padded import Nonzero
 from .packing import coordinates, is_identity, pack, positions_of
 from .pattern import Pattern
+from .regrouping import can_regroup, regrouped
 from .runtime.threads import must_run_serial
 from .statements import copying
 
@@ -48,15 +49,17 @@ def pays(source: Format, target: Format | None, entries: int, least: int) -> boo
 class Conversion:
     """How values move from one pattern to another: ``target[slots] = source[order]``.
 
-    ``slots`` is None when the target stores nothing but the source's entries.
+    ``slots`` is None when the target stores nothing but the source's entries, ``order`` where they stay in order.
     """
 
     pattern: Pattern
-    order: torch.Tensor
+    order: torch.Tensor | None
     slots: torch.Tensor | None
 
     def values(self, values: np.ndarray) -> np.ndarray:
-        """The target's values, from the source's. O(nnz)."""
+        """The target's values, from the source's: these themselves where they stay in order. O(nnz)."""
+        if self.order is None:
+            return values
         if not must_run_serial():  # torch's threads hang in a forked child
             return self.tensor(torch.from_numpy(values)).numpy()
         gathered: np.ndarray = values[self.order.numpy()]
@@ -67,7 +70,9 @@ class Conversion:
         return target
 
     def tensor(self, values: torch.Tensor) -> torch.Tensor:
-        """The same for a torch tensor; gradients flow. O(nnz)."""
+        """The same for a torch tensor, always a copy; gradients flow. O(nnz)."""
+        if self.order is None:
+            return values.clone()
         gathered = values.index_select(0, self.order)
         if self.slots is None:
             return gathered
@@ -86,7 +91,7 @@ def to_format(A: SparseTensor, format: Format) -> SparseTensor:
     if format == A.format:
         return A
     derived, moved = A.pattern.derived, ("moved", format)
-    is_new = ("converted", format) not in derived and moved not in derived
+    is_new = ("converted", format) not in derived and moved not in derived and not _is_regrouped(A.pattern, format)
     if is_new and can_copy(A.values) and (steps := _steps(A.pattern, format)):
         made = _copied(A, steps)
         return type(A)(derived.setdefault(moved, made.pattern), made.values)
@@ -139,6 +144,8 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
 
 
 def _converted(pattern: Pattern, format: Format) -> Conversion:
+    if _is_regrouped(pattern, format):
+        return Conversion(regrouped(pattern, format), None, None)
     if steps := _steps(pattern, format):
         return _numbered(pattern, steps)
     target, slots, order = pack(coordinates(pattern).numpy(), pattern.shape, format, pattern.index_dtype)
@@ -163,6 +170,13 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
     for format in steps:
         A = compute(copying(A.format), (A,), format)
     return A
+
+
+def _is_regrouped(pattern: Pattern, format: Format) -> bool:
+    """Whether only the first index is stored otherwise, and its coordinates, which may have to be counted, are few enough."""
+    if not can_regroup(pattern.format, format):
+        return False
+    return pattern.format.levels[0].full or format.sizes(pattern.shape)[0] <= SPARSEST * max(pattern.nnz, 1 << 10)
 
 
 def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:

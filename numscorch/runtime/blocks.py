@@ -23,8 +23,10 @@ def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
 
 def _balanced(pattern: Pattern, blocks: int) -> np.ndarray:
     starts = leaf_starts(pattern)
-    work = starts.astype(np.int64) + ROW_COST * np.arange(len(starts))
-    cuts = np.searchsorted(work, np.linspace(work[0], work[-1], blocks + 1)).astype(np.int64)
+    work = np.arange(0, ROW_COST * len(starts), ROW_COST, dtype=np.int64)
+    work += starts
+    first, last = int(work[0]), int(work[-1])
+    cuts: np.ndarray = work.searchsorted((np.arange(blocks + 1) * (last - first) + blocks - 1) // blocks + first)
     cuts[0], cuts[-1] = 0, len(starts) - 1
     return cuts if pattern.format.levels[0].is_unique else _at_boundaries(pattern, cuts)
 

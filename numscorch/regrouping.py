@@ -1,0 +1,73 @@
+"""Regrouping: matrices whose formats differ only in how the first index is stored share the second one's array, and the order of values.
+
+A row's entries are found by its number (CSR), by its place among the rows that have some (DCSR), or each entry stores its
+row (COO); each follows from another by counting or repeating rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .ir.format import Format
+from .ir.levels import Compressed, Dense, Singleton
+from .pattern import Pattern
+
+BY_NUMBER = (Dense(), Compressed())
+BY_PLACE = (Compressed(), Compressed())
+EACH = (Compressed(unique=False), Singleton())
+KINDS = (BY_NUMBER, BY_PLACE, EACH)
+
+
+def can_regroup(source: Format, target: Format) -> bool:
+    """Whether the target differs from the source only in how the first index is stored.
+
+    >>> from numscorch.ir.format import COO, CSC, CSR
+    >>> can_regroup(COO(2), CSR), can_regroup(CSR, CSC)
+    (True, False)
+    """
+    return source.levels in KINDS and target.levels in KINDS and source.parts == target.parts
+
+
+def regrouped(pattern: Pattern, target: Format) -> Pattern:
+    """The same entries in a format as :func:`can_regroup` wants it. O(nnz + rows).
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [0.0, 0.0], [3.0, 4.0]]), ns.COO(2))
+    >>> [array.tolist() for array in regrouped(A.pattern, ns.CSR).arrays[1]]
+    [[0, 1, 1, 3], [1, 0, 1]]
+    """
+    dtype, crd = pattern.index_dtype, pattern.arrays[1][-1]
+    rows, lengths = _rows_of(pattern)
+    if target.levels == EACH:
+        each = np.repeat(rows, lengths).astype(dtype, copy=False)
+        first = (np.array([0, len(each)], dtype), each)
+        return Pattern(target, pattern.shape, (_tensors(*first), (crd,)))
+    if target.levels == BY_NUMBER:
+        counts = np.zeros(target.sizes(pattern.shape)[0], np.int64)
+        counts[rows] = lengths
+        return Pattern(target, pattern.shape, ((), (*_tensors(_starts(counts, dtype)), crd)))
+    kept = lengths > 0
+    rows = rows[kept].astype(dtype, copy=False)
+    listed = _tensors(np.array([0, len(rows)], dtype), rows)
+    return Pattern(target, pattern.shape, (listed, (*_tensors(_starts(lengths[kept], dtype)), crd)))
+
+
+def _rows_of(pattern: Pattern) -> tuple[np.ndarray, np.ndarray]:
+    """The rows, and how many entries each has."""
+    first, second = pattern.level_arrays(0), pattern.level_arrays(1)
+    if pattern.format.levels == EACH:
+        counts = np.bincount(first[1], minlength=0)
+        return np.arange(len(counts)), counts
+    lengths = np.diff(second[0])
+    return (first[1] if first else np.arange(len(lengths))), lengths
+
+
+def _starts(lengths: np.ndarray, dtype: str) -> np.ndarray:
+    starts = np.zeros(len(lengths) + 1, dtype)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
+
+
+def _tensors(*arrays: np.ndarray) -> tuple[torch.Tensor, ...]:
+    return tuple(map(torch.from_numpy, arrays))
