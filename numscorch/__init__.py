@@ -10,6 +10,7 @@ import torch as _torch
 from . import elementwise as _elementwise
 from . import nn, operators
 from .api import einsum, evaluate, explain, load, save
+from .autotuning import autotune
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
@@ -45,6 +46,7 @@ __all__ = [
     "add",
     "amax",
     "amin",
+    "autotune",
     "coalesce",
     "div",
     "einsum",

@@ -40,7 +40,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
             return _widened(expr, operands, format, out)
         if Deferred in kinds:
             ready, signatures = identify(list(map(undeferred, ready)))
-        if len(ready) > 2 and isinstance(expr, str) and (pairs := _pairs(expr, ready)):
+        if len(ready) > 2 and isinstance(expr, str) and (pairs := pairs_for(expr, ready)):
             return _in_pairs(pairs, operands, format, out)
         plan = find_plan(expr, format, ready, signatures)
     if out is not None:
@@ -87,7 +87,7 @@ def _logical(expr: str | Request, orders: Sequence[int]) -> Request:
     return request
 
 
-def _pairs(expr: str, operands: Sequence[Any]) -> tuple[Pair, ...]:
+def pairs_for(expr: str, operands: Sequence[Any]) -> tuple[Pair, ...]:
     """In which pairs to contract the operands, if not all at once; operands of about the same size share a path."""
     stored = tuple(rounded(o.pattern.nnz) if isinstance(o, SparseTensor) else None for o in operands)
     return pairs_of(expr, tuple(tuple(o.shape) for o in operands), stored)

@@ -15,11 +15,12 @@ from .errors import ExpressionError, FormatError, UnsupportedError
 from .ir.format import COO, CSF, Format, dense, named_formats
 from .ir.index import accesses_in
 from .ir.padded import Fixed
+from .long_rows import operand_to_cut
 from .operand import Operand
 from .parser import parse_einsum
 from .problem import Problem
 from .runtime import kernel_cache
-from .runtime.dispatch import compile_source, describe
+from .runtime.dispatch import as_tuned, compile_source, describe
 from .schedule import Step
 from .statements import NAMES, Request, parse_statement, plain_request, scheduled
 
@@ -37,6 +38,7 @@ class Explanation:
     steps: tuple[Step, ...]
     generated: Source
     path: Path
+    request: str | Request
     names: tuple[str, ...] = ()
     before: tuple[Explanation | str, ...] = ()
 
@@ -70,6 +72,8 @@ class Explanation:
         stored, layout = self.problem.stored.get(NAMES[at], self.operands[at].format), self.problem.layout
         if layout is not None and at in layout.operands:
             return f", copied with {layout}"
+        if operand_to_cut(self.request, self.problem, self.operands) == at:
+            return ", its long rows are taken in parts"
         return "" if stored == self.operands[at].format else f", read as {stored.name}"
 
 
@@ -137,11 +141,11 @@ def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {str(expr)!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     described = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands)
-    request: str | Request = expr
+    request = as_tuned(expr, described, format)
     if isinstance(expr, str) and schedule is not None:
         request = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in described))), schedule)
     problem, steps, source = compile_source(request, described, format)
-    return Explanation(str(expr), described, problem, steps, source, kernel_cache.store(source.name, source.text))
+    return Explanation(str(expr), described, problem, steps, source, kernel_cache.store(source.name, source.text), request)
 
 
 def explain_statement(text: str, given: Mapping[str, Any], format: Format | str | None) -> Explanation:
@@ -163,7 +167,9 @@ def explain_statement(text: str, given: Mapping[str, Any], format: Format | str 
             continue
         problem, steps, source = compile_source(part.request, operands, format if at == len(parts) - 1 else None)
         path = kernel_cache.store(source.name, source.text)
-        told.append(Explanation(part.request, operands, problem, steps, source, path, tuple(map(_called, part.operands)), tuple(told)))
+        told.append(
+            Explanation(part.request, operands, problem, steps, source, path, part.request, tuple(map(_called, part.operands)), tuple(told))
+        )
         known[part.name] = _described(problem.format, problem.shape, problem.result.dtype)
     last = told[-1]
     if isinstance(last, str):

@@ -11,8 +11,8 @@ from .ir.format import Format
 class Operand:
     """Format, shape and data types of an operand.
 
-    ``strides`` (in values) belongs to dense operands, ``counts`` (positions in each level) and
-    ``spreads`` (how uneven its rows are) to sparse ones.
+    ``strides`` (in values) belongs to dense operands, ``counts`` (positions in each level), ``spreads`` (how uneven
+    its rows are) and ``has_long_rows`` (of which one holds much of it all) to sparse ones.
     """
 
     format: Format
@@ -22,6 +22,7 @@ class Operand:
     strides: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
     spreads: tuple[int, ...] = ()
+    has_long_rows: bool = False
 
     def __str__(self) -> str:
         return f"{'x'.join(map(str, self.shape)) or 'scalar'} ({self.format.name})"

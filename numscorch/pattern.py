@@ -16,10 +16,14 @@ import torch
 
 from .ir.format import Format
 from .ir.level import INT32_MAX
+from .ir.levels import Compressed, Dense
 from .schedule.facts import rounded
 
 T = TypeVar("T")
 SPREAD_FROM = 1 << 6  # positions of a level from which it matters how they are spread
+BY_ROWS = (Dense(), Compressed())
+LONG_FROM = 1 << 16  # entries of a matrix from which a long row matters,
+LONG_ROW = 16  # which is one that is longer than this part of them
 INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
 
 
@@ -90,6 +94,13 @@ class Pattern:
         operand, that is how many come along.
         """
         return self.remember("spreads", lambda: tuple(map(self._spread, range(len(self.format.levels)))))
+
+    @property
+    def has_long_rows(self) -> bool:
+        """Whether one row of a matrix holds so much of it that threads would wait for that one."""
+        if self.format.levels != BY_ROWS or self.nnz < LONG_FROM:
+            return False
+        return self.remember("long", lambda: int(np.diff(self.level_arrays(1)[0]).max(initial=0)) * LONG_ROW > self.nnz)
 
     def _spread(self, at: int) -> int:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < SPREAD_FROM:
@@ -165,9 +176,9 @@ MOST_SIGNATURES = 1 << 16
 def signature_of(pattern: Pattern) -> int:
     """A number of this process, equal for patterns that the compiler treats alike.
 
-    Counts and spreads enter rounded, so that patterns of about the same size share a plan.
+    Counts and spreads enter rounded, and whether there are long rows, so that patterns of about the same size share a plan.
     """
-    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)), pattern.spreads)
+    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)), pattern.spreads, pattern.has_long_rows)
     while len(_signatures) >= MOST_SIGNATURES:
         _signatures.pop(next(iter(_signatures)), None)
     return _signatures.setdefault(key, next(_numbers))

@@ -20,15 +20,18 @@ from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import UnsupportedError
 from ..ir.format import Format, dense
 from ..layouts import moving, with_last
+from ..long_rows import cut, operand_to_cut
 from ..operand import Operand
+from ..operands import identify
 from ..parser import parse_einsum
 from ..problem import Problem, check_loops, make_problem
 from ..schedule import Step, schedule
 from ..schedule.options import AUTOMATIC
 from ..sparse_tensor import SparseTensor
-from ..statements import Request
+from ..statements import Request, plain_request, scheduled
 from .binding import bind
 from .target import host
+from .tuned import chosen
 
 MOST_PLANS = 4096
 
@@ -90,10 +93,41 @@ def make_plan(expr: str | Request, operands: Sequence[Any], format: Format | str
 
 
 def _plan_of(expr: str | Request, described: Sequence[Operand], format: Format | str | None) -> Plan:
-    problem, steps, source = compile_source(expr, described, format)
+    problem, steps, source = compile_source(as_tuned(expr, described, format), described, format)
     kernel, stmt = kernel_for(source), steps[-1].stmt
+    if (at := operand_to_cut(expr, problem, described)) is not None:
+        return Plan(problem, steps, kernel, _in_parts(expr, at))
     before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
     return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, before, _copies(problem, described)))
+
+
+def as_tuned(expr: str | Request, described: Sequence[Operand], format: Format | str | None) -> str | Request:
+    """An expression with the schedule that ``autotune`` chose for such operands, if it did."""
+    text = chosen(expr, described, format) if isinstance(expr, str) else None
+    if text is None or not isinstance(expr, str):
+        return expr
+    return scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in described))), text)
+
+
+def forget(expr: str) -> None:
+    """Drop the plans of an expression, to be made anew."""
+    with BUILDING:
+        plans = _tables().plans
+        for key in [key for key in plans if isinstance(key, tuple) and key[0] == expr]:
+            del plans[key]
+
+
+def _in_parts(expr: str | Request, at: int) -> Callable[..., Any]:
+    """The function of a plan that takes an operand with its long rows cut: there is a plan for each of those."""
+
+    def run(*operands: Any) -> Any:
+        parts = cut(operands[at].pattern)
+        taken = [SparseTensor.trusted(parts.pattern, o._values) if n == at else o for n, o in enumerate(operands)]
+        ready, signatures = identify(taken)
+        plan = known_plan(expr, "dense", signatures) or find_plan(expr, "dense", ready, signatures)
+        return parts.joined(plan.run(*ready))
+
+    return run
 
 
 def _copies(problem: Problem, operands: Sequence[Operand]) -> dict[int, Callable[..., Any]]:
@@ -153,4 +187,5 @@ def describe(operand: Any) -> Operand:
     if not isinstance(operand, SparseTensor):
         return Operand(dense(len(shape)), shape, dtype, strides=tuple(operand.stride()))
     pattern = operand.pattern
-    return Operand(pattern.format, shape, dtype, pattern.index_dtype, counts=pattern.counts, spreads=pattern.spreads)
+    facts = pattern.counts, pattern.spreads, pattern.has_long_rows
+    return Operand(pattern.format, shape, dtype, pattern.index_dtype, (), *facts)

@@ -1,0 +1,64 @@
+"""Schedules that timing chose: kept with the kernels on disk, by expression, operands as the compiler knows them, machine and threads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..ir.format import Format
+from ..operand import Operand
+from ..schedule.facts import rounded
+from . import kernel_cache, machine_code
+from .target import host
+from .threads import workers
+
+FILE = "schedules.json"
+
+_read: dict[Path, dict[str, str]] = {}
+
+
+def key_of(expr: str, operands: Sequence[Operand], format: Format | str | None) -> str:
+    """What a schedule is kept by: sizes and counts are rounded, so that tensors of about the same size share it.
+
+    >>> from ..ir.format import CSR
+    >>> key_of("ij->i", [Operand(CSR, (1000, 1000), "float32", "int32", (), (1000, 9000), (1, 1))], None).split(" | ")[:2]
+    ['ij->i', '(i, j) -> (i: dense, j: compressed) float32 int32 1024x1024 1024,10240 1,1 ']
+    """
+    told = [
+        f"{op.format} {op.dtype} {op.index_dtype} {'x'.join(str(rounded(size)) for size in op.shape)} "
+        f"{','.join(str(rounded(count)) for count in op.counts)} {','.join(map(str, op.spreads))} {_order_of(op.strides)}"
+        for op in operands
+    ]
+    return " | ".join([expr.replace(" ", ""), *told, str(format), str(host()), f"{workers()} threads"])
+
+
+def _order_of(strides: Sequence[int]) -> str:
+    """Which dimensions of a dense operand lie closer together in memory."""
+    return "".join(map(str, sorted(range(len(strides)), key=lambda d: (-strides[d], d))))
+
+
+def chosen(expr: str, operands: Sequence[Operand], format: Format | str | None) -> str | None:
+    """The schedule that was chosen for such operands; None where none was, or the compiler's own was the fastest."""
+    known = _known()
+    return known.get(key_of(expr, operands, format)) or None if known else None
+
+
+def remember(key: str, schedule: str) -> None:
+    """Keep a schedule, or "" for the compiler's own, for this process and later ones."""
+    path = kernel_cache.folder() / FILE
+    _read.pop(path, None)  # other processes may have written since
+    known = _known() | {key: schedule}
+    machine_code.write_whole(path, json.dumps(known, indent=1, sort_keys=True).encode())
+    _read[path] = known
+
+
+def _known() -> dict[str, str]:
+    path = kernel_cache.folder() / FILE
+    if path not in _read:
+        _read[path] = {}
+        with suppress(OSError, ValueError):  # no such file yet, or a damaged one
+            found = json.loads(path.read_text(encoding="utf-8"))
+            _read[path] = {str(key): str(schedule) for key, schedule in found.items()} if isinstance(found, dict) else {}
+    return _read[path]

@@ -1,0 +1,77 @@
+"""Rows that hold much of a matrix are taken in parts: the same numbers, and the same bits with any number of threads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+import numscorch.pattern as patterns
+from numscorch.long_rows import cut
+from numscorch.schedule import parallel
+
+
+@pytest.fixture
+def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    plain.setattr(patterns, "LONG_FROM", 1)
+    return plain
+
+
+def uneven(rows: int, columns: int, long: tuple[int, ...]) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(rows)
+    dense = torch.randint(1, 5, (rows, columns), generator=generator) * (torch.rand(rows, columns, generator=generator) < 0.02)
+    dense[list(long)] = torch.randint(1, 5, (len(long), columns), generator=generator)
+    return dense.float()
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC], ids=str)
+@pytest.mark.parametrize(("rows", "columns", "long"), [(40, 300, (7,)), (30, 200, (0, 29)), (1, 64, (0,)), (50, 90, (3, 4, 5))])
+def test_products(fmt: ns.Format, rows: int, columns: int, long: tuple[int, ...], small: pytest.MonkeyPatch) -> None:
+    dense = uneven(rows, columns, long)
+    stored = dense if fmt == ns.CSR else dense.T.contiguous()
+    A = ns.from_torch(stored, fmt)
+    assert A.pattern.has_long_rows
+    assert cut(A.pattern).parts
+    x, X = torch.arange(columns).float() % 7, torch.randint(-3, 4, (columns, 5)).float()
+    order = "ij" if fmt == ns.CSR else "ji"
+    for parallel_from in (0, 1 << 15):
+        small.setattr(parallel, "WORTHWHILE", parallel_from)
+        assert torch.equal(ns.einsum(f"{order},j->i", A, x), dense @ x)
+        assert torch.equal(ns.einsum(f"{order},jk->ik", A, X), dense @ X)
+        assert torch.equal(ns.einsum(f"{order},jk->ki", A, X), (dense @ X).T)
+        assert torch.equal(ns.einsum(f"{order}->i", A), dense.sum(1))
+        assert torch.equal(ns.einsum(f"{order},i->i", A, torch.ones(rows)), dense.sum(1))
+    out = torch.empty(rows, 5)
+    assert ns.einsum(f"{order},jk->ik", A, X, out=out) is out
+    assert torch.equal(out, dense @ X)
+
+
+def test_values_are_not_copied(small: pytest.MonkeyPatch) -> None:
+    dense = uneven(20, 100, (3,))
+    A = ns.from_torch(dense, ns.CSR)
+    ns.einsum("ij,j->i", A, torch.ones(100))
+    A.values.mul_(2)
+    assert torch.equal(ns.einsum("ij,j->i", A, torch.ones(100)), 2 * dense.sum(1))
+
+
+def test_the_same_bits_with_any_number_of_threads(fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setattr(patterns, "LONG_FROM", 1)
+    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    A = ns.from_torch(uneven(60, 500, (11, 40)) * torch.rand(60, 500), ns.CSR)
+    X = torch.randn(500, 16)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append((ns.einsum("ij,jk->ik", A, X), ns.einsum("ij,j->i", A, X[:, 0].contiguous())))
+    finally:
+        torch.set_num_threads(before)
+    for product, vector in found[1:]:
+        assert torch.equal(product, found[0][0])
+        assert torch.equal(vector, found[0][1])
+
+
+def test_explained(small: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(uneven(20, 100, (3,)), ns.CSR)
+    assert "long rows are taken in parts" in str(ns.explain("ij,j->i", A, torch.ones(100)))
+    assert "long rows" not in str(ns.explain("ij,j->i", A, torch.ones(100), schedule="parallelize(i)"))
