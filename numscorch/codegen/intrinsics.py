@@ -303,6 +303,12 @@ def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 @intrinsic
+def lowest_bit(typingctx: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set; some bit is."""
+    return types.int64(bits), lambda context, builder, sig, args: builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+
+@intrinsic
 def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
     """The pointer to array[offset]"""
 

@@ -13,10 +13,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import njit
 
+from .intrinsics import lowest_bit
+
 GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio: multiples of it lie evenly around the circle
 LOW = (1 << 62) - 1
 SHORT = 24  # values that insertion sorts faster
-SCAN = 32  # coordinates that are looked at in the time that sorting one takes
+FEW = 8  # coordinates that insertion sorts faster than bits do
+SCAN = 4  # coordinates that are looked at in the time that one bit is set and found again
+WORDS = 16  # of bits, in that time
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -193,7 +197,7 @@ def sort(keys: Any, values: Any, start: int, end: int) -> None:
 
 @jitted
 def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
-    """Put the listed coordinates in order: a look at every mark where many are set, a sort where few are."""
+    """Put the listed coordinates in order: a look at every mark where many are set, at bits where fewer are, a sort where few are."""
     if count * SCAN > size:
         at = 0
         for coordinate in range(size):
@@ -201,8 +205,29 @@ def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
             at += mark[coordinate] == stamp
             if at == count:
                 break
+    elif count > FEW and size < 64 * WORDS * count:
+        by_bits(listed, count, size)
     else:
         sort(listed, None, 0, count)
+
+
+@jitted
+def by_bits(listed: Any, count: int, size: int) -> None:
+    """Put less than half of all coordinates in order: each sets a bit in the list's unused end, where they are found in order."""
+    first = size - (size + 63) // 64
+    for word in range(first, size):
+        listed[word] = 0
+    for at in range(count):
+        coordinate = listed[at]
+        listed[first + (coordinate >> 6)] |= 1 << (coordinate & 63)
+    at = 0
+    for word in range(first, size):
+        bits = listed[word]
+        base = (word - first) << 6
+        while bits != 0:
+            listed[at] = base + lowest_bit(bits)  # type: ignore[call-arg]
+            bits &= bits - 1
+            at += 1
 
 
 @jitted
