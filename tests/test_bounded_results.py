@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.runtime import memory
 from numscorch.schedule import parallel
 from numscorch.validate import validate
 
@@ -43,3 +44,19 @@ def test_a_broadcast_operand_bounds_nothing(plain: pytest.MonkeyPatch) -> None:
     assert torch.equal((S + B).to_dense(), stacked + A)
     assert torch.equal((B / torch.full((4, 1, 1), 2.0)).to_dense(), A / torch.full((4, 1, 1), 2.0))
     assert torch.equal(ns.einsum("bij,bij,ij->bij", S, S, B).to_dense(), stacked * stacked * A)
+
+
+@pytest.mark.parametrize("fmt", [None, ns.CSR], ids=str)
+def test_rows_are_appended_where_there_is_room(fmt: ns.Format | None, two_threads: None, fresh_plans: pytest.MonkeyPatch) -> None:
+    """As many entries as are inserted are no more than a result has; where that would be too many, they are counted first."""
+    A, B = matrix(200, 150, 0).float(), matrix(150, 180, 1).float()
+    for limit in (1 << 30, 0):
+        fresh_plans.setattr(memory, "ASK_FROM", limit)
+        result = ns.einsum("ij,jk->ik", ns.from_torch(A, ns.CSR), ns.from_torch(B, ns.CSR), format=fmt)
+        validate(result.pattern)
+        assert torch.equal(result.to_dense(), A @ B)
+        batch = ns.einsum(
+            "aij,jk->aik", ns.from_torch(A.reshape(10, 20, 150), ns.Format("dds")), ns.from_torch(B, ns.CSR), format=fmt and "dds"
+        )
+        validate(batch.pattern)
+        assert torch.equal(batch.to_dense(), (A @ B).reshape(10, 20, 180))

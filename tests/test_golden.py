@@ -19,7 +19,7 @@ from numscorch.schedule.facts import Target
 from numscorch.statements import parse_statement
 
 TARGET = Target(32, 16)
-STAGES: dict[str, Stage] = {"bounded": "bound", "counted": "count"}
+STAGES: dict[str, Stage] = {"bounded": "bound", "counted": "count", "room": "room", "once": "once"}
 
 
 def stored(fmt: Format, shape: tuple[int, ...], *counts: int) -> Operand:
@@ -63,6 +63,8 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "trace_csr": ("ii->", (stored(CSR, (2000, 2000), 2000, 60_000),)),
     "spgemm_csr": ("ij,jk->ik", (SQUARE, SQUARE)),
     "spgemm_csr_counted": ("ij,jk->ik", (SQUARE, SQUARE)),
+    "spgemm_csr_room": ("ij,jk->ik", (SQUARE, SQUARE)),
+    "spgemm_csr_once": ("ij,jk->ik", (SQUARE, SQUARE)),
     "spgemm_hashed": ("ij,jk->ik", (WIDE, WIDE)),
     "spgemm_hashed_bounded": ("ij,jk->ik", (WIDE, WIDE)),
     "spgemm_hashed_counted": ("ij,jk->ik", (WIDE, WIDE)),

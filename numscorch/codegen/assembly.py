@@ -9,7 +9,7 @@ from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, For, Function, Var, call, has_threads, names_used
 from ..ir.placing import is_placed
 from ..schedule.facts import Target
-from .bounded import Appending, bound_of
+from .bounded import Appending, bound_of, may_take_room
 from .environment import Env
 from .hoisting import hoist_loads
 from .lowering import by_worker, in_block, lower
@@ -78,10 +78,13 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     """Which functions a statement takes, in the order of their calls.
 
     A result with a new pattern takes two: one that counts its entries, and one that writes them; a hashed
-    workspace, whose size must be known before, a third one. Where operands bound the entries, one writes them at once.
+    workspace, whose size must be known before, a third one. Where operands bound the entries, one writes them at once,
+    and so does one where there is room for all that is inserted into rows.
     """
     if not ix.result_of(stmt).tensor.is_assembled or bound_of(stmt):
         return ("fill",)
+    if may_take_room(stmt):
+        return ("room", "once", "count", "fill")
     return ("bound", "count", "fill") if any(is_hashed(space) for space in workspaces_of(stmt)) else ("count", "fill")
 
 
@@ -107,7 +110,7 @@ def fill_of(stmt: ix.Stmt) -> float:
 def _lowered(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     """The statement's loop IR, with the frame of an assembled result."""
     result, spaces = ix.result_of(stmt), frozenset(space.tensor.name for space in workspaces_of(stmt))
-    kind = Placement if is_placed(stmt) else Appending if bound_of(stmt) else Assembly
+    kind = Placement if is_placed(stmt) else Appending if stage == "once" or bound_of(stmt) else Assembly
     assembly = kind(result, stage) if result.tensor.is_assembled else None
     env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=spaces, assembly=assembly)
     body = lower(stmt, env)

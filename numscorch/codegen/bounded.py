@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..ir import index as ix
 from ..ir.loop import Assign, Block, Expr, Store, Var
 from ..ir.placing import can_be_placed, in_storage_order
+from ..ir.workspace_levels import Listed
 from .lattice import is_iterated, make_lattice
 from .results import Assembly
 
@@ -53,6 +54,31 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
         return None  # its entries are in several rows of the result
     least = lattice.least
     return Bound(tuple(sorted(least[0])), True) if len(least) == 1 else Bound(tuple(sorted(lattice.iterated)), False)
+
+
+def may_take_room(stmt: ix.Stmt) -> bool:
+    """Whether a result's rows are collected in a list, so that there are no more entries than are inserted.
+
+    >>> from ..ir.format import CSR, Format
+    >>> from ..ir.notation import parse_stmt
+    >>> tensors = {name: ix.TensorVar(name, CSR) for name in "ABC"} | {"w": ix.TensorVar("w", Format((Listed(),)))}
+    >>> row = "where(forall(k, C[i,k] = w[k]), forall(j, forall(k, w[k] += A[i,j] * B[j,k])))"
+    >>> may_take_room(parse_stmt(f"forall(i, {row})", tensors))
+    True
+    """
+    result, outer, inner = ix.result_of(stmt), list[ix.IndexVar](), stmt
+    while isinstance(inner, ix.Forall):
+        outer.append(inner.var)
+        inner = inner.body
+    if not isinstance(inner, ix.Where) or not isinstance(inner.consumer, ix.Forall) or not isinstance(inner.consumer.body, ix.Assignment):
+        return False
+    space = inner.consumer.body.rhs
+    if not isinstance(space, ix.Access) or space.tensor.format.levels != (Listed(),) or not _is_one_level(result):
+        return False
+    sparse = [access for access in ix.operands_of(stmt) if not access.tensor.is_dense]
+    others = [a.lhs.tensor for a in ix.assignments(inner.producer) if a.lhs.indices and a.lhs.tensor != space.tensor]
+    in_order = outer == [result.level_var(at) for at in range(len(result.indices) - 1)]
+    return in_order and not others and not any(is_iterated(access, var) for access in sparse for var in outer)
 
 
 def _is_one_level(access: ix.Access) -> bool:

@@ -19,26 +19,26 @@ from ..ir.format import Format
 from ..ir.index import Access, IndexVar
 from ..ir.loop import Accumulate, Assign, Block, Const, Expr, If, Stmt, Store, Var
 
-Stage = Literal["bound", "count", "fill"]
+Stage = Literal["bound", "room", "once", "count", "fill"]
 MOST = Var("most")
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """How one result is assembled: while bounding what is inserted into a row, while counting, or while filling."""
+    """How one result is assembled: while bounding what is inserted, while counting, or while filling."""
 
     access: Access
     stage: Stage
 
     @property
     def bounding(self) -> bool:
-        """Whether only insertions are counted, those of the longest row."""
-        return self.stage == "bound"
+        """Whether only insertions are counted: those of the longest row, or, to make room for them, all of them."""
+        return self.stage in ("bound", "room")
 
     @property
     def counting(self) -> bool:
         """Whether nothing is written yet."""
-        return self.stage != "fill"
+        return self.stage not in ("once", "fill")
 
     @property
     def format(self) -> Format:

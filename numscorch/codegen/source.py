@@ -23,6 +23,8 @@ CASTS = frozenset({"int64"})
 ROUTINES = frozenset({*FUNCTIONS, "emptied", "insert", "ordered", "ordered_pairs", "seek", "truth"} - {"abs"})
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
+    "room": "This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.",
+    "once": "This kernel appends the entries of the result where there is room for all that may be inserted.",
     "count": "This kernel counts the entries of the result; a second one writes them.",
     "fill": "",
 }

@@ -47,7 +47,9 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly, env: Env, lower: Lower) 
     name = space.tensor.name
     inner = replace(env, inserted=env.inserted | {name})
     if assembly.bounding:
-        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST, call("max", MOST, _part(name, "bound"))))
+        bound = _part(name, "bound")
+        all_or_most = MOST + bound if assembly.stage == "room" else call("max", MOST, bound)
+        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST, all_or_most))
     count = _part(name, "count")
     filled = (*_emptied(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
     if assembly.counting:

@@ -138,6 +138,11 @@ class Layout:
         index = {(first, "pos"): pos} | {(at, "crd"): np.empty(total, self.index_dtype) for at in range(first, last + 1)}
         return Arrays(np.empty(total, self.dtype), index, gaps=False)
 
+    def has_room(self, most: int) -> bool:
+        """Whether arrays for so many entries may be allocated, of which memory is taken only where entries are written."""
+        each = 8 + np.dtype(self.dtype).itemsize
+        return most * each <= memory.ASK_FROM and (self.index_dtype != "int32" or most <= INT32_MAX)
+
     def bounded(self, starts: Sequence[int]) -> Arrays:
         """Arrays for as many entries as there can be: ``starts`` is where those of each worker start, and one past the last.
 

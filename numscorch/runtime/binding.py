@@ -259,17 +259,30 @@ class _AssemblingBinder(_Binder):
             return self.compiled([*self.patterns(), *self.in_one_pass(self.bound)])
         most = f"min(workers(), {workers_for(self.parents)})" if self.placed else "workers()"
         body = [*self.patterns(), f"n = {most}" if self.parallel else "n = 1", *self.spaces_made()]
-        body += [self.called_before(), self.called("count", self.before["count"]), self.allocated()]
-        body += [self.called("fill", self.kernel), "return layout.finished(R)"]
+        body += self.with_room() if "once" in self.before else []
+        body += [self.called_before(), *self.called("count", self.before["count"]), self.allocated()]
+        body += [*self.called("fill", self.kernel), "return layout.finished(R)"]
         return self.compiled(body)
+
+    def with_room(self) -> list[str]:
+        """Entries are appended at once, if there is room for as many as are inserted into rows."""
+        cuts = f"{self.blocks} * np.arange(n + 1) // n"
+        lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("room", self.before["room"])]
+        lines += [f"S = np.zeros({self.blocks + 1}, np.int64)", "np.cumsum(bounds, out=S[1:])", "if layout.has_room(int(S[-1])):"]
+        then = [f"S, parents = S[{cuts}], {self.cuts()}[{cuts}] * {self.inner}" if self.parallel else "parents = None"]
+        then += ["R = layout.bounded(S)", "starts = S[:-1].copy()", *self.called("once", self.before["once"])]
+        return [*lines, *(f"    {line}" for line in [*then, "return layout.finished(layout.closed(R, S, starts, parents))"])]
+
+    @property
+    def inner(self) -> int:
+        """How many parents of a result with one sparse level there are below each coordinate of the outermost loop."""
+        return prod(self.problem.format.sizes(self.problem.shape)[1:-1])
 
     def in_one_pass(self, bound: Bound) -> list[str]:
         """Entries that operands bound are appended at once, and what workers leave free is closed up."""
         patterns = [f"P{NAMES.index(name)}" for name in bound.operands]
-        sizes = self.problem.format.sizes(self.problem.shape)
         if self.parallel:
-            lines = ["n = workers()", f"K = {self.cuts()}", f"parents = K[{blocks.BLOCKS} * np.arange(n + 1) // n]"]
-            lines += [f"parents = parents * {prod(sizes[1:-1])}"] if len(sizes) > 2 else []
+            lines = ["n = workers()", f"parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}"]
             lines += [f"S = bounded_starts(({', '.join(patterns)},), {bound.each}, parents)", "starts = S[:-1].copy()"]
         else:
             counts = [f"{pattern}.counts[-1]" for pattern in patterns]
@@ -278,7 +291,7 @@ class _AssemblingBinder(_Binder):
         return [
             *lines,
             "R = layout.bounded(S)",
-            self.called("fill", self.kernel),
+            *self.called("fill", self.kernel),
             "return layout.finished(layout.closed(R, S, starts, parents))",
         ]
 
@@ -325,13 +338,14 @@ class _AssemblingBinder(_Binder):
         """Find the most that is inserted into one row, and what room it takes."""
         extent, where = self.problem.extents[space.indices[0]], str(self.problem.stmt)
         made = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
-        return [f"bounds = np.zeros({self.blocks}, np.int64)", self.called("bound", self.before["bound"]), made]
+        return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("bound", self.before["bound"]), made]
 
-    def called(self, name: str, kernel: Kernel) -> str:
+    def called(self, name: str, kernel: Kernel) -> list[str]:
+        """The call of one stage's kernel."""
         arguments = ", ".join(map(self.argument, kernel.source.params))
         if not kernel.source.program.parallel:
-            return f"{name}.serial()({arguments})"
-        return f"f = {name}.serial() if n == 1 else {name}.parallel()\n    with call_lock(): f({arguments})"
+            return [f"{name}.serial()({arguments})"]
+        return [f"f = {name}.serial() if n == 1 else {name}.parallel()", f"with call_lock(): f({arguments})"]
 
     def argument(self, param: Param) -> str:
         if param.what in ("heads", "parents"):

@@ -1,0 +1,59 @@
+"""C[i,k] += A[i,j] * B[j,k]
+
+    parallel_forall(i, where(forall(k, C[i,k] = w[k]), forall(j, forall(k, w[k] += A[i,j] * B[j,k]))))
+
+A: CSR float32, int32 indices
+B: CSR float32, int32 indices
+C: CSR float32, int32 indices
+w: listed float32
+
+This kernel appends the entries of the result where there is room for all that may be inserted.
+"""
+
+from numba import prange
+from numpy import float32
+
+from numscorch.codegen.intrinsics import pointer, shifted
+from numscorch.codegen.routines import ordered
+
+
+def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C2_pos_array, C2_crd_array, C_vals_array, w_list_array, w_mark_array, w_vals_array, w_size, cuts_array, starts_array, blocks, workers, k_size):
+    for worker in prange(workers):
+        A2_crd = pointer(A2_crd_array)
+        A2_pos = pointer(A2_pos_array)
+        A_vals = pointer(A_vals_array)
+        B2_crd = pointer(B2_crd_array)
+        B2_pos = pointer(B2_pos_array)
+        B_vals = pointer(B_vals_array)
+        C2_crd = pointer(C2_crd_array)
+        C2_pos = pointer(C2_pos_array)
+        C_vals = pointer(C_vals_array)
+        cuts = pointer(cuts_array)
+        starts = pointer(starts_array)
+        w_list = shifted(pointer(w_list_array), worker * w_size)
+        w_mark = shifted(pointer(w_mark_array), worker * w_size)
+        w_vals = shifted(pointer(w_vals_array), worker * w_size)
+        w_stamp = 0
+        pC2 = starts[worker]
+        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+            for i in range(cuts[block], cuts[block + 1]):
+                w_stamp = w_stamp - 1
+                w_count = 0
+                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+                    j = A2_crd[pA2]
+                    for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                        k = B2_crd[pB2]
+                        if w_mark[k] != w_stamp:
+                            w_mark[k] = w_stamp
+                            w_list[w_count] = k
+                            w_vals[k] = float32(0.0)
+                            w_count += 1
+                        w_vals[k] += A_vals[pA2] * B_vals[pB2]
+                ordered(w_list, w_mark, w_stamp, w_count, k_size)
+                for pw1 in range(w_count):
+                    k = w_list[pw1]
+                    C_vals[pC2] = w_vals[k]
+                    C2_crd[pC2] = k
+                    pC2 += 1
+                C2_pos[i + 1] = pC2
+        starts_array[worker] = pC2
