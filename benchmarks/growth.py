@@ -1,0 +1,217 @@
+"""How time grows with nonzeros and threads: ``python -m benchmarks.growth`` writes docs/performance.md and its plots.
+
+Matrices are uniform, ten nonzeros to a row, so that only the size changes. Times are medians, of our calls alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+
+import numscorch as ns
+from numscorch.pattern import Pattern
+
+from .generated import uniform
+
+ROOT = Path(__file__).parent.parent / "docs"
+IN_ROW, WIDTH = 10, 64
+SIZES = tuple(10**power for power in range(2, 8))
+SECONDS = 0.3  # for each size, at most 50 calls and at least 3
+RISE = 2.0  # times as long for each nonzero as a decade before: a cliff, unless more no longer fits a cache
+
+Make = Callable[[ns.SparseTensor], Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What is called, up to how many nonzeros, and how many bytes it touches for each row of the matrix."""
+
+    make: Make
+    most: int
+    in_row: int
+
+
+def _dense(A: ns.SparseTensor) -> torch.Tensor:
+    return torch.ones(A.shape[1], WIDTH)
+
+
+def _spmv(A: ns.SparseTensor) -> Callable[[], object]:
+    x = torch.ones(A.shape[1])
+    return lambda: ns.einsum("ij,j->i", A, x)
+
+
+def _spmm(A: ns.SparseTensor) -> Callable[[], object]:
+    B = _dense(A)
+    return lambda: ns.einsum("ij,jk->ik", A, B)
+
+
+def _sddmm(A: ns.SparseTensor) -> Callable[[], object]:
+    B = _dense(A)
+    return lambda: ns.einsum("ij,ik,jk->ij", A, B, B)
+
+
+def _spgemm(A: ns.SparseTensor) -> Callable[[], object]:
+    return lambda: ns.einsum("ij,jk->ik", A, A)
+
+
+def _sum(A: ns.SparseTensor) -> Callable[[], object]:
+    B = ns.SparseTensor(
+        Pattern(A.format, A.shape, (A.pattern.arrays[0], (A.pattern.arrays[1][0], A.pattern.arrays[1][1].clone()))), A.values
+    )
+    return lambda: A + B
+
+
+def _to_csc(A: ns.SparseTensor) -> Callable[[], object]:
+    return lambda: ns.SparseTensor.trusted(Pattern(A.format, A.shape, A.pattern.arrays), A.values).to(ns.CSC)
+
+
+def _softmax(A: ns.SparseTensor) -> Callable[[], object]:
+    return lambda: ns.softmax(A, 1)
+
+
+def _mttkrp(A: ns.SparseTensor) -> Callable[[], object]:
+    rows, columns = A.indices()
+    T = ns.from_coo(torch.stack([rows, columns // 100, columns % 100]), A.values, (A.shape[0], A.shape[1] // 100 + 1, 100), ns.CSF(3))
+    B, C = torch.ones(T.shape[1], 16), torch.ones(100, 16)
+    return lambda: ns.einsum("ijk,jl,kl->il", T, B, C)
+
+
+PAIR, VECTOR, ROW = 8 * IN_ROW, 4, 4 * WIDTH  # bytes: a row's coordinates and values, one number, a row of a dense matrix
+KERNELS = {
+    "SpMV": Kernel(_spmv, SIZES[-1], PAIR + 2 * VECTOR),
+    "SpMM, k = 64": Kernel(_spmm, SIZES[-1], PAIR + 2 * ROW),
+    "SDDMM, k = 64": Kernel(_sddmm, SIZES[-1], 2 * PAIR + 2 * ROW),
+    "SpGEMM, A A": Kernel(_spgemm, 10**6, (2 + IN_ROW) * PAIR),
+    "sum of two": Kernel(_sum, SIZES[-1], 3 * PAIR),
+    "CSR to CSC": Kernel(_to_csc, SIZES[-1], 2 * PAIR),
+    "row softmax": Kernel(_softmax, SIZES[-1], 2 * PAIR),
+    "MTTKRP, k = 16": Kernel(_mttkrp, 10**6, PAIR + 4 * 16),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """Seconds a call took, with so many nonzeros and threads, touching so many bytes."""
+
+    nnz: int
+    threads: int
+    seconds: float
+    touched: int
+
+
+@cache
+def matrix(nnz: int) -> ns.SparseTensor:
+    """A square matrix with about so many nonzeros."""
+    rows = max(nnz // IN_ROW, IN_ROW)
+    return uniform(rows, rows, IN_ROW)
+
+
+def measured(kernel: Kernel, threads: Sequence[int]) -> Iterator[Point]:
+    """A kernel at every size, and with every number of threads in turn."""
+    for size in (size for size in SIZES if size <= kernel.most):
+        A = matrix(size)
+        call = kernel.make(A)
+        for count in threads:
+            torch.set_num_threads(count)
+            call()
+            call()
+        times: dict[int, list[float]] = {count: [] for count in threads}
+        stop = time.perf_counter() + SECONDS * len(threads)
+        while min(map(len, times.values())) < 3 or (time.perf_counter() < stop and len(times[threads[0]]) < 50):
+            for count in threads:
+                torch.set_num_threads(count)
+                start = time.perf_counter()
+                call()
+                times[count].append(time.perf_counter() - start)
+        for count in threads:
+            yield Point(A.nnz, count, statistics.median(times[count]), A.shape[0] * kernel.in_row)
+
+
+def cliffs(points: Sequence[Point], caches: Sequence[int]) -> list[str]:
+    """Where a nonzero takes more than twice as long as a decade before, though all that is touched fits the same cache."""
+    found = []
+    for before, after in pairwise(points):
+        rise = (after.seconds / after.nnz) / (before.seconds / before.nnz)
+        levels = [sum(point.touched > size for size in caches) for point in (before, after)]
+        if rise > RISE and levels[0] == levels[1]:
+            found.append(f"{before.nnz:,} to {after.nnz:,}: {rise:.1f}")
+    return found
+
+
+def plot(name: str, points: Sequence[Point], path: Path) -> None:
+    """Nanoseconds for each nonzero against nonzeros, both on logarithmic axes, a line for each number of threads."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = name
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(5, 3.2))
+    for threads, style in zip(sorted({point.threads for point in points}), ("o-", "s--", "^:", "d-."), strict=False):
+        own = [point for point in points if point.threads == threads]
+        axes.loglog([p.nnz for p in own], [1e9 * p.seconds / p.nnz for p in own], style, label=f"{threads} thread{'s' * (threads > 1)}")
+    axes.set(xlabel="nonzeros", ylabel="ns for each nonzero", title=name)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+HEAD = """# How time grows
+
+Written by `python -m benchmarks.growth`, which needs the extra `bench`. Matrices are uniform, {in_row} nonzeros to a row;
+times are medians of calls in turns, in nanoseconds for each nonzero. Few nonzeros pay for the call, a few microseconds where
+the result is dense or keeps a pattern, and some tens where it has a pattern of its own. What is touched leaves the cores'
+own caches ({own} KiB) and then the shared one ({shared} MiB), and from there on memory sets the pace. A *cliff* is where a
+nonzero takes more than twice as long as a decade before, though what is touched fits the same cache.
+"""
+
+
+def table(points: Sequence[Point]) -> str:
+    """A row for each size."""
+    threads = sorted({point.threads for point in points})
+    lines = [
+        "| nonzeros | " + " | ".join(f"{count} thread{'s' * (count > 1)}" for count in threads) + " | gain |",
+        "|" + "---|" * (len(threads) + 2),
+    ]
+    for nnz in sorted({point.nnz for point in points}):
+        seconds = {point.threads: point.seconds for point in points if point.nnz == nnz}
+        cells = " | ".join(f"{1e9 * seconds[count] / nnz:.2f}" for count in threads)
+        lines.append(f"| {nnz:,} | {cells} | {seconds[threads[0]] / seconds[threads[-1]]:.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure everything, and write the page and its plots."""
+    from numscorch.runtime.target import host
+
+    threads = [1, torch.get_num_threads()] if torch.get_num_threads() > 1 else [1]
+    caches = (host().own_cache, host().cache)
+    parts = [HEAD.format(in_row=IN_ROW, own=caches[0] >> 10, shared=caches[1] >> 20)]
+    (ROOT / "plots").mkdir(exist_ok=True)
+    for name, kernel in KERNELS.items():
+        points = list(measured(kernel, threads))
+        file = "".join(c for c in name.lower().replace(" ", "-") if c.isalnum() or c == "-") + ".svg"
+        plot(name, points, ROOT / "plots" / file)
+        found = [
+            f"{count} thread{'s' * (count > 1)}, {text}"
+            for count in threads
+            for text in cliffs([p for p in points if p.threads == count], caches)
+        ]
+        told = "Cliffs: " + "; ".join(found) + "." if found else "No cliff."
+        parts.append(f"## {name}\n\n![{name}](plots/{file})\n\n{table(points)}\n\n{told}\n")
+        print(parts[-1], file=sys.stderr)
+    (ROOT / "performance.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
