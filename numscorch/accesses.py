@@ -24,7 +24,7 @@ from .ir.index import (
 )
 from .ir.levels import Dense
 from .ir.parts import Part
-from .layouts import strides_with_last
+from .layouts import strides_with_last, with_last
 from .operand import Operand
 from .schedule.facts import Facts, Target
 from .splitting import PATTERN, Splitting
@@ -44,6 +44,7 @@ class Accesses:
     splitting: Splitting
     extents: dict[IndexVar, int]
     last: int | None = None  # the result's dimension that is contiguous, if it isn't its last
+    padded: str | None = None  # the index with room for the whole of its last block in the result
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,9 +117,24 @@ class Accesses:
 
     def _inside(self, value: Expr) -> Expr:
         """The value within the edges of the dimensions: blocks that reach over them have places for values there, too."""
-        for edge in self.splitting.edges(self.extents):
+        for edge in self.splitting.edges(self.extents, self.padded):
             value = Binary("*", value, edge)
         return value
+
+    def may_be_padded(self) -> str | None:
+        """The index that moves slowest through a product's dense result, where just one operand has it, in blocks of which the last
+        one reaches over its end: a result with room for that needs no look at where it ends.
+        """
+        request, names = self.request, self.request.subscripts.result
+        if not names or request.value is not None or request.op != "=" or request.mask is not None or request.copies:
+            return None
+        written = with_last(names, self.last) if self.last is not None else names
+        first = next((name for name in written if self.extents[IndexVar(name)] != 1), None)  # a size of 1 moves nowhere
+        parts = self.splitting.parts.get(first, ()) if first is not None else ()
+        users = [own for own in request.subscripts.operands if first in own]
+        if first is None or len(parts) != 2 or len(users) != 1 or users[0].count(first) != 1:
+            return None
+        return first if self.extents[IndexVar(first)] % parts[0].divisor else None
 
     def _keeper(self, value: Expr) -> int | None:
         """The operand whose pattern the result keeps, if there is just one."""

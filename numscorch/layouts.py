@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from typing import TypeVar
 
 from .ir.index import is_product
 from .operand import Operand
@@ -20,6 +21,7 @@ from .statements import Request
 
 MOVED = 1.0  # steps of a loop that moving one value to another layout takes
 CALL = 1e4  # steps that a copy takes however small it is
+T = TypeVar("T")
 LANES = ("float32", "float64")
 
 
@@ -73,7 +75,7 @@ def relaid(operand: Operand, dimension: int) -> Operand:
     return replace(operand, strides=strides_with_last(operand.shape, dimension))
 
 
-def with_last(shape: Sequence[int], last: int) -> tuple[int, ...]:
+def with_last(shape: Sequence[T], last: int) -> tuple[T, ...]:
     """The sizes, that of one dimension after all others.
 
     >>> with_last((2, 3, 4), 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from .accesses import Accesses
 from .dtype_rules import check_operators, common_dtype
@@ -37,7 +38,8 @@ class Problem:
     is converted to afterwards, None where it is stored so at once.  ``format`` is the result's,
     ``stored`` those in which sparse operands are read, by name, where the statement has a level for each part;
     ``strides`` are those of dense tensors, in ``layout`` where they are copied to another one, and ``permutation``
-    turns a kept pattern's dimensions into the result's.
+    turns a kept pattern's dimensions into the result's. ``rows`` is how long the first dimension, but for those of
+    size 1, of a dense result's memory is there, where that is longer than its size.
     """
 
     stmt: Assignment
@@ -51,6 +53,7 @@ class Problem:
     permutation: tuple[int, ...] = ()
     requested: Format | None = None
     layout: Layout | None = None
+    rows: int | None = None
 
     @property
     def result(self) -> TensorVar:
@@ -98,14 +101,26 @@ def _problem_of(
     request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None, layout: Layout | None
 ) -> Problem:
     """The problem of operands in their layout."""
-    extents = _extents(request, operands)
-    dtype = common_dtype([op for at, op in enumerate(operands) if at != request.mask])
     wanted = wanted_format(format, len(request.subscripts.result))
-    accesses = replace(_accesses(request, operands, extents, wanted), last=None if layout is None else layout.result)
+    accesses = _accesses(request, operands, _extents(request, operands), wanted)
+    accesses = replace(accesses, last=None if layout is None else layout.result)
+    padded = accesses.may_be_padded()
+    problem = _made(replace(accesses, padded=padded), target, format, wanted)
+    if padded is not None and not problem.result.is_dense:
+        padded, problem = None, _made(accesses, target, format, wanted)
+    if padded is None:
+        return replace(problem, layout=layout)
+    parts = [accesses.extents[var] for var in accesses.splitting.variables(padded)]
+    return replace(problem, layout=layout, rows=prod(parts))
+
+
+def _made(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
+    """The problem of operands that are read so."""
+    request = accesses.request
+    dtype = common_dtype([op for at, op in enumerate(accesses.operands) if at != request.mask])
     stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense) and not request.copies)
     facts = accesses.facts(stmt, target)
-    choice = _choose_format(stmt, accesses, facts, format, wanted)
-    return replace(_problem(choice, accesses, facts), layout=layout)
+    return _problem(_choose_format(stmt, accesses, facts, format, wanted), accesses, facts)
 
 
 def check_loops(problem: Problem, options: Options) -> None:

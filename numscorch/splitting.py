@@ -82,12 +82,12 @@ class Splitting:
                 found[var] = part.extent([shape.get(d, 0) for d in range(part.dimension + 1)])
         return found
 
-    def edges(self, extents: Mapping[IndexVar, int]) -> list[Access]:
-        """For each split index whose size is no multiple of its block, the pattern of what lies inside."""
+    def edges(self, extents: Mapping[IndexVar, int], padded: str | None = None) -> list[Access]:
+        """For each split index whose size is no multiple of its block, the pattern of what lies inside; not for a ``padded`` one."""
         found = []
         for name, parts in self.parts.items():
             left = extents[IndexVar(name)] % parts[0].divisor
-            if left:
+            if left and name != padded:
                 inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(left))), PATTERN)
                 found.append(Access(inside, tuple(self.variables(name))))
         return found

@@ -133,7 +133,7 @@ class _Binder:
     def allocation(self) -> list[str]:
         """C: memory for the result, zeros where some entry may not be written."""
         zeroed, fill = self.kernel.source.program.zeroed, self.fill()
-        shape: object = self.problem.shape
+        shape = self.problem.shape
         if self.result.shares is not None:
             if zeroed and fill:
                 self.scope["inf"] = np.inf
@@ -144,6 +144,8 @@ class _Binder:
         check_memory(self.problem)
         if self.last is not None:
             shape = with_last(self.problem.shape, self.last)
+        if self.problem.rows is not None:
+            shape = (self.problem.rows, *shape[self._slowest(shape) + 1 :])
         if zeroed and fill:
             self.scope["inf"] = np.inf
             return [f"C = np.full({shape}, {fill}, dtype)"]
@@ -226,7 +228,16 @@ class _Binder:
         """The result as its public type, row-major."""
         if self.result.shares is not None:
             return self.kept()
-        return "torch.from_numpy(C)" if self.last is None else f"L{len(self.operands)}(torch.from_numpy(C))"
+        written = self.problem.shape if self.last is None else with_last(self.problem.shape, self.last)
+        made = "torch.from_numpy(C)"
+        if self.problem.rows is not None:
+            made = f"torch.from_numpy(C[:{written[self._slowest(written)]}].reshape({written}))"
+        return made if self.last is None else f"L{len(self.operands)}({made})"
+
+    @staticmethod
+    def _slowest(shape: Sequence[int]) -> int:
+        """The first dimension, but for those of size 1."""
+        return next((at for at, size in enumerate(shape) if size != 1), 0)
 
     @property
     def last(self) -> int | None:

@@ -1,0 +1,61 @@
+"""Dense results of matrices whose last block reaches over their end: room for all of it, of which nothing is seen."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.runtime import dispatch
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(sum(shape))).float()
+
+
+def rows() -> list[int | None]:
+    return [plan.problem.rows for plan in dispatch._plans.values()]
+
+
+@pytest.mark.parametrize("block", [(16, 1), (4, 4), (3, 2)], ids=str)
+@pytest.mark.parametrize("size", [(17, 9), (1, 5), (34, 8), (50, 1)], ids=str)
+def test_products(block: tuple[int, int], size: tuple[int, int], plain: pytest.MonkeyPatch) -> None:
+    dense = numbers(*size) * (numbers(*size) > -1)
+    W, k = ns.from_torch(dense, ns.BCSR(*block)), size[1]
+    for batch in (1, 2, 9, 40):
+        x = numbers(batch, k)
+        found = ns.einsum("bi,oi->bo", x, W)
+        assert torch.equal(found, x @ dense.T)
+        assert found.is_contiguous()
+        assert torch.equal(ns.einsum("oi,ib->ob", W, x.T.contiguous()), dense @ x.T)
+        assert torch.equal(ns.einsum("oi,bi->ob", W, x), dense @ x.T)
+        assert torch.equal(ns.einsum("oi,bo->bi", W, numbers(batch, size[0])), numbers(batch, size[0]) @ dense)
+        assert torch.equal(ns.einsum("cbi,oi->cbo", x.reshape(1, batch, k), W), (x @ dense.T)[None])
+    assert torch.equal(ns.einsum("oi,i->o", W, numbers(k)), dense @ numbers(k))
+    assert torch.equal(ns.einsum("oi,oi,i->o", W, W, numbers(k)), (dense * dense) @ numbers(k))
+    assert torch.equal(ns.einsum("oi,i,o->o", W, numbers(k), numbers(size[0])), (dense @ numbers(k)) * numbers(size[0]))
+    assert any(rows()) or size[0] % block[0] == 0 or size[0] == 1
+
+
+def test_results_are_their_own(fresh_plans: pytest.MonkeyPatch) -> None:
+    """Compiled: strides are row-major, out= is written, and infinities past the end stay there."""
+    dense = numbers(18, 12)
+    W, X = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(12, 5)
+    found = ns.einsum("oi,ib->ob", W, X)
+    assert found.stride() == (5, 1)
+    assert torch.equal(found, dense @ X)
+    out = torch.empty(18, 5)
+    assert ns.einsum("oi,ib->ob", W, X, out=out) is out
+    assert torch.equal(out, dense @ X)
+    assert torch.equal(
+        ns.einsum("oi,ib->ob", W, torch.full((12, 5), torch.inf)).nan_to_num(), (dense @ torch.full((12, 5), torch.inf)).nan_to_num()
+    )
+    assert rows() == [32] * len(rows())
+
+
+def test_other_requests_look_where_it_ends(plain: pytest.MonkeyPatch) -> None:
+    dense = numbers(18, 12)
+    W, X = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(12, 5)
+    assert torch.equal(ns.einsum("oi,ib->ob", W, X, reduce="max"), (dense[:, :, None] * X).amax(1))
+    assert torch.equal(ns.einsum("oi,ib->bo", W, X, format="CSR").to_dense(), (dense @ X).T)
+    assert torch.equal(ns.einsum("oi->i", W).to_dense(), dense.sum(0))
