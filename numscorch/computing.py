@@ -44,7 +44,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
             return _in_pairs(pairs, operands, format, out)
         plan = find_plan(expr, format, ready, signatures)
     if out is not None:
-        check_before(out, plan.problem, wanted_format(format, len(plan.problem.shape)))
+        check_before(out, plan.problem)
         return write(out, plan.run(*ready))
     result = plan.run(*ready)
     requested = plan.problem.requested

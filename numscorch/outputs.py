@@ -12,27 +12,23 @@ import torch
 from torch import Tensor
 
 from .errors import SizeError, UnsupportedError
-from .ir.format import Format
 from .operands import STRIDED
 from .problem import Problem
 from .sparse_tensor import SparseTensor
 
 
-def check_before(out: Any, problem: Problem, wanted: Format | None = None) -> None:
+def check_before(out: Any, problem: Problem) -> None:
     """Refuse, before anything is computed, what can't receive a problem's result.
 
     Raises:
         SizeError: another shape.
-        UnsupportedError: another kind of tensor, or data type, or format than the one that is wanted; or the result is
-            converted afterwards.
+        UnsupportedError: another kind of tensor, or data type; or the result is converted afterwards.
     """
     result = problem.result
     if isinstance(out, SparseTensor) and problem.requested is not None:
         raise UnsupportedError(
             f"out and format={problem.requested.name} together: the result is converted after the kernel, so leave one out"
         )
-    if isinstance(out, Tensor) and wanted is not None and not wanted.is_dense:
-        raise UnsupportedError(f"out is dense, and format={wanted.name} is not: leave one out")
     if isinstance(out, SparseTensor) and result.is_assembled:
         raise UnsupportedError(
             "out can't hold a sparse result, whose pattern is known only afterwards: leave it out, or pass a strided tensor"

@@ -66,11 +66,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """No plan or schedule from another test."""
+    """No plan or schedule from another test, nor what it converted."""
+    from numscorch import reformat
     from numscorch.runtime import dispatch
 
     monkeypatch.setattr(dispatch, "_plans", {})
     monkeypatch.setattr(dispatch, "_kernels", {})
+    monkeypatch.setattr(reformat, "_converted_before", {})
     dispatch.schedule.cache_clear()
     yield monkeypatch
     dispatch.schedule.cache_clear()

@@ -58,9 +58,3 @@ def test_what_no_term_gives_does_not_depend_on_the_format(fmt: ns.Format, plain:
     for reduce, value in (("prod", 1.0), ("max", -torch.inf), ("min", torch.inf), ("mean", torch.nan)):
         assert torch.equal(ns.einsum("ij->i", A, reduce=reduce).nan_to_num(), torch.full((5,), value).nan_to_num())
     assert torch.equal(ns.einsum("ij->i", A, reduce="prod", format="s").values, torch.ones(5))
-
-
-def test_out_and_a_sparse_format_contradict(plain: pytest.MonkeyPatch) -> None:
-    A = ns.from_torch(torch.eye(3), ns.CSR)
-    with pytest.raises(UnsupportedError, match="out is dense, and format=s is not: leave one out"):
-        ns.einsum("ij,j->i", A, torch.ones(3), out=torch.empty(3), format="s")
