@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -160,7 +160,7 @@ def _files(folders: Sequence[str]) -> list[Path]:
 def _readers(files: Sequence[Path], folders: Sequence[str]) -> dict[str, Callable[[], ns.SparseTensor]]:
     if not files:
         raise FileNotFoundError(f"{FOLDER}={os.environ[FOLDER]} holds no file to read in {', '.join(folders)}")
-    return {_short(file): (lambda file=file: ns.load(file)) for file in files}  # type: ignore[misc]
+    return {_short(file): partial(ns.load, file) for file in files}
 
 
 def _short(file: Path) -> str:

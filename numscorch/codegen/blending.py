@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from ..ir import index as ix
 from ..ir.functions import simplified
-from ..ir.loop import Accumulate, Assign, Block, Const, Expr, Stmt, Var, While, all_of, call
+from ..ir.loop import Accumulate, Assign, Block, Const, Expr, Stmt, Var, call
 from .bounded import Appending
-from .coiteration import Case, rest_of, started
+from .coiteration import Case, merge_loops
 from .environment import Env, Iterator
 from .lattice import Lattice, make_lattice
 from .values import guarded
@@ -44,17 +44,10 @@ def lower_blended(stmt: ix.Forall, env: Env, lower: Callable[[ix.Stmt, Env], Blo
         return _counted(lower(rest, inner if summed else present), entry)
 
     iterators = [it for it in env.iterated(var) if it.name in lattice.iterated]
-    out: list[Stmt] = [*started(iterators)]
-    for point in lattice.points:
-        walked = [it for it in iterators if it.name in point]
-        if len(walked) == 1:
-            out.append(rest_of(var, walked[0], env, lattice, case))
-        else:
-            out.append(While(all_of([it.position < it.end for it in walked]), _step(var, walked, env, lattice, case)))
-    return tuple(out)
+    return merge_loops(var, iterators, env, lattice, case, step=_step)
 
 
-def _step(var: ix.IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, case: Case) -> Block:
+def _step(var: ix.IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, point: frozenset[str], case: Case) -> Block:
     """One coordinate, the least of those at hand."""
     coord, mine = Var(var.name), {it.name: Var(f"{var}{it.name}") for it in walked}
     step: list[Stmt] = [Assign(mine[it.name], it.coordinate(it.position)) for it in walked]
@@ -65,7 +58,7 @@ def _step(var: ix.IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, 
         step.append(Assign(masks[it.name], call("at_most", mine[it.name], others[0] if len(others) == 1 else coord)))
     inner = env.bind(var, coord, {it.name: it.segment(it.position) for it in walked})
     assured = tuple(frozenset({it.name}) for it in walked)
-    absent = lattice.iterated - masks.keys()
+    absent = lattice.iterated - point
     step += case(replace(inner, conditions={**inner.conditions, **masks}, masked=True, assured=assured), absent)
     return (*step, *(Assign(it.position, it.position - masks[it.name]) for it in walked))
 

@@ -17,6 +17,7 @@ MOST_CASES = 3  # points of a lattice that have a loop and a case each: those of
 Bounds = tuple[Expr, Expr]
 Body = Callable[[Env], Block]
 Case = Callable[[Env, frozenset[str]], Block]
+Step = Callable[[IndexVar, list[Iterator], Env, Lattice, frozenset[str], Case], Block]
 
 
 def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None, leader: str | None = None) -> Block:
@@ -75,26 +76,31 @@ def find_stop(it: Iterator) -> Block:
     return (Assign(it.stop, it.position + 1), While(all_of([it.stop < it.end, again]), advance))
 
 
-def merge_loops(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
-    """Several ordered levels are walked together: a loop for each point, which runs while all its operands last."""
-    start: list[Stmt] = [*started(iterators, bounds)]
+def merge_loops(
+    var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None, step: Step | None = None
+) -> Block:
+    """Several ordered levels are walked together: a loop for each point, which runs while all its operands last.
+
+    ``step`` makes the loops' bodies: one coordinate, with a case for each point, unless another is given.
+    """
+    start: list[Stmt] = [*_started(iterators, bounds)]
     for point in lattice.points:
         walked = [it for it in iterators if it.name in point]
         if len(walked) == 1 and walked[0].level.is_unique:
-            start.append(rest_of(var, walked[0], env, lattice, case))
+            start.append(_rest_of(var, walked[0], env, lattice, case))
             continue
-        step = _merge_step(var, walked, env, lattice, point, case)
-        start.append(While(all_of([it.position < it.end for it in walked]), step))
+        body = (step or _merge_step)(var, walked, env, lattice, point, case)
+        start.append(While(all_of([it.position < it.end for it in walked]), body))
     return tuple(start)
 
 
-def rest_of(var: IndexVar, it: Iterator, env: Env, lattice: Lattice, case: Case) -> For:
+def _rest_of(var: IndexVar, it: Iterator, env: Env, lattice: Lattice, case: Case) -> For:
     """What is left of one operand once the others are exhausted."""
     absent = lattice.iterated - {it.name}
     return For(it.position, it.position, it.end, at_position(var, it, it.position, env, lambda inner: case(inner, absent)))
 
 
-def started(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
+def _started(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
     """The first positions, and those where the operands end: of the coordinates within the bounds, where there are some.
 
     Raises:
@@ -171,9 +177,9 @@ def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lat
     step += [If(at[it.name], _advanced(it)) for it in iterators]
     if lattice.whole:
         start, stop = bounds or (Const(0), size)
-        return (*started(iterators, bounds), For(coord, start, stop, tuple(step)))
+        return (*_started(iterators, bounds), For(coord, start, stop, tuple(step)))
     last = [all_of([it.position < it.end for it in iterators if it.name in point]) for point in lattice.least]
-    return (*started(iterators, bounds), While(any_of(last), tuple(step)))
+    return (*_started(iterators, bounds), While(any_of(last), tuple(step)))
 
 
 def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, leader: str) -> Block:
@@ -191,7 +197,7 @@ def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lat
         there = all_of([it.position < it.end, BinOp("==", it.coordinate(it.position), coord)])
         body = (Assign(it.position, call("seek", it.mode.crd, it.position, it.end, coord)), If(there, body))
     step = (Assign(coord, first.coordinate(first.position)), *body, Accumulate(first.position, Const(1)))
-    return (*started(iterators), While(all_of([it.position < it.end for it in iterators]), step))
+    return (*_started(iterators), While(all_of([it.position < it.end for it in iterators]), step))
 
 
 def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
@@ -206,4 +212,4 @@ def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: L
     for it in iterators:
         step.append(If(all_of(tests[it.name]), _advanced(it)))
     start, stop = bounds or (Const(0), env.extent(var))
-    return (*started(iterators, bounds), For(coord, start, stop, tuple(step)))
+    return (*_started(iterators, bounds), For(coord, start, stop, tuple(step)))

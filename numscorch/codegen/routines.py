@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import njit
 
-from .intrinsics import lowest_bit
+from . import intrinsics
 
 GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio: multiples of it lie evenly around the circle
 LOW = (1 << 62) - 1
@@ -22,6 +22,7 @@ FEW = 8  # coordinates that insertion sorts faster than bits do
 SCAN = 4  # coordinates that are looked at in the time that one bit is set and found again
 WORDS = 16  # of bits, in that time
 F = TypeVar("F", bound=Callable[..., Any])
+lowest_bit = cast("Callable[[int], int]", intrinsics.lowest_bit)
 
 
 def jitted(function: F) -> F:
@@ -225,7 +226,7 @@ def by_bits(listed: Any, count: int, size: int) -> None:
         bits = listed[word]
         base = (word - first) << 6
         while bits != 0:
-            listed[at] = base + lowest_bit(bits)  # type: ignore[call-arg]
+            listed[at] = base + lowest_bit(bits)
             bits &= bits - 1
             at += 1
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Blend, Forall, Serial, Stmt, Where, accesses_in
+from .intersection import iterated_levels
 
 MOST = 3  # operands: their merge has a loop for each of their sets
 MASKED = frozenset({"float32", "float64", "int32", "int64"})
@@ -46,7 +47,7 @@ def _blended(stmt: Stmt, reasons: list[str]) -> Stmt:
 
 def merged_in(loop: Forall, body: Assignment) -> list[str]:
     """The operands whose last levels, compressed and in order, the loop merges; none if it does more than that, or writes elsewhere."""
-    lhs, walked = body.lhs, [access for access in accesses_in(body.rhs) if _is_iterated(access, loop)]
+    lhs, walked = body.lhs, [access for access in accesses_in(body.rhs) if list(iterated_levels(access, loop))]
     names = sorted({access.tensor.name for access in walked})
     appended = lhs.tensor.is_assembled and body.op == "=" and lhs.level_var(len(lhs.indices) - 1) == loop.var
     if not 2 <= len(names) <= MOST or not all(_is_compressed(access, loop) for access in walked):
@@ -54,13 +55,6 @@ def merged_in(loop: Forall, body: Assignment) -> list[str]:
     if not (appended or (lhs.tensor.is_scalar and body.op == "+=")) or not is_zero(simplified(body.rhs, names)):
         return []
     return names if all(access.tensor.dtype in MASKED for access in (lhs, *accesses_in(body.rhs))) else []
-
-
-def _is_iterated(access: Access, loop: Forall) -> bool:
-    """Whether the loop iterates a level of this access."""
-    if access.tensor.is_dense or access.tensor.is_scalar:
-        return False
-    return any(access.level_var(at) == loop.var and not level.full for at, level in enumerate(access.tensor.format.levels))
 
 
 def _is_compressed(access: Access, loop: Forall) -> bool:

@@ -56,7 +56,7 @@ def _decided(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | S
 def fans_of(loop: Forall, facts: Facts) -> dict[str, float]:
     """About how many coordinates each operand of an intersection has below one parent; empty if it isn't one that can be searched."""
     value = value_of(loop.body)
-    found = {access.tensor.name: (access, at) for access in accesses_in(value) for at in _iterated(access, loop)}
+    found = {access.tensor.name: (access, at) for access in accesses_in(value) for at in iterated_levels(access, loop)}
     if len(found) < 2 or not all(cost.can_seek(access.tensor.format.levels[at]) for access, at in found.values()):
         return {}
     if not all(is_zero(simplified(value, {name})) for name in found):
@@ -64,7 +64,7 @@ def fans_of(loop: Forall, facts: Facts) -> dict[str, float]:
     return {name: cost.fan_of(access, at, facts) for name, (access, at) in found.items()}
 
 
-def _iterated(access: Access, loop: Forall) -> Iterator[int]:
+def iterated_levels(access: Access, loop: Forall) -> Iterator[int]:
     """The levels of an operand that the loop iterates."""
     if not access.tensor.is_dense and not access.tensor.is_scalar:
         levels = access.tensor.format.levels

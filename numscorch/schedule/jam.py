@@ -31,6 +31,7 @@ from ..ir.index import (
     value_of,
 )
 from .facts import Facts, Target, itemsize, tiling_within
+from .intersection import iterated_levels
 from .tiles import tiled
 from .workspace import moved_by, unwrap, wrap
 
@@ -112,14 +113,8 @@ def _is_tiled(stmt: Stmt, var: IndexVar) -> bool:
 
 def _is_merge(loop: Forall) -> bool:
     """Whether a loop walks several sparse operands together, or one whose coordinates are repeated."""
-    walked = {
-        access.tensor.name: level
-        for access in operands_of(loop)
-        if not access.tensor.is_dense
-        for at, level in enumerate(access.tensor.format.levels)
-        if access.level_var(at) == loop.var and not level.full
-    }
-    return len(walked) > 1 or not all(level.is_unique for level in walked.values())
+    levels = [access.tensor.format.levels[at] for access in operands_of(loop) for at in iterated_levels(access, loop)]
+    return len(levels) > 1 or not all(level.is_unique for level in levels)
 
 
 def _loaded(value: Expr) -> list[Access]:
