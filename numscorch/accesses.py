@@ -126,7 +126,7 @@ class Accesses:
         one reaches over its end: a result with room for that needs no look at where it ends.
         """
         request, names = self.request, self.request.subscripts.result
-        if not names or request.value is not None or request.op != "=" or request.mask is not None or request.copies:
+        if not names or request.value is not None or request.op != "=" or request.mask is not None:
             return None
         written = with_last(names, self.last) if self.last is not None else names
         first = next((name for name in written if self.extents[IndexVar(name)] != 1), None)  # a size of 1 moves nowhere

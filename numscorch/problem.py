@@ -118,7 +118,7 @@ def _made(accesses: Accesses, target: Target, format: Format | str | None, wante
     """The problem of operands that are read so."""
     request = accesses.request
     dtype = common_dtype([op for at, op in enumerate(accesses.operands) if at != request.mask])
-    stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense) and not request.copies)
+    stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense))
     facts = accesses.facts(stmt, target)
     return _problem(_choose_format(stmt, accesses, facts, format, wanted), accesses, facts)
 
@@ -220,21 +220,15 @@ def _split(
         return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
     result = request.subscripts.result
     keepers = [at for at, t in enumerate(tensors) if t is not None and sorted(t.names) == sorted(result)]
-    kept = len(keepers) == 1 and leads[keepers[0]] and not request.copies
+    kept = len(keepers) == 1 and leads[keepers[0]]
     alone = kept and sum(t is not None for t in tensors) == 1
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
     own = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
     walked_alone = alone and operands[keepers[0]].format.is_plain  # the last block of a dimension may bring an edge to walk beside
-    appended = set() if walked_alone or (wanted is not None and wanted.is_dense) else _appended(request, wanted)
+    appended = set() if walked_alone or (wanted is not None and wanted.is_dense) else set(result)
     if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change
         tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
     return split(tensors, sizes, own, appended, sums)
-
-
-def _appended(request: Request, wanted: Format | None) -> set[str]:
-    """The result's indices, along which its coordinates must come in order; a copy's last one is sorted on the way."""
-    result = request.subscripts.result
-    return {result[dimension] for dimension in wanted.mode_order[:-1]} if request.copies and wanted is not None else set(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +243,6 @@ class Choice:
 def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
     """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
     request, parts, index_dtype = accesses.request, accesses.parts, _index_dtype(accesses.operands, accesses.extents)
-    if request.copies and wanted is not None:
-        return Choice(_assembled(stmt, wanted, index_dtype), "a copy")
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
     if wanted is None:

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch.autograd import forward_ad
 
+from .conversion_steps import steps_between
+from .copies import copying
 from .datatypes import COMPILED
-from .ir.derived_formats import can_be_assembled
 from .ir.format import Format
-from .ir.level import INT32_MAX, Level
-from .ir.levels import Compressed, Dense, Singleton
+from .ir.level import INT32_MAX
+from .ir.levels import Dense
 from .ir.padded import Nonzero
 from .packing import coordinates, is_identity, pack, positions_of
 from .pattern import Pattern
 from .regrouping import can_regroup, regrouped
 from .runtime.threads import must_run_serial
-from .statements import copying
 
 if TYPE_CHECKING:
     from .sparse_tensor import SparseTensor
@@ -112,7 +111,7 @@ def dense_of(A: SparseTensor) -> torch.Tensor | None:
 
     if not can_copy(A.values) or not pays(A.format, None, A.pattern.nnz, WORTHWHILE):
         return None
-    made: torch.Tensor = compute(copying(A.format), (A,), "dense")
+    made: torch.Tensor = compute(copying(A.format, None), (A,), "dense")
     return made
 
 
@@ -168,7 +167,7 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
     from .computing import compute  # late: kernels read operands in other formats, and so convert them
 
     for format in steps:
-        A = compute(copying(A.format), (A,), format)
+        A = compute(copying(A.format, format), (A,), format)
     return A
 
 
@@ -185,47 +184,3 @@ def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
         return ()
     steps = steps_between(pattern.format, format, tuple(size <= SPARSEST * pattern.nnz for size in pattern.shape))
     return steps if steps and pays(pattern.format, format, pattern.nnz, WORTHWHILE) else ()
-
-
-@lru_cache(maxsize=1024)
-def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -> tuple[Format, ...]:
-    """The formats that kernels copy entries to, one after the other; none where they can't.
-
-    ``countable`` says for each dimension whether entries can be counted for every coordinate.
-
-    >>> from numscorch.ir.format import COO, CSC, CSR
-    >>> [step.name for step in steps_between(CSR, COO(2), (True, True))], [step.name for step in steps_between(CSR, CSC, (True, True))]
-    (['COO(2)'], ['CSC'])
-    >>> [str(step) for step in steps_between(COO(3), Format("sss", (2, 1, 0)), (True, True, True))][:1]
-    ['(i, j, k) -> (j: dense, i: compressed(unique=False), k: singleton)']
-    """
-    full = [level.full for level in target.levels]
-    entries_only = can_be_assembled(target) and full == sorted(full, reverse=True)  # a dense level below would add some
-    plain = source.is_plain and target.is_plain and source.order == target.order
-    if source.is_dense or not (plain and entries_only and all(level.is_ordered for level in source.levels[:-1])):
-        return ()
-    steps = _moves(source.mode_order, target.mode_order)
-    if any(not countable[order[0]] for order in steps) or (steps and len(steps[0]) > 2 and not source.is_ordered):
-        return ()
-    formats = [_placed(order) for order in steps]
-    return tuple(formats) if formats and formats[-1] == target else (*formats, target)
-
-
-def _moves(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The mode orders from one to another, each of which moves one dimension to the front.
-
-    >>> _moves((0, 1, 2), (2, 1, 0)), _moves((0, 1, 2), (1, 0, 2)), _moves((1, 0), (1, 0))
-    ([(1, 0, 2), (2, 1, 0)], [(1, 0, 2)], [])
-    """
-    moved = next(k for k in range(len(target) + 1) if tuple(d for d in source if d in target[k:]) == target[k:])
-    orders = [source]
-    for dimension in reversed(target[:moved]):
-        orders.append((dimension, *(d for d in orders[-1] if d != dimension)))
-    return orders[1:]
-
-
-def _placed(order: tuple[int, ...]) -> Format:
-    """A list of the entries of each coordinate of the first dimension."""
-    last = len(order) - 1
-    run: list[Level] = [Compressed(unique=last == 1), *(Singleton(unique=at == last) for at in range(2, last + 1))]
-    return Format([Dense(), *run], order)

@@ -34,8 +34,8 @@ class Request:
 
     ``op`` joins the terms of the reduced variables, ``mask`` is the operand whose pattern the result
     has, and whose values don't matter; ``options`` are for the passes. The rows of a result come ``in_order`` where
-    that is asked for; ``copies`` asks for the operand's entries in another format. Requests are told apart by
-    identity: each text makes its own.
+    that is asked for; ``copies`` asks for the operand's entries in the format that is wanted (``copies.copying``). Requests
+    are told apart by identity: each text makes its own.
     """
 
     subscripts: Subscripts
@@ -206,14 +206,6 @@ def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | No
 def plain_request(subscripts: Subscripts) -> Request:
     """The sum of products."""
     return Request(subscripts)
-
-
-@lru_cache(maxsize=1024)
-def copying(fmt: Format) -> Request:
-    """The entries of a tensor of this format, read in the order in which it stores them."""
-    names = tuple(f"i{dimension}" for dimension in range(fmt.order))
-    options = Options(order=tuple(names[d] for d in fmt.mode_order)) if fmt.is_plain else AUTOMATIC
-    return Request(Subscripts((names,), names), options=options, copies=True)
 
 
 def scheduled(request: Request, text: str) -> Request:

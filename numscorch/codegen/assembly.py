@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ir import index as ix
+from ..ir.derived_formats import runs_of
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, For, Function, Var, call, has_threads, names_used
 from ..ir.placing import is_placed
@@ -81,7 +82,8 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     workspace, whose size must be known before, a third one. Where operands bound the entries, one writes them at once,
     and so does one where there is room for all that is inserted into rows.
     """
-    if not ix.result_of(stmt).tensor.is_assembled or bound_of(stmt):
+    result = ix.result_of(stmt).tensor
+    if not result.is_assembled or not runs_of(result.format) or bound_of(stmt):
         return ("fill",)
     if may_take_room(stmt):
         return ("room", "once", "count", "fill")

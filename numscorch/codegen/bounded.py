@@ -44,11 +44,11 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
         return None
     value = ix.value_of(stmt)
     sparse = [access for access in ix.operands_of(stmt) if not access.tensor.is_dense]
-    if not in_storage_order(result, order) or any(is_iterated(access, var) for access in sparse for var in order[:-1]):
+    if not in_storage_order(result, sparse, order) or any(is_iterated(access, var) for access in sparse for var in order[:-1]):
         return None
     lattice = make_lattice(order[-1], value)
     walked = [access for access in sparse if access.tensor.name in lattice.iterated]
-    if lattice.whole or not walked or not all(_is_one_level(access) and in_storage_order(access, order) for access in walked):
+    if lattice.whole or not walked or not all(_is_one_level(access) and in_storage_order(access, (), order) for access in walked):
         return None
     if any(set(access.indices) != set(order) for access in walked):
         return None  # its entries are in several rows of the result

@@ -17,6 +17,7 @@ from typing import Literal
 from ..ir.derived_formats import runs_of
 from ..ir.format import Format
 from ..ir.index import Access, IndexVar
+from ..ir.level import Mode, Segment
 from ..ir.loop import Accumulate, Assign, Block, Const, Expr, If, Stmt, Store, Var
 
 Stage = Literal["bound", "room", "once", "count", "fill"]
@@ -91,14 +92,20 @@ class Assembly:
         for run in self.runs:
             if run[0] <= level <= run[1]:
                 return self._counter(run)
-        var = self.access.level_var(level)
-        extent = self.format.levels[level].extent
-        return self.place(level - 1, coords) * (Var(f"{var}_size") if extent is None else Const(extent)) + coords[var]
+        return self.format.levels[level].locate(self.mode(level, coords), coords[self.access.level_var(level)])
+
+    def mode(self, level: int, coords: Mapping[IndexVar, Expr]) -> Mode:
+        """A level below the present coordinates, for its level functions."""
+        variables = [self.access.level_var(at) for at in range(len(self.format.levels))]
+        extents = zip(variables, self.format.levels, strict=True)
+        sizes = tuple(Var(f"{var}_size") if lv.extent is None else Const(lv.extent) for var, lv in extents)
+        outer = tuple(coords[var] for var in variables[:level])
+        return Mode(f"{self.access.tensor.name}{level + 1}", level, sizes, outer, Segment(self.place(level - 1, coords)))
 
     @property
     def appends_values(self) -> bool:
-        """Whether each value is appended: no dense level lies below the last run."""
-        return self.runs[-1][1] == len(self.format.levels) - 1
+        """Whether each value is appended: no other level lies below the last run."""
+        return bool(self.runs) and self.runs[-1][1] == len(self.format.levels) - 1
 
     def found(self, coords: Mapping[IndexVar, Expr]) -> Block:
         """What finds the next entry's position, where it is no counter of the block."""
@@ -121,6 +128,7 @@ class Assembly:
         if var not in self.access.indices or not body or self.bounding:
             return body
         level = self.format.mode_order.index(self.access.indices.index(var))
+        body = (*body, *self._marked(level, coords))
         ending = [at for at, run in enumerate(self.runs) if run[1] == level]
         if not ending:
             return (*body, *self._write_pos(level, coords))
@@ -132,6 +140,11 @@ class Assembly:
         first = Var(f"{below.name}_first")
         found = (*self._write_pos(level, coords), *self._appended(self.runs[ending[0]], coords))
         return (Assign(first, below), *body, If(first < below, found))
+
+    def _marked(self, level: int, coords: Mapping[IndexVar, Expr]) -> Block:
+        """Note that there is something at the present position, if the level does."""
+        mark = self.format.levels[level].mark
+        return () if mark is None or self.counting else (Store(self._array(level, mark), self.place(level, coords), Const(1)),)
 
     def _write_pos(self, level: int, coords: Mapping[IndexVar, Expr]) -> Block:
         """Where the children of the present position end, if the next level is compressed."""

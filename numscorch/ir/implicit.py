@@ -15,7 +15,9 @@ from .padded import warn_of_padding
 
 @dataclass(frozen=True, slots=True)
 class Implicit(Level):
-    """A level without arrays, whose coordinates run from ``first`` to ``last``, both of numbers or of arrays."""
+    """A level without arrays, whose positions follow from the coordinates."""
+
+    located: ClassVar[bool] = True
 
     def refuse(self, entries: Entries, outside: np.ndarray) -> None:
         """Refuse entries that the level has no position for."""
@@ -42,6 +44,12 @@ class Identity(Implicit):
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.outer[-1]
+
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        return mode.parent.begin
+
+    def determines(self, at: int, missing: frozenset[int]) -> bool:
+        return missing == {at} or missing == {at - 1}
 
     def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
         short = sizes[at - 1] > sizes[at]
@@ -91,6 +99,9 @@ class Band(Implicit):
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position - mode.parent.begin * self.width + mode.outer[-1] - Const(self.lower)
 
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        return mode.parent.begin * self.width + self.lower + coordinate - mode.outer[-1]
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         offset = entries.coordinates - entries.outer[-1] + self.lower
         self.refuse(entries, (offset < 0) | (offset >= self.width))
@@ -124,6 +135,9 @@ class Causal(Implicit):
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position - mode.parent.begin * mode.size
+
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        return mode.parent.begin * mode.size + coordinate
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         self.refuse(entries, entries.coordinates > entries.outer[-1])
@@ -172,6 +186,9 @@ class Range(Implicit):
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position - mode.parent.begin * mode.size
 
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        return mode.parent.begin * mode.size + coordinate
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         count = times(entries.count, entries.size)
         warn_of_padding(self, count, len(entries.coordinates), "whole diagonals")
@@ -201,6 +218,12 @@ class Offset(Implicit):
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.outer[-1] + mode.outer[-2] - (mode.sizes[mode.at - 1] - Const(1))
+
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        return mode.parent.begin
+
+    def determines(self, at: int, missing: frozenset[int]) -> bool:
+        return len(missing) == 1 and missing <= {at - 2, at - 1, at}
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         return self, (), entries.parents, entries.count

@@ -146,6 +146,8 @@ class Level:
     arrays          names of the index arrays it stores
     appended        coordinates may be appended below one parent after the other
     gaps            there may be positions that hold nothing
+    located         a position follows from its parent's and the coordinates
+    mark            name of the array that holds 1 where something is stored
     is_ordered      coordinates increase along a parent's positions
     is_unique       no coordinate repeats below one parent
     ==============  =====================================================================
@@ -160,6 +162,8 @@ class Level:
     arrays: ClassVar[tuple[str, ...]] = ()
     appended: ClassVar[bool] = False
     gaps: ClassVar[bool] = False
+    located: ClassVar[bool] = False
+    mark: ClassVar[str | None] = None
 
     @property
     def is_ordered(self) -> bool:
@@ -194,8 +198,12 @@ class Level:
         raise NotImplementedError
 
     def locate(self, mode: Mode, coordinate: Expr) -> Expr:
-        """The position of a coordinate; only for full levels."""
+        """The position of a coordinate; only for located levels."""
         raise NotImplementedError
+
+    def determines(self, at: int, missing: frozenset[int]) -> bool:
+        """Whether the coordinates of these levels follow from those of the others, this one, which is level ``at``, among them."""
+        return False
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         """Whether a position within the bounds holds anything; None where every one does."""

@@ -20,6 +20,7 @@ class Dense(Level):
     spelling: ClassVar[str] = "dense"
     letter: ClassVar[str] = "d"
     full: ClassVar[bool] = True
+    located: ClassVar[bool] = True
 
     @property
     def extent(self) -> int | None:

@@ -120,6 +120,8 @@ class Bitmap(Level):
     gaps: ClassVar[bool] = True
     letter: ClassVar[str] = "b"
     arrays: ClassVar[tuple[str, ...]] = ("bit",)
+    located: ClassVar[bool] = True
+    mark: ClassVar[str | None] = "bit"
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         start = mode.parent.begin * mode.size
@@ -127,6 +129,9 @@ class Bitmap(Level):
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position - mode.parent.begin * mode.size
+
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        return mode.parent.begin * mode.size + coordinate
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         return BinOp("!=", mode.array("bit")[position], Const(0))

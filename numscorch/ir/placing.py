@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .derived_formats import runs_of
 from .format import Format
-from .index import Access, Forall, IndexVar, Stmt, Tile, operands_of, result_of
+from .index import Access, Forall, IndexVar, Stmt, Tile, is_identity, operands_of, result_of
 
 
 def can_be_placed(fmt: Format) -> bool:
@@ -35,13 +35,13 @@ def is_placed(stmt: Stmt) -> bool:
         order += [] if isinstance(inner.tag, Tile) else [inner.var]
         inner = inner.body
     sparse = [access for access in operands_of(stmt) if not access.tensor.is_dense]
-    return not in_storage_order(result, order) and may_be_placed(result, sparse, order)
+    return may_be_placed(result, sparse, order) and not in_storage_order(result, sparse, order)
 
 
 def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
-    """Whether loops over just the result's variables reach its entries below each parent in their order."""
+    """Whether loops that visit each of the result's entries once reach those below each parent in their order."""
     levels = result.tensor.format.levels
-    if set(order) != set(result.indices) or not can_be_placed(result.tensor.format):
+    if not visits_once(result, operands, order) or not can_be_placed(result.tensor.format):
         return False
     run = [result.level_var(at) for at, level in enumerate(levels) if not level.full]
     if [var for var in order if var in run] != run:
@@ -50,7 +50,37 @@ def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[In
     return all(level.is_ordered for level in read) or not levels[-1].is_ordered
 
 
-def in_storage_order(result: Access, order: Sequence[IndexVar]) -> bool:
-    """Whether loops in this order reach a result's levels from the top down."""
-    own = [var for var in order if var in result.indices]
-    return own == [result.level_var(at) for at in range(len(result.indices))]
+def visits_once(result: Access, operands: Sequence[Access], variables: Sequence[IndexVar]) -> bool:
+    """Whether loops over these variables visit each entry of the result once: the other variables follow from its own."""
+    own, used = set(result.indices), set(variables)
+    return own <= used and used - own <= _determined(operands, own)
+
+
+def _determined(operands: Sequence[Access], known: set[IndexVar]) -> set[IndexVar]:
+    """The variables that follow from known ones, as a diagonal from its row and column."""
+    found: set[IndexVar] = set()
+    for access in operands:
+        levels = access.tensor.format.levels
+        missing = frozenset(at for at in range(len(levels)) if access.level_var(at) not in known)
+        if missing and any(level.determines(at, missing) for at, level in enumerate(levels)):
+            found |= {access.level_var(at) for at in missing}
+    return found
+
+
+def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
+    """Whether loops in this order, which visit each entry once, reach a result's levels from the top down."""
+    walked = list(order)
+    for access in operands:
+        walked = _renamed(access, set(result.indices), walked) if is_identity(access) else walked
+    return walked == [result.level_var(at) for at in range(len(result.indices))]
+
+
+def _renamed(access: Access, own: set[IndexVar], order: list[IndexVar]) -> list[IndexVar]:
+    """The loops without what follows from others; if the result has that instead, in the place of these, where they are side by side."""
+    levels = [(access.level_var(at), level.branchless) for at, level in enumerate(access.tensor.format.levels)]
+    given, made = [var for var, follows in levels if not follows], [var for var, follows in levels if follows]
+    left = [var for var in order if var not in made]
+    at = left.index(given[0])
+    if made and not own & set(given) and left[at : at + len(given)] == given:
+        return [*left[:at], *made, *left[at + len(given) :]]
+    return left

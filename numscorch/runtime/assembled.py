@@ -86,7 +86,7 @@ class Layout:
             SizeError: more values than the index type can count.
         """
         runs = runs_of(self.format)
-        counted = starts.reshape(-1, len(runs))
+        counted = starts.reshape(-1, max(len(runs), 1))
         totals = counted.sum(axis=0)
         counted[:] = np.cumsum(counted, axis=0) - counted
         index: dict[tuple[int, str], np.ndarray] = {}
@@ -94,16 +94,18 @@ class Layout:
         for at, level in enumerate(self.format.levels):
             run = next((n for n, (first, last) in enumerate(runs) if first <= at <= last), None)
             if run is None:
-                positions *= sizes[at]
+                positions = level.count((), positions, sizes[at])
+                self._check(positions, f"level {at + 1} of the result", padded=True)
+                index |= {} if level.mark is None else {(at, level.mark): np.zeros(positions, level.array_dtype(level.mark))}
                 continue
             total = self._counted(int(totals[run]))
             self._check((positions + 1 + total) * 8, f"level {at + 1} of the result", padded=positions > total)
             if "pos" in level.arrays:
                 index[at, "pos"] = np.zeros(positions + 1, self.index_dtype)
                 index[at, "pos"][-1] = total
-            index[at, "crd"] = np.empty(total, self.index_dtype)
+            index[at, "crd"] = np.empty(total, level.array_dtype("crd") or self.index_dtype)
             positions = total
-        below = runs[-1][1] < len(self.format.levels) - 1
+        below = not runs or runs[-1][1] < len(self.format.levels) - 1
         self._check(positions * np.dtype(self.dtype).itemsize, f"the result's {positions} values", padded=below)
         return Arrays((np.zeros if below else np.empty)(positions, self.dtype), index)
 

@@ -271,7 +271,7 @@ class _AssemblingBinder(_Binder):
         most = f"min(workers(), {workers_for(self.parents)})" if self.placed else "workers()"
         body = [*self.patterns(), f"n = {most}" if self.parallel else "n = 1", *self.spaces_made()]
         body += self.with_room() if "once" in self.before else []
-        body += [self.called_before(), *self.called("count", self.before["count"]), self.allocated()]
+        body += [self.called_before(), *(self.called("count", self.before["count"]) if self.runs else []), self.allocated()]
         body += [*self.called("fill", self.kernel), "return layout.finished(R)"]
         return self.compiled(body)
 

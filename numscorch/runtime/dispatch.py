@@ -16,6 +16,7 @@ from ..accesses import row_major
 from ..codegen.assembly import stages_of
 from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
+from ..copies import copy_problem
 from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import UnsupportedError
 from ..ir.format import Format, dense
@@ -161,7 +162,10 @@ def compile_source(
 ) -> tuple[Problem, tuple[Step, ...], Source]:
     """Everything up to the source: no operand's values are needed, and nothing is written."""
     request = parse_einsum(expr, tuple(len(o.shape) for o in operands)) if isinstance(expr, str) else expr
-    problem = make_problem(request, operands, host(), format)
+    if isinstance(request, Request) and request.copies and isinstance(format, Format):
+        problem = copy_problem(operands[0], format, host())
+    else:
+        problem = make_problem(request, operands, host(), format)
     options = request.options if isinstance(request, Request) else AUTOMATIC
     check_loops(problem, options)
     steps = schedule(problem.stmt, problem.facts, host(), options)

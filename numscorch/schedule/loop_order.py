@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..errors import ScheduleError
 from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_product, map_expr, variables_in
-from ..ir.placing import can_be_placed, in_storage_order, may_be_placed
+from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, visits_once
 from . import cost
 from .facts import Facts, Target
 
@@ -48,12 +48,12 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[st
         raise _impossible(wanted or (), stmt, candidates(stmt, variables, facts, target))
     best = choices[0]
     moved = {a.tensor.name: a.tensor for a in best.converted}
-    summed = set(variables) - set(stmt.lhs.indices)
+    summed = set(variables) != set(stmt.lhs.indices) and not (stmt.lhs.tensor.is_assembled and _visits_once(stmt))
     body: Stmt = Assignment(stmt.lhs, stmt.rhs, ("+=" if stmt.op == "=" else stmt.op) if summed else "=")
     body = map_expr(body, lambda a: Access(moved.get(a.tensor.name, a.tensor), a.indices))
     for var in reversed(best.order):
         body = Forall(var, body)
-    placed = f"; entries of {stmt.lhs} are placed" if _is_placeable(stmt) and not in_storage_order(stmt.lhs, best.order) else ""
+    placed = f"; entries of {stmt.lhs} are placed" if _is_placed(stmt, best.order) else ""
     return body, "; ".join(map(str, choices[:4])) + placed
 
 
@@ -77,6 +77,7 @@ def candidates(
     """The priced orders, ``MOST_ORDERS`` at the most, starting with that of first appearance; or just the wanted one."""
     found: list[Choice] = []
     shared, first, run = stmt.lhs.tensor.shares, first_loops(stmt), _run(stmt)
+    once = stmt.lhs.tensor.is_assembled and _visits_once(stmt)
 
     def extend(prefix: tuple[IndexVar, ...]) -> None:
         if len(prefix) == len(variables):
@@ -90,7 +91,7 @@ def candidates(
                 and var not in prefix
                 and (wanted is None or var.name == wanted[len(prefix)])
                 and (var not in run or set(run[: run.index(var)]) <= set(prefix))
-                and _is_due(first, prefix, var, stmt)
+                and _is_due(first, prefix, var, stmt, once)
                 and _may_follow(stmt.rhs, prefix, var, shared)
             ):
                 extend((*prefix, var))
@@ -101,7 +102,7 @@ def candidates(
 
 def _can_be_made(stmt: Assignment, choice: Choice) -> bool:
     """Whether a result whose entries may be placed is appended to, or reached in an order in which they can be."""
-    if not _is_placeable(stmt) or in_storage_order(stmt.lhs, choice.order):
+    if not _is_placed(stmt, choice.order):
         return True
     moved = {a.tensor.name: a for a in choice.converted}
     read = [moved.get(a.tensor.name, a) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
@@ -117,7 +118,21 @@ def _run(stmt: Assignment) -> list[IndexVar]:
 def _is_placeable(stmt: Assignment) -> bool:
     """Whether each entry of an assembled result is visited once, and may be placed rather than appended."""
     result = stmt.lhs.tensor
-    return result.is_assembled and can_be_placed(result.format) and set(variables_in(stmt.rhs)) == set(stmt.lhs.indices)
+    return result.is_assembled and can_be_placed(result.format) and _visits_once(stmt)
+
+
+def _is_placed(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
+    """Whether loops in this order reach the entries of a result, which may be placed, in another order than it stores them in."""
+    return _is_placeable(stmt) and not in_storage_order(stmt.lhs, _sparse(stmt), order)
+
+
+def _visits_once(stmt: Assignment) -> bool:
+    """Whether each entry of the result has one term."""
+    return visits_once(stmt.lhs, _sparse(stmt), variables_in(stmt.rhs))
+
+
+def _sparse(stmt: Assignment) -> list[Access]:
+    return [access for access in accesses_in(stmt.rhs) if not access.tensor.is_dense]
 
 
 def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
@@ -138,8 +153,10 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
     return () if stmt.op in ("=", "+=") else (None,) * len(result.indices)
 
 
-def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], var: IndexVar, stmt: Assignment) -> bool:
-    if len(prefix) >= len(first):
+def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], var: IndexVar, stmt: Assignment, once: bool) -> bool:
+    if once:  # loops that only follow from others don't count
+        prefix = tuple(before for before in prefix if before in stmt.lhs.indices)
+    if len(prefix) >= len(first) or (once and var not in stmt.lhs.indices):
         return True
     due = first[len(prefix)]
     return var == due or (due is None and var in stmt.lhs.indices)
@@ -187,7 +204,7 @@ def _nest_cost(
     result = set(stmt.lhs.indices)
     scatters = any(var not in result and set(order[at + 1 :]) & result for at, var in enumerate(order))
     step = cost.SCATTER if scatters else 1.0
-    if _is_placeable(stmt) and not in_storage_order(stmt.lhs, order):
+    if _is_placed(stmt, order):
         total += cost.PLACE * runs * survivors
     if is_contiguous(stmt, inner):
         step /= target.lanes(stmt.lhs.tensor.dtype)

@@ -23,6 +23,7 @@ from ..ir.index import (
     result_of,
     value_of,
 )
+from ..ir.placing import is_placed
 from . import cost
 from .facts import Facts
 
@@ -60,7 +61,7 @@ def _parallelized(stmt: Stmt, facts: Facts, least: float) -> tuple[Stmt, str]:
     if steps < least:
         return stmt, why + "too few to start threads"
     match stmt:
-        case Forall(var, _, Serial()) if var in result_of(stmt).indices and _can_be_cut(stmt):
+        case Forall(var, _, Serial()) if (var in result_of(stmt).indices or is_placed(stmt)) and _can_be_cut(stmt):
             return replace(stmt, tag=Parallel()), why + f"blocks of {var}, whose results are disjoint"
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
             return replace(stmt, producer=replace(producer, tag=Parallel())), why + f"a partial sum for each block of {var}"

@@ -28,7 +28,7 @@ from ..ir.index import (
     product,
 )
 from ..ir.level import Level
-from ..ir.placing import is_placed
+from ..ir.placing import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Hashed, Listed
 from . import cost
 from .facts import Facts
@@ -111,10 +111,12 @@ def _appended_late(loops: list[Forall], assignment: Assignment) -> int | None:
         return None
     if is_placed(wrap(loops, assignment)):
         return None
-    if [loop.var for loop in loops[:own]] != [lhs.level_var(level) for level in range(own)]:
+    sparse = [a for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
+    order = [loop.var for loop in loops]
+    once = visits_once(lhs, sparse, order) and in_storage_order(lhs, sparse, order)
+    if not once and order[:own] != [lhs.level_var(level) for level in range(own)]:
         return own - 1
     last = lhs.level_var(own - 1)
-    sparse = [a for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
     read = [level for a in sparse for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) == last]
     return own - 1 if levels[-1].is_ordered and not all(level.is_ordered for level in read) else None
 

@@ -1,0 +1,168 @@
+"""Conversion steps: the formats that kernels copy entries to, one after the other, from one format to another.
+
+Entries are copied in the order in which they are stored, and either appended to the next format, or, where it stores them
+in another order, placed. Where several keys are in another order, that takes several kernels, as in a sort by digits: each
+one moves a key to the front, and keeps the order of the others. Blocks and diagonals are listed by the parts of their
+coordinates first, from which they can be written block by block; and what is stored in them is first read into plain lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from .ir.derived_formats import flattened, runs_of
+from .ir.format import Format
+from .ir.implicit import Implicit, Offset, Range
+from .ir.level import Level
+from .ir.levels import Compressed, Dense, Singleton
+from .ir.parts import Part
+
+Parts = tuple[Part, ...]
+
+
+@lru_cache(maxsize=1024)
+def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -> tuple[Format, ...]:
+    """The formats that kernels copy entries to, one after the other; none where they can't.
+
+    ``countable`` says for each dimension whether entries can be counted for every coordinate.
+
+    >>> from numscorch.ir.format import BCSR, COO, CSC, CSR
+    >>> [step.name for step in steps_between(CSR, COO(2), (True, True))], [step.name for step in steps_between(CSR, CSC, (True, True))]
+    (['COO(2)'], ['CSC'])
+    >>> for step in steps_between(CSR, BCSR(1, 2), (True, True)):
+    ...     print(step)
+    (i, j) -> (i: dense, j // 2: compressed(unique=False), j % 2: singleton)
+    (i, j) -> (i: dense, j // 2: compressed, j % 2: dense)
+    """
+    if flattened(source).is_dense or source == target or not all(level.is_ordered for level in source.levels[:-1]):
+        return ()
+    base = unspaced(target)
+    if not can_be_written(base):
+        return ()
+    dimensions = tuple(dict.fromkeys(part.dimension for part in base.parts if part.minus is None))
+    is_plain = source.is_plain and not any(_is_reversed(source.mode_order, part) for part in base.parts)
+    plain = () if is_plain else _moved(source, tuple(map(Part, dimensions)), countable, must_list=not base.is_plain)
+    if plain is None:
+        return ()
+    start = plain[-1] if plain else source
+    listed = _moved(start, base.parts, countable, must_list=_needs_list(base) or not base.is_plain)
+    if listed is None:
+        return ()
+    steps = [*plain, *listed]
+    for last in (base, target):
+        steps += [] if steps and steps[-1] == last else [last]
+    return tuple(steps)
+
+
+def can_be_written(format: Format) -> bool:
+    """Whether kernels write it: levels are appended to, or positions follow from coordinates; a list of coordinates ends in values."""
+    stored = all(level.located or level.appended for level in format.levels)
+    last = len(format.levels) - 1
+    lists = all(first == end or (end == last and not format.levels[first].is_unique) for first, end in runs_of(format))
+    return stored and lists and not flattened(format).is_dense
+
+
+def unspaced(format: Format) -> Format:
+    """The format with compressed levels in place of those which can't hold everything, or have their own way to be filled.
+
+    >>> from numscorch.ir.format import CSR, ELL
+    >>> unspaced(ELL) == CSR
+    True
+    """
+    levels = [level if level.located or level.appended else Compressed() for level in format.levels]
+    refusing = [isinstance(level, Implicit) and not isinstance(level, Range | Offset) for level in levels]
+    return Format([Compressed() if refuses else level for level, refuses in zip(levels, refusing, strict=True)], format.parts)
+
+
+def _needs_list(format: Format) -> bool:
+    """Whether positions are made for all that a loop visits, so that it must visit nothing but entries."""
+    return any(end + 1 < len(format.levels) and format.levels[end + 1].located for _, end in runs_of(format))
+
+
+def _moved(source: Format, wanted: Parts, countable: Sequence[bool], must_list: bool) -> tuple[Format, ...] | None:
+    """Lists of the entries, the last of them in the wanted order; None where they can't be counted.
+
+    >>> from numscorch.ir.format import CSC, CSR, Format
+    >>> [step.name for step in _moved(CSR, CSC.parts, (True, True), must_list=False)]
+    ['CSC']
+    >>> [str(step) for step in _moved(Format("sss"), Format("sss", (2, 1, 0)).parts, (True,) * 3, must_list=False)][:1]
+    ['(i, j, k) -> (j: dense, i: compressed(unique=False), k: singleton)']
+    """
+    known = _sorted_by(source)
+    keys = tuple(part for part in wanted if not _follows(part, wanted))
+    count = next(k for k in range(len(keys) + 1) if _is_implied(known, keys[:k], keys[k:]))
+    if any(not countable[d] for key in keys[:count] for d in (key.dimension, key.minus) if d is not None):
+        return None
+    order, formats = _every_part(source, wanted), list[Format]()
+    for key in reversed(keys[:count]):
+        order = (key, *(part for part in order if part != key))
+        formats.append(_placed(order))
+    if must_list and not _is_list(formats[-1] if formats else source, wanted):
+        formats.append(_listed(wanted))
+    return tuple(formats)
+
+
+def _is_reversed(order: Sequence[int], part: Part) -> bool:
+    """Whether a diagonal's columns come before its rows."""
+    return part.minus is not None and order.index(part.minus) > order.index(part.dimension)
+
+
+def _sorted_by(format: Format) -> Parts:
+    """The parts by which entries are sorted: those of the levels down to one without order."""
+    count = next((at for at, level in enumerate(format.levels) if not level.is_ordered), len(format.levels))
+    return format.parts[:count]
+
+
+def _follows(part: Part, wanted: Parts) -> bool:
+    """Whether a column follows from its diagonal and its row."""
+    return part.is_whole and any(other.minus is not None and other.dimension == part.dimension for other in wanted)
+
+
+def _is_implied(known: Parts, moved: Parts, rest: Parts) -> bool:
+    """Whether entries that agree in what is moved are sorted by the rest, if all are sorted by what is known."""
+    if not rest:
+        return True
+    fixed = {part.dimension for part in moved if part.is_whole}
+    found: list[Part] = []
+    for part in known:
+        if part.minus is not None:
+            if part.minus not in fixed:
+                return False  # diagonals of several rows say little of their columns
+            part = Part(part.dimension)
+        found += [own for own in _refined(part, rest) if own not in found]
+    needed = [own for part in rest for own in _refined(part, known)]
+    return [part for part in found if part in needed] == needed
+
+
+def _refined(part: Part, others: Parts) -> list[Part]:
+    """A whole dimension as the parts that others have of it."""
+    own = [other for other in others if other.dimension == part.dimension and other.minus is None]
+    return sorted(own, key=lambda p: -p.divisor) if part.is_whole and own else [part]
+
+
+def _every_part(source: Format, wanted: Parts) -> Parts:
+    """All the parts to list, in the order in which the source has them, but columns of diagonals at the end."""
+    found = [part for own in source.parts if own.minus is None for part in _refined(Part(own.dimension), wanted)]
+    found = [part for part in wanted if part.minus is not None] + found
+    return tuple(sorted(dict.fromkeys(found), key=lambda part: _follows(part, wanted)))
+
+
+def _is_list(format: Format, wanted: Parts) -> bool:
+    """Whether a format lists its entries by these parts, without coordinates that have none."""
+    return format == _listed(wanted)
+
+
+def _listed(parts: Parts) -> Format:
+    """A list of entries."""
+    last = len(parts) - 1
+    run: list[Level] = [Compressed(unique=last == 0), *(Singleton(unique=at == last) for at in range(1, last + 1))]
+    return Format(run, parts)
+
+
+def _placed(order: Parts) -> Format:
+    """A list of the entries of each coordinate of the first part."""
+    last = len(order) - 1
+    run: list[Level] = [Compressed(unique=last == 1), *(Singleton(unique=at == last) for at in range(2, last + 1))]
+    return Format([Dense(), *run], order)

@@ -1,0 +1,109 @@
+"""Copies: the statement by which a tensor's entries are written in another format, whatever their coordinates are called there.
+
+``B[i1_by4, i0, i1_of4] = A[i0, i1] * Q1[i1, i1_by4, i1_of4]`` reads rows and writes blocks of columns: the factor Q1 stores
+nothing, and says which block a column is in. Loops run in the order in which the tensor is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from .ir.derived_formats import flattened
+from .ir.format import Format
+from .ir.index import Access, Assignment, IndexVar, TensorVar, product
+from .ir.level import INT32_MAX, Level
+from .ir.levels import Dense
+from .ir.parts import Part
+from .ir.renaming import Difference, Joined, Quotient
+from .operand import Operand
+from .parser import Subscripts
+from .problem import Problem
+from .schedule.facts import Facts, Target
+from .schedule.options import AUTOMATIC, Options
+from .splitting import PATTERN
+from .statements import NAMES, Request
+
+SOURCE, RESULT = NAMES[:2]
+
+
+@lru_cache(maxsize=1024)
+def copying(source: Format, target: Format | None) -> Request:
+    """The entries of a tensor of one format in another; None stands for a dense tensor."""
+    names = tuple(f"i{dimension}" for dimension in range(source.order))
+    subscripts = Subscripts((names,), names)
+    if target is not None:
+        return Request(subscripts, options=Options(order=_loops(source, target)), copies=True)
+    return Request(subscripts, options=Options(order=tuple(names[d] for d in source.mode_order)) if source.is_plain else AUTOMATIC)
+
+
+def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
+    """The problem of :func:`copying`."""
+    renamings = _renamings(source.format, target, source.shape)
+    wide = source.index_dtype == "int64" or max(source.shape, default=0) > INT32_MAX
+    read = TensorVar(SOURCE, flattened(source.format), source.dtype, source.index_dtype)
+    written = TensorVar(RESULT, flattened(target), source.dtype, "int64" if wide else "int32")
+    stmt = Assignment(Access(written, _indices(target)), product([Access(read, _indices(source.format)), *renamings]))
+    sizes = [*zip(source.format.parts, source.format.sizes(source.shape), strict=True), *zip(target.parts, target.sizes(source.shape), strict=True)]
+    extents = {variable(Part(d)): size for d, size in enumerate(source.shape)} | {variable(part): size for part, size in sizes}
+    used = {var: extents[var] for access in (stmt.lhs, *(a for a in (Access(read, _indices(source.format)), *renamings))) for var in access.indices}
+    facts = Facts.of(used, {SOURCE: (read.format, source.counts)}, machine.lanes(source.dtype), machine)
+    return Problem(stmt, extents, facts, "a copy", source.shape, target, {SOURCE: source.format}, {SOURCE: ()})
+
+
+def variable(part: Part) -> IndexVar:
+    """The variable of a part of a dimension.
+
+    >>> [str(variable(part)) for part in (Part(1), Part(1, 4), Part(1, 1, 4), Part(1, minus=0))]
+    ['i1', 'i1_by4', 'i1_of4', 'i1_i0']
+    """
+    if part.minus is not None:
+        return IndexVar(f"i{part.dimension}_i{part.minus}")
+    return IndexVar(f"i{part.dimension}" + (f"_by{part.divisor}" if part.divisor > 1 else "") + (f"_of{part.modulus}" if part.modulus else ""))
+
+
+def _indices(format: Format) -> tuple[IndexVar, ...]:
+    """The variables of an access to a tensor as a loop nest sees it."""
+    parts = [Part(dimension) for dimension in range(format.order)] if format.is_plain else format.parts
+    return tuple(map(variable, parts))
+
+
+def _loops(source: Format, target: Format) -> tuple[str, ...]:
+    """The loops: the source's levels, and what follows from those above, as soon as it does."""
+    waiting, found = _renamings(source, target, (1,) * source.order), list[IndexVar]()
+    for part in source.parts:
+        found.append(variable(part))
+        while ready := [access for access in waiting if set(_given(access)) <= set(found)]:
+            waiting = [access for access in waiting if access not in ready]
+            found += [var for access in ready for var in access.indices if var not in found]
+    return tuple(var.name for var in found)
+
+
+def _given(access: Access) -> list[IndexVar]:
+    """The variables from which the others of a renaming follow."""
+    return [access.level_var(at) for at, level in enumerate(access.tensor.format.levels) if level.full]
+
+
+def _renamings(source: Format, target: Format, shape: Sequence[int]) -> list[Access]:
+    """The factors that say how the parts of one format follow from those of another."""
+    new = [part for part in target.parts if part not in source.parts]
+    needed = {part.dimension for part in new} | {part.minus for part in new if part.minus is not None}
+    found: list[Access] = []
+    for dimension in sorted(needed):
+        whole = Part(dimension)
+        if whole not in source.parts:
+            parts = sorted((p for p in source.parts if p.dimension == dimension and p.minus is None), key=lambda p: -p.divisor)
+            uneven = shape[dimension] % parts[0].divisor != 0
+            sizes = tuple(part.extent(shape) for part in parts[1:])
+            found.append(_renaming(f"J{dimension}", [*parts, whole], [*(Dense(),) * len(parts), Joined(sizes, uneven)]))
+        if blocked := [part for part in new if part.dimension == dimension and part.minus is None and not part.is_whole]:
+            quotients = [Quotient(part.divisor, part.modulus) for part in blocked]
+            found.append(_renaming(f"Q{dimension}", [whole, *blocked], [Dense(), *quotients]))
+    for part in new:
+        if part.minus is not None:
+            found.append(_renaming(f"D{part.dimension}", [Part(part.minus), Part(part.dimension), part], [Dense(), Dense(), Difference()]))
+    return found
+
+
+def _renaming(name: str, parts: Sequence[Part], levels: Sequence[Level]) -> Access:
+    return Access(TensorVar(name, Format.flat(levels), PATTERN), tuple(map(variable, parts)))
