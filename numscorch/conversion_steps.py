@@ -8,16 +8,16 @@ coordinates first, from which they can be written block by block; and what is st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from .ir.derived_formats import flattened, runs_of
 from .ir.format import Format
-from .ir.implicit import Implicit, Offset, Range
+from .ir.implicit import Implicit
 from .ir.level import Level
 from .ir.levels import Compressed, Dense, Singleton
 from .ir.parts import Part
+from .spacing import can_be_spaced
 
 Parts = tuple[Part, ...]
 
@@ -36,59 +36,59 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
     (i, j) -> (i: dense, j // 2: compressed(unique=False), j % 2: singleton)
     (i, j) -> (i: dense, j // 2: compressed, j % 2: dense)
     """
-    if flattened(source).is_dense or source == target or not all(level.is_ordered for level in source.levels[:-1]):
+    if flattened(source).is_dense or source == target:
         return ()
-    base = unspaced(target)
-    if not can_be_written(base):
+    base, spread = _compressed(target, lambda level: level.spaced or _refuses(level)), _compressed(target, lambda level: level.spaced)
+    if not can_be_written(base) or not can_be_written(spread) or not can_be_spaced(target):
         return ()
-    dimensions = tuple(dict.fromkeys(part.dimension for part in base.parts if part.minus is None))
-    is_plain = source.is_plain and not any(_is_reversed(source.mode_order, part) for part in base.parts)
-    plain = () if is_plain else _moved(source, tuple(map(Part, dimensions)), countable, must_list=not base.is_plain)
+    dimensions = tuple(map(Part, dict.fromkeys(part.dimension for part in base.parts if part.minus is None)))
+    is_plain = source.is_plain and not any(_is_beside(source, part) for part in base.parts)
+    plain = () if is_plain else _moved(source, dimensions, countable, None if base.is_plain else _listed(dimensions))
     if plain is None:
         return ()
     start = plain[-1] if plain else source
-    listed = _moved(start, base.parts, countable, must_list=_needs_list(base) or not base.is_plain)
+    is_sorted_late = start.parts == base.parts and all(level.is_ordered for level in start.levels[:-1]) and not _needs_list(base)
+    listed = () if is_sorted_late else _moved(start, base.parts, countable, base if _needs_list(base) or not base.is_plain else None)
     if listed is None:
         return ()
     steps = [*plain, *listed]
-    for last in (base, target):
+    for last in (base, spread, target):
         steps += [] if steps and steps[-1] == last else [last]
     return tuple(steps)
 
 
 def can_be_written(format: Format) -> bool:
-    """Whether kernels write it: levels are appended to, or positions follow from coordinates; a list of coordinates ends in values."""
+    """Whether kernels write it: levels are appended to, or positions follow from coordinates."""
     stored = all(level.located or level.appended for level in format.levels)
-    last = len(format.levels) - 1
-    lists = all(first == end or (end == last and not format.levels[first].is_unique) for first, end in runs_of(format))
+    lists = all(first == last or not format.levels[first].is_unique for first, last in runs_of(format))
     return stored and lists and not flattened(format).is_dense
 
 
-def unspaced(format: Format) -> Format:
-    """The format with compressed levels in place of those which can't hold everything, or have their own way to be filled.
+def _compressed(format: Format, chosen: Callable[[Level], bool]) -> Format:
+    """The format with compressed levels in place of the chosen ones, which may refuse entries or are filled in their own way."""
+    return Format([Compressed() if chosen(level) else level for level in format.levels], format.parts)
 
-    >>> from numscorch.ir.format import CSR, ELL
-    >>> unspaced(ELL) == CSR
-    True
-    """
-    levels = [level if level.located or level.appended else Compressed() for level in format.levels]
-    refusing = [isinstance(level, Implicit) and not isinstance(level, Range | Offset) for level in levels]
-    return Format([Compressed() if refuses else level for level, refuses in zip(levels, refusing, strict=True)], format.parts)
+
+def _refuses(level: Level) -> bool:
+    return isinstance(level, Implicit) and level.refuses
 
 
 def _needs_list(format: Format) -> bool:
-    """Whether positions are made for all that a loop visits, so that it must visit nothing but entries."""
-    return any(end + 1 < len(format.levels) and format.levels[end + 1].located for _, end in runs_of(format))
+    """Whether positions are made, or marked, for all that a loop visits, so that it must visit nothing but entries."""
+    made = any(end + 1 < len(format.levels) and format.levels[end + 1].located for _, end in runs_of(format))
+    return made or any(level.mark is not None for level in format.levels[:-1])
 
 
-def _moved(source: Format, wanted: Parts, countable: Sequence[bool], must_list: bool) -> tuple[Format, ...] | None:
-    """Lists of the entries, the last of them in the wanted order; None where they can't be counted.
+def _moved(source: Format, wanted: Parts, countable: Sequence[bool], target: Format | None = None) -> tuple[Format, ...] | None:
+    """Lists of the entries, the last of them in the wanted order, and if a target is written from it, one that has nothing else.
+
+    None where entries can't be counted.
 
     >>> from numscorch.ir.format import CSC, CSR, Format
-    >>> [step.name for step in _moved(CSR, CSC.parts, (True, True), must_list=False)]
+    >>> [step.name for step in _moved(CSR, CSC.parts, (True, True))]
     ['CSC']
-    >>> [str(step) for step in _moved(Format("sss"), Format("sss", (2, 1, 0)).parts, (True,) * 3, must_list=False)][:1]
-    ['(i, j, k) -> (j: dense, i: compressed(unique=False), k: singleton)']
+    >>> [str(step) for step in _moved(Format("sss"), Format("sss", (2, 1, 0)).parts, (True,) * 3)][:1]
+    ['(i, j, k) -> (j: dense, i: compressed(unique=False, ordered=False), k: singleton)']
     """
     known = _sorted_by(source)
     keys = tuple(part for part in wanted if not _follows(part, wanted))
@@ -96,17 +96,23 @@ def _moved(source: Format, wanted: Parts, countable: Sequence[bool], must_list: 
     if any(not countable[d] for key in keys[:count] for d in (key.dimension, key.minus) if d is not None):
         return None
     order, formats = _every_part(source, wanted), list[Format]()
-    for key in reversed(keys[:count]):
-        order = (key, *(part for part in order if part != key))
-        formats.append(_placed(order))
-    if must_list and not _is_list(formats[-1] if formats else source, wanted):
-        formats.append(_listed(wanted))
+    for left in range(count - 1, -1, -1):
+        order = (keys[left], *(part for part in order if part != keys[left]))
+        formats.append(_placed(order, is_sorted=left == 0))
+    if target is not None and not _lists(formats[-1] if formats else source, target):
+        formats.append(_placed(wanted) if target.levels[0].full and countable[wanted[0].dimension] else _listed(wanted))
     return tuple(formats)
 
 
-def _is_reversed(order: Sequence[int], part: Part) -> bool:
-    """Whether a diagonal's columns come before its rows."""
-    return part.minus is not None and order.index(part.minus) > order.index(part.dimension)
+def _lists(format: Format, target: Format) -> bool:
+    """Whether a format lists entries by the target's parts; one with a coordinate that has none may be there if the target has it too."""
+    return format == _listed(target.parts) or (target.levels[0].full and format == _placed(target.parts))
+
+
+def _is_beside(format: Format, part: Part) -> bool:
+    """Whether a part is a diagonal whose columns don't come in order below its rows."""
+    order = format.mode_order
+    return part.minus is not None and (not format.is_ordered or order.index(part.minus) > order.index(part.dimension))
 
 
 def _sorted_by(format: Format) -> Parts:
@@ -116,8 +122,12 @@ def _sorted_by(format: Format) -> Parts:
 
 
 def _follows(part: Part, wanted: Parts) -> bool:
-    """Whether a column follows from its diagonal and its row."""
-    return part.is_whole and any(other.minus is not None and other.dimension == part.dimension for other in wanted)
+    """Whether a coordinate follows from others before: a diagonal, its row or its column, whichever comes last."""
+    for diagonal in wanted:
+        trio = [p for p in wanted if diagonal.minus is not None and p in (diagonal, Part(diagonal.minus), Part(diagonal.dimension))]
+        if trio and part == trio[-1]:
+            return True
+    return False
 
 
 def _is_implied(known: Parts, moved: Parts, rest: Parts) -> bool:
@@ -143,15 +153,10 @@ def _refined(part: Part, others: Parts) -> list[Part]:
 
 
 def _every_part(source: Format, wanted: Parts) -> Parts:
-    """All the parts to list, in the order in which the source has them, but columns of diagonals at the end."""
+    """All the parts to list, in the order in which the source has them, but what follows from others at the end."""
     found = [part for own in source.parts if own.minus is None for part in _refined(Part(own.dimension), wanted)]
     found = [part for part in wanted if part.minus is not None] + found
     return tuple(sorted(dict.fromkeys(found), key=lambda part: _follows(part, wanted)))
-
-
-def _is_list(format: Format, wanted: Parts) -> bool:
-    """Whether a format lists its entries by these parts, without coordinates that have none."""
-    return format == _listed(wanted)
 
 
 def _listed(parts: Parts) -> Format:
@@ -161,8 +166,8 @@ def _listed(parts: Parts) -> Format:
     return Format(run, parts)
 
 
-def _placed(order: Parts) -> Format:
+def _placed(order: Parts, is_sorted: bool = True) -> Format:
     """A list of the entries of each coordinate of the first part."""
     last = len(order) - 1
-    run: list[Level] = [Compressed(unique=last == 1), *(Singleton(unique=at == last) for at in range(2, last + 1))]
+    run: list[Level] = [Compressed(last == 1, is_sorted), *(Singleton(unique=at == last) for at in range(2, last + 1))]
     return Format([Dense(), *run], order)

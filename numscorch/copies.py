@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from .ir.derived_formats import flattened
 from .ir.format import Format
-from .ir.index import Access, Assignment, IndexVar, TensorVar, product
+from .ir.index import Access, Assignment, IndexVar, TensorVar, product, variables_in
 from .ir.level import INT32_MAX, Level
 from .ir.levels import Dense
 from .ir.parts import Part
@@ -24,7 +24,7 @@ from .schedule.options import AUTOMATIC, Options
 from .splitting import PATTERN
 from .statements import NAMES, Request
 
-SOURCE, RESULT = NAMES[:2]
+SOURCE, RESULT = NAMES[0], NAMES[1]
 
 
 @lru_cache(maxsize=1024)
@@ -39,16 +39,25 @@ def copying(source: Format, target: Format | None) -> Request:
 
 def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
     """The problem of :func:`copying`."""
-    renamings = _renamings(source.format, target, source.shape)
     wide = source.index_dtype == "int64" or max(source.shape, default=0) > INT32_MAX
-    read = TensorVar(SOURCE, flattened(source.format), source.dtype, source.index_dtype)
+    read = Access(TensorVar(SOURCE, flattened(source.format), source.dtype, source.index_dtype), _indices(source.format))
     written = TensorVar(RESULT, flattened(target), source.dtype, "int64" if wide else "int32")
-    stmt = Assignment(Access(written, _indices(target)), product([Access(read, _indices(source.format)), *renamings]))
-    sizes = [*zip(source.format.parts, source.format.sizes(source.shape), strict=True), *zip(target.parts, target.sizes(source.shape), strict=True)]
-    extents = {variable(Part(d)): size for d, size in enumerate(source.shape)} | {variable(part): size for part, size in sizes}
-    used = {var: extents[var] for access in (stmt.lhs, *(a for a in (Access(read, _indices(source.format)), *renamings))) for var in access.indices}
-    facts = Facts.of(used, {SOURCE: (read.format, source.counts)}, machine.lanes(source.dtype), machine)
+    value = product([read, *_renamings(source.format, target, source.shape)])
+    extents = _extents(source.format, source.shape) | _extents(target, source.shape)
+    facts = Facts.of(
+        {var: extents[var] for var in variables_in(value)},
+        {SOURCE: (read.tensor.format, source.counts)},
+        machine.lanes(source.dtype),
+        machine,
+    )
+    stmt = Assignment(Access(written, _indices(target)), value)
     return Problem(stmt, extents, facts, "a copy", source.shape, target, {SOURCE: source.format}, {SOURCE: ()})
+
+
+def _extents(format: Format, shape: Sequence[int]) -> dict[IndexVar, int]:
+    """The extents of dimensions, and of their parts."""
+    parts = [*map(Part, range(len(shape))), *format.parts]
+    return {variable(part): part.extent(shape) for part in parts}
 
 
 def variable(part: Part) -> IndexVar:
@@ -57,9 +66,8 @@ def variable(part: Part) -> IndexVar:
     >>> [str(variable(part)) for part in (Part(1), Part(1, 4), Part(1, 1, 4), Part(1, minus=0))]
     ['i1', 'i1_by4', 'i1_of4', 'i1_i0']
     """
-    if part.minus is not None:
-        return IndexVar(f"i{part.dimension}_i{part.minus}")
-    return IndexVar(f"i{part.dimension}" + (f"_by{part.divisor}" if part.divisor > 1 else "") + (f"_of{part.modulus}" if part.modulus else ""))
+    text = f"i{part.dimension}" + (f"_by{part.divisor}" if part.divisor > 1 else "") + (f"_of{part.modulus}" if part.modulus else "")
+    return IndexVar(text if part.minus is None else f"{text}_i{part.minus}")
 
 
 def _indices(format: Format) -> tuple[IndexVar, ...]:
@@ -96,13 +104,15 @@ def _renamings(source: Format, target: Format, shape: Sequence[int]) -> list[Acc
             uneven = shape[dimension] % parts[0].divisor != 0
             sizes = tuple(part.extent(shape) for part in parts[1:])
             found.append(_renaming(f"J{dimension}", [*parts, whole], [*(Dense(),) * len(parts), Joined(sizes, uneven)]))
-        if blocked := [part for part in new if part.dimension == dimension and part.minus is None and not part.is_whole]:
+        own = [part for part in new if part.dimension == dimension and part.minus is None and not part.is_whole]
+        if blocked := sorted(own, key=lambda part: -part.divisor):
             quotients = [Quotient(part.divisor, part.modulus) for part in blocked]
             found.append(_renaming(f"Q{dimension}", [whole, *blocked], [Dense(), *quotients]))
-    for part in new:
-        if part.minus is not None:
-            found.append(_renaming(f"D{part.dimension}", [Part(part.minus), Part(part.dimension), part], [Dense(), Dense(), Difference()]))
-    return found
+    return found + [_diagonal(part, part.minus) for part in new if part.minus is not None]
+
+
+def _diagonal(part: Part, row: int) -> Access:
+    return _renaming(f"D{part.dimension}", [Part(row), Part(part.dimension), part], [Dense(), Dense(), Difference()])
 
 
 def _renaming(name: str, parts: Sequence[Part], levels: Sequence[Level]) -> Access:

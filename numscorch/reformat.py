@@ -1,8 +1,6 @@
 """Conversions: a tensor's entries in another format, copied by kernels where these can, else by way of coordinates.
 
-Entries are copied in the order in which they are stored, and either appended to the new format, or, where it stores them
-in another order, placed. Where the order changes in more than one dimension, that takes several kernels, as in a sort by
-digits: each one moves a dimension to the front, and keeps the order of the others.
+The kernels of a conversion are those of ``conversion_steps``.
 """
 
 from __future__ import annotations
@@ -18,19 +16,21 @@ from torch.autograd import forward_ad
 from .conversion_steps import steps_between
 from .copies import copying
 from .datatypes import COMPILED
-from .ir.format import Format
+from .ir.format import Format, sorted_format
+from .ir.implicit import Implicit
 from .ir.level import INT32_MAX
-from .ir.levels import Dense
-from .ir.padded import Nonzero
+from .ir.levels import Compressed, Dense, Singleton
+from .ir.padded import Fixed, Nonzero
 from .packing import coordinates, is_identity, pack, positions_of
 from .pattern import Pattern
 from .regrouping import can_regroup, regrouped
 from .runtime.threads import must_run_serial
+from .spacing import respaced
 
 if TYPE_CHECKING:
     from .sparse_tensor import SparseTensor
 
-WORTHWHILE = 1 << 16  # entries from which kernels copy them, those of earlier conversions of the kind among them
+WORTHWHILE = 1 << 16  # entries from which a kernel copies them, earlier ones of the kind among them; n kernels, from n**2 times as many
 LARGE = 1 << 20  # values of a dense tensor from which kernels read it, as above
 SPARSEST = 4  # coordinates of a dimension for each entry up to which entries are counted for every coordinate
 
@@ -121,7 +121,7 @@ def nonzeros_of(values: torch.Tensor, format: Format) -> SparseTensor | None:
 
     source = Format([*(Dense(),) * (values.ndim - 1), Nonzero()])
     steps = steps_between(source, format, (True,) * values.ndim) if can_copy(values) else ()
-    if not steps or not pays(source, format, values.numel(), LARGE):
+    if not steps or not _is_wide_enough(format, values.shape) or not pays(source, format, values.numel(), LARGE):
         return None
     read = Pattern(source, tuple(values.shape), ((),) * values.ndim)
     return _copied(SparseTensor.trusted(read, values.contiguous().reshape(-1)), steps)
@@ -157,18 +157,57 @@ def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:
     """The conversion, by copying the numbers of the entries; its pattern is that of values that were converted before."""
     from .sparse_tensor import SparseTensor
 
-    numbers = torch.from_numpy(np.arange(pattern.nnz, dtype=pattern.index_dtype))
+    numbers = torch.from_numpy(np.arange(1, pattern.nnz + 1, dtype=pattern.index_dtype))
     made = _copied(SparseTensor.trusted(pattern, numbers), steps)
-    return Conversion(pattern.derived.get(("moved", steps[-1]), made.pattern), made.values, None)
+    target, written = pattern.derived.get(("moved", steps[-1]), made.pattern), made.values.numpy()
+    if (written > 0).all():
+        return Conversion(target, torch.from_numpy(written - 1), None)
+    slots = np.flatnonzero(written)
+    return Conversion(target, torch.from_numpy(written[slots] - 1), torch.from_numpy(slots))
 
 
 def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
-    """The tensor after one kernel for each format."""
+    """The tensor after one kernel for each format.
+
+    Raises:
+        FormatError: a level can't store these entries.
+    """
     from .computing import compute  # late: kernels read operands in other formats, and so convert them
 
-    for format in steps:
-        A = compute(copying(A.format, format), (A,), format)
+    for at, format in enumerate(steps):
+        A = _taken_as_ordered(A) if at else A
+        if any(level.spaced for level in format.levels):
+            A = respaced(A, format)
+            continue
+        _check_places(A.pattern, format)
+        made = compute(copying(A.format, format), (A,), format)
+        for level in format.levels:
+            level.tell(made.pattern.nnz, A.pattern.nnz)
+        A = made
     return A
+
+
+def _taken_as_ordered(A: SparseTensor) -> SparseTensor:
+    """A list in which entries have the order that the next step builds upon, though its coordinates alone aren't sorted."""
+    ordered = sorted_format(A.format)
+    return A if ordered == A.format else type(A).trusted(Pattern(ordered, A.pattern.shape, A.pattern.arrays), A.values)
+
+
+def _check_places(pattern: Pattern, format: Format) -> None:
+    """Refuse entries that a level without arrays has no position for.
+
+    Raises:
+        FormatError: there are some.
+    """
+    refusing = [at for at, level in enumerate(format.levels) if isinstance(level, Implicit) and level.refuses]
+    if not refusing:
+        return
+    indices, sizes = coordinates(pattern).numpy(), format.sizes(pattern.shape)
+    columns = [part.of(indices, pattern.shape) for part in format.parts]
+    for at in refusing:
+        level = format.levels[at]
+        if level.fits(at, sizes) is not None or (isinstance(level, Implicit) and level.outside(columns[at - 1], columns[at]).any()):
+            pack(indices, pattern.shape, format)  # which says what is wrong
 
 
 def _is_regrouped(pattern: Pattern, format: Format) -> bool:
@@ -183,4 +222,12 @@ def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     if pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX:
         return ()
     steps = steps_between(pattern.format, format, tuple(size <= SPARSEST * pattern.nnz for size in pattern.shape))
-    return steps if steps and pays(pattern.format, format, pattern.nnz, WORTHWHILE) else ()
+    if not steps or not _is_wide_enough(format, pattern.shape):
+        return ()
+    return steps if pays(pattern.format, format, pattern.nnz, WORTHWHILE * len(steps) ** 2) else ()
+
+
+def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
+    """Whether narrow coordinates hold the sizes."""
+    widths = [level.bits if isinstance(level, Compressed | Singleton | Fixed) else 0 for level in format.levels]
+    return all(not bits or size <= 1 << bits for bits, size in zip(widths, format.sizes(shape), strict=True))

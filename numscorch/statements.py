@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TypeGuard
 
 from .errors import ExpressionError
-from .ir.format import Format, dense
+from .ir.format import dense
 from .ir.functions import REDUCTIONS
 from .ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, mapped, variables_in
 from .ir.notation import parse_stmt

@@ -13,6 +13,8 @@ from torch.autograd import forward_ad
 
 import numscorch as ns
 from numscorch import reformat
+from numscorch.conversion_steps import steps_between
+from numscorch.copies import copying
 from numscorch.ir.derived_formats import can_be_assembled
 from numscorch.ir.format import Format
 from numscorch.ir.index import TensorVar
@@ -20,10 +22,10 @@ from numscorch.ir.notation import parse_stmt
 from numscorch.ir.placing import can_be_placed, is_placed
 from numscorch.ir.verify import verify
 from numscorch.packing import pack
-from numscorch.reformat import converted, steps_between
+from numscorch.reformat import converted
 from numscorch.runtime import assembled, blocks, dispatch
 from numscorch.schedule import parallel
-from numscorch.statements import copying
+from numscorch.spacing import can_be_spaced
 from numscorch.validate import validate
 
 LETTERS = ("s", "d", "o", "ds", "ss", "oo", "sd", "sss", "dss", "ooo", "dsd", "sds", "soo", "doo", "dds", "dsss", "oooo", "ddss", "dood")
@@ -32,7 +34,36 @@ UNORDERED = [
     Format("(i, j) -> (j: compressed, i: compressed(ordered=False))"),
     Format("(i, j, k) -> (j: dense, i: dense, k: compressed(ordered=False))"),
 ]
-READ = [Format(f"(i, j) -> ({levels})") for levels in ("i: dense, j: fixed", "i: bitmap, j: compressed", "j: hash, i: compressed")]
+MATRICES = (
+    "i: dense, j: fixed",
+    "j: fixed, i: dense",
+    "i: compressed, j: fixed",
+    "i: dense, j: bitmap",
+    "i: bitmap, j: compressed",
+    "i: dense, j: hash",
+    "j: hash, i: compressed",
+    "j: hash, i: dense",
+    "j - i: compressed, i: range, j: offset",
+    "j - i: dense, i: range, j: offset",
+    "i: dense, j: band(6, 8)",
+    "i: dense, j: compressed(bits=8)",
+    "i // 4: dense, j // 3: compressed, i % 4: dense, j % 3: dense",
+    "j // 2: compressed, i // 4: compressed, j % 2: dense, i % 4: bitmap",
+    "i // 4: dense, j: compressed, i % 4 // 2: dense, i % 2: compressed",
+    "i: dense, j // 4: dense, j % 4: fixed(4)",
+    "i // 2: dense, j // 4: dense, j % 4: fixed(4), i % 2: dense",
+)
+CUBES = (
+    "i: dense, j // 2: compressed, k // 3: compressed, j % 2: dense, k % 3: dense",
+    "i: compressed, k - j: compressed, j: range, k: offset",
+    "k: dense, i: bitmap, j: compressed",
+    "i: compressed, j: hash, k: dense",
+    "j: compressed, k: bitmap, i: fixed",
+)
+VECTORS = ("i: bitmap", "i: hash", "i: fixed", "i // 4: compressed, i % 4: dense")
+OTHER = [
+    Format(f"({', '.join(names)}) -> ({levels})") for names, all_ in (("i", VECTORS), ("ij", MATRICES), ("ijk", CUBES)) for levels in all_
+]
 PLAIN = [Format(text, order) for text in LETTERS for order in permutations(range(len(text))) if len(text) < 4 or order[0] > 1]
 SHAPES = {1: (9,), 2: (6, 8), 3: (4, 5, 6), 4: (3, 4, 2, 5)}
 
@@ -69,18 +100,22 @@ def same(found: ns.SparseTensor, wanted: ns.SparseTensor) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
-@pytest.mark.parametrize("source", [*PLAIN, *UNORDERED, *READ], ids=str)
-def test_every_plain_format_to_every_other(source: Format, small: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("source", [*PLAIN, *UNORDERED, *OTHER], ids=str)
+def test_every_format_to_every_other(source: Format, small: pytest.MonkeyPatch) -> None:
     array = entries(SHAPES[source.order], seed=source.order)
-    targets = [f for f in [*PLAIN, *UNORDERED] if f.order == source.order and can_be_assembled(f) and f != source]
+    packed: list[Format] = []
+    small.setattr(reformat, "pack", lambda indices, shape, fmt, *dtype: packed.append(fmt) or pack(indices, shape, fmt, *dtype))
+    targets = [f for f in [*PLAIN, *UNORDERED, *OTHER] if f.order == source.order and f != source and not f.is_dense]
     for at, target in enumerate(targets[:: 1 if scaled(10) == 10 else 6]):
         small.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 15)
         small.setattr(blocks, "BLOCKS", 1 + at % 5)
         A = sparse(array, source)
+        packed.clear()
         found, again = A.to(target), A.to(target)
         assert found.pattern is again.pattern, target
+        assert not packed or source.is_dense or not can_be_spaced(target), (source, target)
         assert torch.equal(found.values, again.values)
-        assert torch.equal(found.to_dense(), torch.from_numpy(array))
+        assert torch.equal(found.to_dense(), torch.from_numpy(array)), target
         if target.is_ordered and A.nnz == np.count_nonzero(array):
             assert same(found, expected(array, target)), target
 
@@ -158,7 +193,7 @@ def test_conversions_compiled(seed: int, fresh_plans: pytest.MonkeyPatch) -> Non
     A = ns.from_torch(torch.from_numpy(array), ns.CSR)
     for source, target in ((ns.CSR, ns.CSC), (ns.CSC, ns.DCSR), (ns.COO(2), ns.CSR)):
         assert same(A.to(source).to(target), expected(array, target))
-    plan = dispatch.find_plan(copying(ns.CSR), ns.CSC, (A,), ("a test's",))
+    plan = dispatch.find_plan(copying(ns.CSR, ns.CSC), ns.CSC, (A,), ("a test's",))
     assert is_placed(plan.steps[-1].stmt)
     assert torch.equal(A.to_dense(), torch.from_numpy(array))
 

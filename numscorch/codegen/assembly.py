@@ -17,6 +17,7 @@ from .lowering import by_worker, in_block, lower
 from .peephole import simplify
 from .placed import Placement
 from .results import Assembly, Stage
+from .spaced import Spacing, is_spaced
 from .workspaces import is_hashed, stamps, workspaces_of
 
 
@@ -83,7 +84,7 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     and so does one where there is room for all that is inserted into rows.
     """
     result = ix.result_of(stmt).tensor
-    if not result.is_assembled or not runs_of(result.format) or bound_of(stmt):
+    if not result.is_assembled or not runs_of(result.format) or is_spaced(result.format) or bound_of(stmt):
         return ("fill",)
     if may_take_room(stmt):
         return ("room", "once", "count", "fill")
@@ -112,13 +113,20 @@ def fill_of(stmt: ix.Stmt) -> float:
 def _lowered(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     """The statement's loop IR, with the frame of an assembled result."""
     result, spaces = ix.result_of(stmt), frozenset(space.tensor.name for space in workspaces_of(stmt))
-    kind = Placement if is_placed(stmt) else Appending if stage == "once" or bound_of(stmt) else Assembly
+    kind = _kind_of(stmt, stage)
     assembly = kind(result, stage) if result.tensor.is_assembled else None
     env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=spaces, assembly=assembly)
     body = lower(stmt, env)
     if has_threads(body):
         return body
     return (*stamps(env), *by_worker(in_block(body, env, Const(0)), env, Const(0)))
+
+
+def _kind_of(stmt: ix.Stmt, stage: Stage) -> type[Assembly]:
+    """How an assembled result is written."""
+    if is_spaced(ix.result_of(stmt).tensor.format):
+        return Spacing
+    return Placement if is_placed(stmt) else Appending if stage == "once" or bound_of(stmt) else Assembly
 
 
 def take_pointers(block: Block, params: tuple[Param, ...]) -> Block:

@@ -84,7 +84,7 @@ def may_take_room(stmt: ix.Stmt) -> bool:
 def _is_one_level(access: ix.Access) -> bool:
     """Whether there is one compressed level, of unique coordinates, below dense ones."""
     last = access.tensor.format.levels[-1:]
-    return bool(last) and can_be_placed(access.tensor.format) and last[0].is_unique and last[0].arrays == ("pos", "crd")
+    return bool(last) and can_be_placed(access.tensor.format) and last[0].is_unique and last[0].appended and "pos" in last[0].arrays
 
 
 @dataclass(frozen=True, slots=True)

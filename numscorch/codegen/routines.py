@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import njit
 
+from ..ir.hash_table import MULTIPLIER
 from . import intrinsics
 
 GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio: multiples of it lie evenly around the circle
@@ -258,3 +259,41 @@ def insert(table: Any, listed: Any, bits: int, count: int, coordinate: int) -> i
         table[slot] = count
         listed[count] = coordinate
     return table[slot]  # type: ignore[no-any-return]
+
+
+@jitted
+def entered(crd: Any, start: int, end: int, coordinate: int) -> int:
+    """The place of a new coordinate in the hash table from start to end, a power of two of places of which some hold -1."""
+    last = end - start - 1
+    slot = ((coordinate * MULTIPLIER) >> 16) & last
+    while crd[start + slot] >= 0:
+        slot = (slot + 1) & last
+    crd[start + slot] = coordinate
+    return start + slot
+
+
+@jitted
+def padded(crd: Any, values: Any, start: int, end: int, width: int, each: int) -> None:
+    """Put ordered entries, of ``each`` values, where they belong among ``width``: the smallest coordinates that are free fill the gaps."""
+    free = start + width  # from here on, all places have what belongs there
+    for place in range(end - 1, start - 1, -1):
+        coordinate = crd[place]
+        target = start + min(coordinate, width - (end - place))
+        if target != place:
+            crd[target] = coordinate
+            for value in range(each):
+                values[target * each + value] = values[place * each + value]
+        fill(crd, values, start, target + 1, free, each)
+        free = target
+        if target == place:
+            return
+    fill(crd, values, start, start, free, each)
+
+
+@jitted
+def fill(crd: Any, values: Any, first: int, start: int, end: int, each: int) -> None:
+    """Zeros from start to end, at the coordinates which are these places, counted from the first."""
+    for place in range(start, end):
+        crd[place] = place - first
+        for value in range(place * each, (place + 1) * each):
+            values[value] = 0

@@ -20,7 +20,7 @@ from .workspaces import workspaces_of
 
 RANGES = ("min", "max", "abs")
 CASTS = frozenset({"int64"})
-ROUTINES = frozenset({*FUNCTIONS, "emptied", "insert", "ordered", "ordered_pairs", "seek", "truth"} - {"abs"})
+ROUTINES = frozenset({*FUNCTIONS, "emptied", "entered", "insert", "ordered", "ordered_pairs", "padded", "seek", "truth"} - {"abs"})
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
     "room": "This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.functions import FUNCTIONS
+from ..ir.hash_table import MULTIPLIER
 
 
 class Checked:
@@ -95,6 +96,24 @@ def insert(table: Checked, listed: Checked, bits: int, count: int, coordinate: i
     return int(table[slot])
 
 
+def entered(crd: Checked, start: int, end: int, coordinate: int) -> int:
+    """The place of a new coordinate in a hash table."""
+    place = ((int(coordinate) * MULTIPLIER) >> 16) % (end - start)
+    while crd[start + place] >= 0:
+        place = (place + 1) % (end - start)
+    crd[start + place] = coordinate
+    return start + place
+
+
+def padded(crd: Checked, values: Checked, start: int, end: int, width: int, each: int) -> None:
+    """Spread entries over the places that there are."""
+    number, own = np.arange(end - start), crd.array[start:end].copy()
+    coordinates, rows = crd.array[start : start + width], values.array[start * each : (start + width) * each].reshape(width, each)
+    stored, places = rows[: len(own)].copy(), np.minimum(own, width - len(own) + number)
+    coordinates[:], rows[:] = np.arange(width), 0
+    coordinates[places], rows[places] = own, stored
+
+
 def ordered_pairs(listed: Checked, values: Checked, count: int) -> None:
     """Put the listed coordinates in order, and their values with them."""
     order = np.argsort(listed.array[:count])
@@ -134,7 +153,9 @@ TWINS: dict[str, Any] = {
     "mul": lambda a, b: a * b,
     "shifted": Checked.shifted,
     "emptied": emptied,
+    "entered": entered,
     "insert": insert,
+    "padded": padded,
     "ordered_pairs": ordered_pairs,
     "ordered": lambda listed, mark, stamp, count, size: listed.array[:count].sort(),
     "truth": lambda condition, one: one if condition else one - one,

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from .level import Arrays, Children, Entries, Level, Mode, Stored, ranges
-from .loop import BinOp, Const, Expr
+from .loop import BinOp, Const, Expr, call
 
 FREE = -1  # the coordinate of a place without an entry
 ROOM = 2  # places for each entry, at least
@@ -27,6 +27,7 @@ class Hash(Level):
     gaps: ClassVar[bool] = True
     letter: ClassVar[str] = "h"
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
+    spaced: ClassVar[bool] = True
 
     @property
     def is_ordered(self) -> bool:
@@ -41,13 +42,19 @@ class Hash(Level):
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         return BinOp(">=", mode.crd[position], Const(0))
 
+    def entered(self, mode: Mode, coordinate: Expr) -> Expr | None:
+        start, end = self.bounds(mode)
+        return call("entered", mode.crd, start, end, coordinate)
+
+    def spread(self, children: np.ndarray) -> Arrays:
+        pos = np.zeros(len(children) + 1, dtype=np.int64)
+        np.cumsum(table_lengths(children), out=pos[1:])
+        return pos, np.full(pos[-1], FREE, dtype=np.int64)
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        lengths = table_lengths(entries.children)
-        pos = np.zeros(entries.count + 1, dtype=np.int64)
-        np.cumsum(lengths, out=pos[1:])
-        crd = np.full(pos[-1], FREE, dtype=np.int64)
+        pos, crd = self.spread(entries.children)
         parents = entries.parents[entries.first]
-        places = entered(crd, entries.coordinates[entries.first], pos[parents], lengths[parents])
+        places = entered(crd, entries.coordinates[entries.first], pos[parents], np.diff(pos)[parents])
         return self, (pos, crd), places[np.cumsum(entries.first) - 1], len(crd)
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:

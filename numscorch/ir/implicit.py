@@ -18,9 +18,15 @@ class Implicit(Level):
     """A level without arrays, whose positions follow from the coordinates."""
 
     located: ClassVar[bool] = True
+    refuses: ClassVar[bool] = True
 
-    def refuse(self, entries: Entries, outside: np.ndarray) -> None:
+    def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        """Which coordinates have no position, below coordinates of the level above."""
+        return np.zeros(len(coordinates), dtype=bool)
+
+    def refuse(self, entries: Entries) -> None:
         """Refuse entries that the level has no position for."""
+        outside = self.outside(entries.outer[-1], entries.coordinates)
         if outside.any():
             at = int(np.argmax(outside))
             place = (*(int(column[at]) for column in entries.outer), int(entries.coordinates[at]))
@@ -51,6 +57,10 @@ class Identity(Implicit):
     def determines(self, at: int, missing: frozenset[int]) -> bool:
         return missing == {at} or missing == {at - 1}
 
+    def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        different: np.ndarray = coordinates != outer
+        return different
+
     def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
         short = sizes[at - 1] > sizes[at]
         return f"of size {sizes[at]} has no coordinate for each of the {sizes[at - 1]} above: transpose it" if short else None
@@ -58,7 +68,7 @@ class Identity(Implicit):
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         if (problem := self.fits(entries.at, entries.sizes)) is not None:
             raise FormatError(problem)
-        self.refuse(entries, entries.coordinates != entries.outer[-1])
+        self.refuse(entries)
         return self, (), entries.parents, entries.count
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
@@ -102,9 +112,14 @@ class Band(Implicit):
     def locate(self, mode: Mode, coordinate: Expr) -> Expr:
         return mode.parent.begin * self.width + self.lower + coordinate - mode.outer[-1]
 
+    def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        offset = coordinates - outer
+        away: np.ndarray = (offset < -self.lower) | (offset > self.upper)
+        return away
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        self.refuse(entries)
         offset = entries.coordinates - entries.outer[-1] + self.lower
-        self.refuse(entries, (offset < 0) | (offset >= self.width))
         return self, (), entries.parents * self.width + offset, times(entries.count, self.width)
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
@@ -139,8 +154,12 @@ class Causal(Implicit):
     def locate(self, mode: Mode, coordinate: Expr) -> Expr:
         return mode.parent.begin * mode.size + coordinate
 
+    def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        above: np.ndarray = coordinates > outer
+        return above
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        self.refuse(entries, entries.coordinates > entries.outer[-1])
+        self.refuse(entries)
         return self, (), entries.parents * entries.size + entries.coordinates, times(entries.count, entries.size)
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
@@ -175,6 +194,7 @@ class Range(Implicit):
     """The rows that a diagonal crosses, below a level of diagonals (j - i); position = parent position * size + coordinate."""
 
     spelling: ClassVar[str] = "range"
+    refuses: ClassVar[bool] = False
     gaps: ClassVar[bool] = True
     letter: ClassVar[str] = "r"
 
@@ -189,9 +209,12 @@ class Range(Implicit):
     def locate(self, mode: Mode, coordinate: Expr) -> Expr:
         return mode.parent.begin * mode.size + coordinate
 
+    def tell(self, positions: int, entries: int) -> None:
+        warn_of_padding(self, positions, entries, "whole diagonals")
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         count = times(entries.count, entries.size)
-        warn_of_padding(self, count, len(entries.coordinates), "whole diagonals")
+        self.tell(count, len(entries.coordinates))
         return self, (), entries.parents * entries.size + entries.coordinates, count
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
@@ -210,6 +233,7 @@ class Offset(Implicit):
     """The column at which a diagonal crosses a row, below a level of rows and one of diagonals (j - i)."""
 
     spelling: ClassVar[str] = "offset"
+    refuses: ClassVar[bool] = False
     letter: ClassVar[str] = "t"
     branchless: ClassVar[bool] = True
 

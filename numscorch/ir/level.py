@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError, SizeError
-from .loop import Expr, Var, call
+from .loop import Call, Expr, Var, call
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 Arrays = tuple[np.ndarray, ...]
@@ -148,6 +148,7 @@ class Level:
     gaps            there may be positions that hold nothing
     located         a position follows from its parent's and the coordinates
     mark            name of the array that holds 1 where something is stored
+    spaced          each parent has as much room as its number of coordinates says
     is_ordered      coordinates increase along a parent's positions
     is_unique       no coordinate repeats below one parent
     ==============  =====================================================================
@@ -164,6 +165,7 @@ class Level:
     gaps: ClassVar[bool] = False
     located: ClassVar[bool] = False
     mark: ClassVar[str | None] = None
+    spaced: ClassVar[bool] = False
 
     @property
     def is_ordered(self) -> bool:
@@ -208,6 +210,33 @@ class Level:
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         """Whether a position within the bounds holds anything; None where every one does."""
         return None
+
+    def opened(self, mode: Mode) -> Expr | None:
+        """Of a spaced level: the position of a parent's first entry, from which on others are appended; None where each is entered."""
+        return None
+
+    def entered(self, mode: Mode, coordinate: Expr) -> Expr | None:
+        """Of a spaced level: the position that a coordinate is entered at."""
+        return None
+
+    def closed(self, mode: Mode, end: Expr) -> Call | None:
+        """Of a spaced level: the call that finishes a parent whose last entry is before ``end``."""
+        return None
+
+    def fitted(self, children: np.ndarray, size: int) -> Level:
+        """Of a spaced level: the level for parents with so many different coordinates.
+
+        Raises:
+            FormatError: it can't store so many.
+        """
+        return self
+
+    def spread(self, children: np.ndarray) -> Arrays:
+        """Of a spaced level: its arrays for such parents, without entries."""
+        raise NotImplementedError
+
+    def tell(self, positions: int, entries: int) -> None:
+        """Warn of what was stored with so many positions for so many entries, if the level wastes them."""
 
     def check(self, shape: str) -> None:
         """Refuse parameters that make no sense; ``shape`` is the text of the levels above, outermost first.

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import FormatError
 from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
-from .loop import BinOp, Const, Expr
+from .loop import BinOp, Call, Const, Expr, call
 
 WASTEFUL = 2.0  # positions for each entry from which packing warns
 
@@ -31,6 +31,7 @@ class Fixed(Level):
     spelling: ClassVar[str] = "fixed"
     letter: ClassVar[str] = "f"
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
+    spaced: ClassVar[bool] = True
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         start = mode.parent.begin * Const(self.width or 0)
@@ -47,27 +48,46 @@ class Fixed(Level):
         if self.width is not None and self.width < 0:
             raise FormatError(f"{self} is no level: its width starts at 0")
 
-    def room(self, entries: Entries) -> int:
-        return times(entries.count, int(entries.children.max(initial=0)) if self.width is None else self.width)
+    def opened(self, mode: Mode) -> Expr | None:
+        return mode.parent.begin * Const(self.width or 0)
 
-    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        check_width(self.bits, entries.size)
-        children = entries.children
+    def closed(self, mode: Mode, end: Expr) -> Call | None:
+        each: Expr = Const(1)
+        for size in mode.sizes[mode.at + 1 :]:
+            each = each * size
+        return call("padded", mode.crd, mode.values, mode.parent.begin * Const(self.width or 0), end, Const(self.width or 0), each)
+
+    def fitted(self, children: np.ndarray, size: int) -> Fixed:
+        check_width(self.bits, size)
         most = int(children.max(initial=0))
         width = self.width if self.width is not None else most
         if most > width:
             row = int(np.argmax(children > width))
             raise FormatError(f"holds {width} coordinates for each position above it, but position {row} has {children[row]}: widen it")
-        if width > entries.size and entries.count:
-            raise FormatError(f"needs {width} different coordinates, but the dimension has {entries.size}: use a compressed level")
-        count = times(entries.count, width)
+        if width > size and len(children):
+            raise FormatError(f"needs {width} different coordinates, but the dimension has {size}: use a compressed level")
         if self.width is None:
-            warn_of_padding(self, count, len(entries.coordinates), "below each parent as many as the longest has")
+            why = "below each parent as many as the longest has"
+            warn_of_padding(self, times(len(children), width), int(children.sum()), why)
+        return Fixed(width, self.bits)
+
+    def spread(self, children: np.ndarray) -> Arrays:
+        width = self.width or 0
+        return (np.tile(np.arange(width, dtype=np.int32 if width <= INT32_MAX else np.int64), len(children)),)
+
+    def room(self, entries: Entries) -> int:
+        return times(entries.count, int(entries.children.max(initial=0)) if self.width is None else self.width)
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        children = entries.children
+        made = self.fitted(children, entries.size)
+        width = made.width or 0
         parents, coordinates = entries.parents[entries.first], entries.coordinates[entries.first]
         positions = parents * width + _places(parents, coordinates, children, width)
-        crd = np.tile(np.arange(width, dtype=np.int32 if width <= INT32_MAX and entries.size <= INT32_MAX else np.int64), entries.count)
+        (crd,) = made.spread(children)
+        crd = crd if entries.size <= INT32_MAX else crd.astype(np.int64)
         crd[positions] = coordinates
-        return Fixed(width, self.bits), (crd,), positions[np.cumsum(entries.first) - 1], count
+        return made, (crd,), positions[np.cumsum(entries.first) - 1], times(entries.count, width)
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * (self.width or 0)

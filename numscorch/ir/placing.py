@@ -22,7 +22,9 @@ def can_be_placed(fmt: Format) -> bool:
     [True, True, False, False, False, False, True]
     """
     runs = runs_of(fmt)
-    return len(runs) == 1 and runs[0][0] > 0 and runs[0][1] == len(fmt.levels) - 1
+    if len(runs) != 1 or runs[0][0] == 0 or runs[0][1] < len(fmt.levels) - 1:
+        return False
+    return fmt.levels[runs[0][0]].appended and all(level.full for level in fmt.levels[: runs[0][0]])
 
 
 def is_placed(stmt: Stmt) -> bool:
@@ -40,14 +42,20 @@ def is_placed(stmt: Stmt) -> bool:
 
 def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
     """Whether loops that visit each of the result's entries once reach those below each parent in their order."""
-    levels = result.tensor.format.levels
     if not visits_once(result, operands, order) or not can_be_placed(result.tensor.format):
         return False
-    run = [result.level_var(at) for at, level in enumerate(levels) if not level.full]
+    run = run_to_place(result)
     if [var for var in order if var in run] != run:
         return False
     read = [level for a in operands for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) in run]
-    return all(level.is_ordered for level in read) or not levels[-1].is_ordered
+    return all(level.is_ordered for level in read)
+
+
+def run_to_place(result: Access) -> list[IndexVar]:
+    """The variables whose coordinates come in order below a parent: those of the sparse levels, unless these have none."""
+    levels = result.tensor.format.levels
+    sparse = [at for at, level in enumerate(levels) if not level.full]
+    return [result.level_var(at) for at in sparse] if all(levels[at].is_ordered for at in sparse) else []
 
 
 def visits_once(result: Access, operands: Sequence[Access], variables: Sequence[IndexVar]) -> bool:
@@ -68,11 +76,17 @@ def _determined(operands: Sequence[Access], known: set[IndexVar]) -> set[IndexVa
 
 
 def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
-    """Whether loops in this order, which visit each entry once, reach a result's levels from the top down."""
+    """Whether loops in this order, which visit each entry once, reach a result's levels from the top down.
+
+    Only the last one's coordinates may be out of order below a parent: they can be sorted there.
+    """
     walked = list(order)
-    for access in operands:
-        walked = _renamed(access, set(result.indices), walked) if is_identity(access) else walked
-    return walked == [result.level_var(at) for at in range(len(result.indices))]
+    loose = {access.level_var(at) for access in operands for at, level in enumerate(access.tensor.format.levels) if not level.is_ordered}
+    for access in filter(is_identity, operands):
+        walked = _renamed(access, set(result.indices), walked)
+        loose |= set(access.indices) if loose & set(access.indices) else set()
+    wanted = [result.level_var(at) for at in range(len(result.indices))]
+    return walked == wanted and not loose & set(wanted[:-1])
 
 
 def _renamed(access: Access, own: set[IndexVar], order: list[IndexVar]) -> list[IndexVar]:

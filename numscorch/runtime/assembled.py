@@ -103,7 +103,7 @@ class Layout:
             if "pos" in level.arrays:
                 index[at, "pos"] = np.zeros(positions + 1, self.index_dtype)
                 index[at, "pos"][-1] = total
-            index[at, "crd"] = np.empty(total, level.array_dtype("crd") or self.index_dtype)
+            index[at, "crd"] = self._coordinates(at, total)
             positions = total
         below = not runs or runs[-1][1] < len(self.format.levels) - 1
         self._check(positions * np.dtype(self.dtype).itemsize, f"the result's {positions} values", padded=below)
@@ -137,8 +137,22 @@ class Layout:
             own[:] = start
             start = after
         pos = pos.astype(self.index_dtype, copy=False)
-        index = {(first, "pos"): pos} | {(at, "crd"): np.empty(total, self.index_dtype) for at in range(first, last + 1)}
+        index = {(first, "pos"): pos} | {(at, "crd"): self._coordinates(at, total) for at in range(first, last + 1)}
         return Arrays(np.empty(total, self.dtype), index, gaps=False)
+
+    def spaced(self, pattern: Pattern) -> Arrays:
+        """Arrays for the entries of a pattern that has them below the same parents.
+
+        Raises:
+            SizeError: they don't fit, or are more than the index type can count.
+        """
+        level, sizes = self.format.levels[1], self.format.sizes(self.shape)
+        arrays = level.spread(np.diff(pattern.level_arrays(1)[0]))
+        total = self._counted(len(arrays[-1])) * prod(sizes[2:])
+        self._check(total * np.dtype(self.dtype).itemsize, f"the result's {total} values", padded=True)
+        named = zip(level.arrays, arrays, strict=True)
+        index = {(1, name): array.astype(level.array_dtype(name) or self.index_dtype, copy=False) for name, array in named}
+        return Arrays(np.zeros(total, self.dtype), index, gaps=False)
 
     def has_room(self, most: int) -> bool:
         """Whether arrays for so many entries may be allocated, of which memory is taken only where entries are written."""
@@ -157,7 +171,7 @@ class Layout:
         self._check(size, f"the result's {most} values, if no two of its terms meet,", padded=parents > most)
         pos = np.empty(parents + 1, self.index_dtype)
         pos[0] = 0
-        index = {(last, "pos"): pos, (last, "crd"): np.empty(most, self.index_dtype)}
+        index = {(last, "pos"): pos, (last, "crd"): self._coordinates(last, most)}
         return Arrays(np.empty(most, self.dtype), index, gaps=False)
 
     def closed(self, arrays: Arrays, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> Arrays:
@@ -174,6 +188,10 @@ class Layout:
             total += end - first
         index = {(last, "pos"): pos, (last, "crd"): crd[:total]}
         return Arrays(arrays.values[:total], index, gaps=False)
+
+    def _coordinates(self, at: int, count: int) -> np.ndarray:
+        """Memory for the coordinates of a level."""
+        return np.empty(count, self.format.levels[at].array_dtype("crd") or self.index_dtype)
 
     def _check(self, size: int, what: str, padded: bool) -> None:
         """Hold an allocation against the memory limit; where it isn't ``padded``, no other format takes much less."""

@@ -19,6 +19,7 @@ from ..codegen.bounded import Bound, bound_of
 from ..codegen.kernel import Kernel
 from ..codegen.lattice import make_lattice
 from ..codegen.results import Stage
+from ..codegen.spaced import is_spaced
 from ..codegen.workspaces import is_hashed, workspaces_of
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized, runs_of
@@ -271,7 +272,7 @@ class _AssemblingBinder(_Binder):
         most = f"min(workers(), {workers_for(self.parents)})" if self.placed else "workers()"
         body = [*self.patterns(), f"n = {most}" if self.parallel else "n = 1", *self.spaces_made()]
         body += self.with_room() if "once" in self.before else []
-        body += [self.called_before(), *(self.called("count", self.before["count"]) if self.runs else []), self.allocated()]
+        body += self.allocated()
         body += [*self.called("fill", self.kernel), "return layout.finished(R)"]
         return self.compiled(body)
 
@@ -306,15 +307,14 @@ class _AssemblingBinder(_Binder):
             "return layout.finished(layout.closed(R, S, starts, parents))",
         ]
 
-    def called_before(self) -> str:
-        """What is counted: entries of each parent and worker, or positions of each block and run."""
+    def allocated(self) -> list[str]:
+        """The result's arrays: for entries that are counted first, of each parent and worker, or positions, of each block and run."""
+        if is_spaced(self.result.format):
+            return ["R = layout.spaced(P0)"]
+        counted = self.called("count", self.before["count"]) if self.runs else []
         if self.placed:
-            return f"heads = layout.heads(n, {self.parents})"
-        return f"starts = np.zeros({self.blocks * self.runs}, np.int64)"
-
-    def allocated(self) -> str:
-        """The result's arrays."""
-        return "R = layout.placed(heads, n)" if self.placed else "R = layout.allocated(starts)"
+            return [f"heads = layout.heads(n, {self.parents})", *counted, "R = layout.placed(heads, n)"]
+        return [f"starts = np.zeros({self.blocks * self.runs}, np.int64)", *counted, "R = layout.allocated(starts)"]
 
     @property
     def parents(self) -> int:

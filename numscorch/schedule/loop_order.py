@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..errors import ScheduleError
 from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_product, map_expr, variables_in
-from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, visits_once
+from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost
 from .facts import Facts, Target
 
@@ -111,8 +111,7 @@ def _can_be_made(stmt: Assignment, choice: Choice) -> bool:
 
 def _run(stmt: Assignment) -> list[IndexVar]:
     """The variables of the sparse levels of a result whose entries may be placed: these come in their order."""
-    levels = stmt.lhs.tensor.format.levels if _is_placeable(stmt) else ()
-    return [stmt.lhs.level_var(at) for at, level in enumerate(levels) if not level.full]
+    return run_to_place(stmt.lhs) if _is_placeable(stmt) else []
 
 
 def _is_placeable(stmt: Assignment) -> bool:
