@@ -59,7 +59,7 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
 
 def can_be_written(format: Format) -> bool:
     """Whether kernels write it: levels are appended to, or positions follow from coordinates."""
-    stored = all(level.located or level.appended for level in format.levels)
+    stored = all(level.is_located or level.appended for level in format.levels)
     lists = all(first == last or not format.levels[first].is_unique for first, last in runs_of(format))
     return stored and lists and not flattened(format).is_dense
 
@@ -75,7 +75,7 @@ def _refuses(level: Level) -> bool:
 
 def _needs_list(format: Format) -> bool:
     """Whether positions are made, or marked, for all that a loop visits, so that it must visit nothing but entries."""
-    made = any(end + 1 < len(format.levels) and format.levels[end + 1].located for _, end in runs_of(format))
+    made = any(end + 1 < len(format.levels) and format.levels[end + 1].is_located for _, end in runs_of(format))
     return made or any(level.mark is not None for level in format.levels[:-1])
 
 

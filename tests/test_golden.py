@@ -10,7 +10,8 @@ import pytest
 from numscorch.accesses import row_major
 from numscorch.codegen.results import Stage
 from numscorch.codegen.source import Source, generate
-from numscorch.ir.format import COO, CSC, CSF, CSR, Format, dense
+from numscorch.copies import copy_problem, copying
+from numscorch.ir.format import BCSR, COO, CSC, CSF, CSR, DIA, Format, dense
 from numscorch.operand import Operand
 from numscorch.parser import parse_einsum
 from numscorch.problem import make_problem
@@ -42,6 +43,11 @@ LARGE = stored(CSR, (10_000, 10_000), 10_000, 10**6)
 WIDE = stored(CSR, (10**6, 10**6), 10**6, 2 * 10**6)
 DCSR_A = stored(Format("ss"), (2000, 2000), 1500, 60_000)
 COO_S = stored(COO(2), (2000, 2000), 60_000, 60_000)
+BLOCK_LIST = stored(
+    Format("(i, j) -> (i // 4: dense, j // 4: compressed(unique=False), i % 4: singleton(unique=False), j % 4: singleton)"),
+    MATRIX,
+    *(500, 60_000, 60_000, 60_000),
+)
 CSF_A = stored(CSF(3), (500, 400, 300), 480, 9000, 50_000)
 
 KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
@@ -75,11 +81,22 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "add_dcsr_times_dense": ("y[i] = (A[i,j] + B[i,j]) * x[j]", (DCSR_A, DCSR_A, plain(2000))),
     "relu_coo": ("C[i,j] = relu(A[i,j] - B[i,j])", (COO_S, COO_S)),
     "max_csr": ("y[i] max= A[i,j]", (SQUARE,)),
+    "copy_csr_to_csc": ("to CSC", (CSR_A,)),
+    "copy_csr_to_block_columns": ("to (i, j) -> (j // 4: dense, i: compressed(unique=False), j % 4: singleton)", (CSR_A,)),
+    "copy_list_to_bcsr": ("to BCSR(4, 4)", (BLOCK_LIST,)),
+    "copy_bcsr_to_csr": ("to CSR", (stored(BCSR(4, 4), (2000, 3002), 500, 9000, 36_000, 144_000),)),
+    "copy_dia_to_csr": ("to CSR", (stored(DIA, (2000, 2000), 5, 10_000, 10_000),)),
+    "copy_csr_to_ell": ("to ELL(40)", (CSR_A,)),
+    "copy_csr_to_hash": ("to (i, j) -> (i: dense, j: hash)", (CSR_A,)),
 }
 
 
 def source(name: str, target: Target = TARGET) -> Source:
     expr, operands = KERNELS[name]
+    if expr.startswith("to "):
+        fmt = Format(expr.removeprefix("to "))
+        problem, options = copy_problem(operands[0], fmt, target), copying(operands[0].format, fmt).options
+        return generate(schedule(problem.stmt, problem.facts, target, options)[-1].stmt, target)
     if "=" in expr:
         (part,) = parse_statement(expr)
         request: Any = part.request

@@ -73,6 +73,7 @@ def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Kernels, as Python, convert even small tensors."""
     plain.setattr(reformat, "WORTHWHILE", 0)
     plain.setattr(reformat, "LARGE", 0)
+    plain.setattr(reformat, "SPARSEST", 1 << 10)
     return plain
 
 

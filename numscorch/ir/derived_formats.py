@@ -16,9 +16,9 @@ def runs_of(fmt: Format) -> list[tuple[int, int]]:
     """
     runs: list[tuple[int, int]] = []
     for at, level in enumerate(fmt.levels):
-        if level.branchless and runs and runs[-1][1] == at - 1 and not level.located:
+        if level.branchless and runs and runs[-1][1] == at - 1 and not level.is_located:
             runs[-1] = (runs[-1][0], at)
-        elif not level.located:
+        elif not level.is_located:
             runs.append((at, at))
     return runs
 

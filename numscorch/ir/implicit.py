@@ -54,9 +54,6 @@ class Identity(Implicit):
     def locate(self, mode: Mode, coordinate: Expr) -> Expr:
         return mode.parent.begin
 
-    def determines(self, at: int, missing: frozenset[int]) -> bool:
-        return missing == {at} or missing == {at - 1}
-
     def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         different: np.ndarray = coordinates != outer
         return different

@@ -146,7 +146,7 @@ class Level:
     arrays          names of the index arrays it stores
     appended        coordinates may be appended below one parent after the other
     gaps            there may be positions that hold nothing
-    located         a position follows from its parent's and the coordinates
+    located         a position follows from its parent's and the coordinates, as in full levels
     mark            name of the array that holds 1 where something is stored
     spaced          each parent has as much room as its number of coordinates says
     is_ordered      coordinates increase along a parent's positions
@@ -166,6 +166,11 @@ class Level:
     located: ClassVar[bool] = False
     mark: ClassVar[str | None] = None
     spaced: ClassVar[bool] = False
+
+    @property
+    def is_located(self) -> bool:
+        """Whether a position follows from its parent's and the coordinates."""
+        return self.full or self.located
 
     @property
     def is_ordered(self) -> bool:

@@ -20,7 +20,6 @@ class Dense(Level):
     spelling: ClassVar[str] = "dense"
     letter: ClassVar[str] = "d"
     full: ClassVar[bool] = True
-    located: ClassVar[bool] = True
 
     @property
     def extent(self) -> int | None:

@@ -48,7 +48,7 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[st
         raise _impossible(wanted or (), stmt, candidates(stmt, variables, facts, target))
     best = choices[0]
     moved = {a.tensor.name: a.tensor for a in best.converted}
-    summed = set(variables) != set(stmt.lhs.indices) and not (stmt.lhs.tensor.is_assembled and _visits_once(stmt))
+    summed = set(variables) != set(stmt.lhs.indices) and not _is_written_once(stmt, best.order)
     body: Stmt = Assignment(stmt.lhs, stmt.rhs, ("+=" if stmt.op == "=" else stmt.op) if summed else "=")
     body = map_expr(body, lambda a: Access(moved.get(a.tensor.name, a.tensor), a.indices))
     for var in reversed(best.order):
@@ -123,6 +123,13 @@ def _is_placeable(stmt: Assignment) -> bool:
 def _is_placed(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
     """Whether loops in this order reach the entries of a result, which may be placed, in another order than it stores them in."""
     return _is_placeable(stmt) and not in_storage_order(stmt.lhs, _sparse(stmt), order)
+
+
+def _is_written_once(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
+    """Whether loops in this order append each entry of the result, or place it, when its one term is reached."""
+    if not stmt.lhs.tensor.is_assembled or not _visits_once(stmt):
+        return False
+    return _is_placeable(stmt) or in_storage_order(stmt.lhs, _sparse(stmt), order)
 
 
 def _visits_once(stmt: Assignment) -> bool:

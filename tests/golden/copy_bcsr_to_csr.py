@@ -1,0 +1,37 @@
+"""B[i0,i1] = A[i0_by4,i1_by4,i0_of4,i1_of4] * J0[i0_by4,i0_of4,i0] * J1[i1_by4,i1_of4,i1]
+
+    parallel_forall(i0_by4, forall(i1_by4, forall(i0_of4, forall(i0, forall(i1_of4, forall(i1, B[i0,i1] = A[i0_by4,i1_by4,i0_of4,i1_of4] * J0[i0_by4,i0_of4,i0] * J1[i1_by4,i1_of4,i1]))))))
+
+A: (i, j, k, l) -> (i: dense, j: compressed, k: dense(4), l: dense(4)) float32, int32 indices
+J0: (i, j, k) -> (i: dense, j: dense, k: joined((4,))) pattern, int64 indices
+J1: (i, j, k) -> (i: dense, j: dense, k: joined((4,), uneven=True)) pattern, int64 indices
+B: CSR float32, int32 indices
+"""
+
+from numba import prange
+
+from numscorch.codegen.intrinsics import pointer, shifted
+
+
+def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_crd_array, B_vals_array, B_heads_array, B_parents, cuts_array, blocks, workers, i1_size):
+    for worker in prange(workers):
+        A2_crd = pointer(A2_crd_array)
+        A2_pos = pointer(A2_pos_array)
+        A_vals = pointer(A_vals_array)
+        B2_crd = pointer(B2_crd_array)
+        B_heads = shifted(pointer(B_heads_array), worker * B_parents)
+        B_vals = pointer(B_vals_array)
+        cuts = pointer(cuts_array)
+        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+            for i0_by4 in range(cuts[block], cuts[block + 1]):
+                for pA2 in range(A2_pos[i0_by4], A2_pos[i0_by4 + 1]):
+                    i1_by4 = A2_crd[pA2]
+                    for i0_of4 in range(4):
+                        i0 = i0_by4 * 4 + i0_of4
+                        for i1_of4 in range(4):
+                            if i1_by4 * 4 + i1_of4 < i1_size:
+                                i1 = i1_by4 * 4 + i1_of4
+                                pB2 = B_heads[i0]
+                                B_vals[pB2] = A_vals[(pA2 * 4 + i0_of4) * 4 + i1_of4]
+                                B2_crd[pB2] = i1
+                                B_heads[i0] = pB2 + 1
