@@ -37,7 +37,7 @@ def einsum(
         expr: the expression, as ``"ij,jk->ik"``; ellipsis, repeated indices and an implicit result
             mean what they mean in ``numpy.einsum``. The sublist form is taken as well.
         operands: SparseTensors, torch's sparse tensors of any layout, and strided tensors, on the
-            CPU, all of one data type: a float of 16, 32 or 64 bits, an integer of 8 to 64, or complex.
+            CPU, all of one data type: a float of 16, 32 or 64 bits, a signed integer of 8 to 64, or complex.
         format: the result's format; by default it keeps a sparse operand's pattern where that has
             the result's index set, and is dense where a factor is dense. ``"infer"`` gives the
             literal answer of Algorithm 4 (Scorch, section D.2).
@@ -144,6 +144,10 @@ def explain(
     True
     """
     if isinstance(expr, str) and "=" in expr:
+        if isinstance(mask, SparseTensor | torch.Tensor | Format) and "mask[" in expr:
+            named, mask = named | {"mask": mask}, None  # a tensor of that name
+        if isinstance(reduce, SparseTensor | torch.Tensor | Format) and "reduce[" in expr:
+            named, reduce = named | {"reduce": reduce}, "sum"
         if schedule is not None or mask is not None or reduce != "sum":
             given = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
             raise UnsupportedError(f"{given}: statements take none, only einsum does\n  {expr}")
@@ -170,7 +174,7 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
 
     Args:
         f: a path, or whatever torch.load takes.
-        args, kwargs: ``format`` and ``dtype`` for our files; torch.load's arguments for others.
+        args, kwargs: ``format`` and ``dtype`` (of the values; by default float32) for our files; torch.load's arguments for others.
     """
     if isinstance(f, str | PathLike) and suffix_of(f) is not None:
         return read(f, *args, **kwargs)

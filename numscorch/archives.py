@@ -1,4 +1,4 @@
-"""Archives: a SparseTensor of any format in one .npz file, array by array."""
+"""Archives: a SparseTensor of any format in one .npz file, array by array, or in a file of torch's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import numpy as np
 import torch
 
 from .errors import FormatError
-from .ir.format import Format
-from .pattern import INDEX_DTYPES, Pattern
+from .ir.format import Format, _made
+from .ir.format_text import LEVELS
+from .ir.parts import Part
+from .pattern import INDEX_DTYPES, Pattern, restored
 from .sparse_tensor import SparseTensor
 from .validate import validate
 
 MARK = "numscorch_format"
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}
+torch.serialization.add_safe_globals([SparseTensor, Format, _made, Part, restored, *LEVELS.values()])  # what pickles of tensors name
 
 
 def save_tensor(A: SparseTensor, path: str | PathLike[str]) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from .convert import check_values
 from .errors import FormatError, SizeError, UnsupportedError
+from .ir.level import INT64_MAX
 from .packing import in_order
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
         raise SizeError(f"shape {shape!r} is not a sequence of integers: write it as (rows, columns)") from error
     if any(size < 0 for size in sizes):
         raise SizeError(f"shape {sizes} has a negative size: sizes start at 0")
+    if any(size > INT64_MAX for size in sizes):
+        raise SizeError(f"shape {sizes} has a size that int64 can't hold: sizes end at {INT64_MAX}")
     return sizes
 
 

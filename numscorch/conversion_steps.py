@@ -96,6 +96,8 @@ def _moved(source: Format, wanted: Parts, countable: Sequence[bool], target: For
     if any(not countable[d] for key in keys[:count] for d in (key.dimension, key.minus) if d is not None):
         return None
     order, formats = _every_part(source, wanted), list[Format]()
+    if count and len(order) == 1:
+        return None  # there is nothing to list below the only coordinate
     for left in range(count - 1, -1, -1):
         order = (keys[left], *(part for part in order if part != keys[left]))
         formats.append(_placed(order, is_sorted=left == 0))

@@ -51,7 +51,12 @@ def _check_complex(request: Request, dtype: str) -> None:
     """Neither comparisons, nor functions that are made for real numbers, nor the largest or smallest."""
     lacking = {"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}
     reduction = {request.op} - {"=", "+=", "*="}
-    _refuse(lacking & _operators(request) | reduction, request, dtype, ".to(torch.float32), or compute with .real and .imag")
+    _refuse(
+        lacking & _operators(request) | reduction,
+        request,
+        dtype,
+        ".to(torch.float32), or use .values.real and .values.imag",
+    )
 
 
 def _refuse(found: set[str], request: Request, dtype: str, instead: str) -> None:

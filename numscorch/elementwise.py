@@ -138,7 +138,7 @@ amin = _reduction("min=")
 def mean(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
     """The mean, over entries that aren't stored too."""
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
-        raise UnsupportedError(f"the mean of {input.dtype} values is not one of them: convert with .to(torch.float32)")
+        raise UnsupportedError(f"the mean of {input.dtype} values would be cut off to whole numbers: convert with .to(torch.float32)")
     terms = prod(input.shape[d] for d in _dims(dim, input.ndim))
     return mul(sum(input, dim, keepdim), 1 / terms if terms else float("nan"))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from .computing import compute
 from .errors import ExpressionError, UnsupportedError
 from .ir.format import Format
-from .operands import STRIDED
+from .operands import STRIDED, check_is_tensor
 from .sparse_tensor import SparseTensor
 from .statements import Part, parse_statement
 
@@ -31,6 +31,8 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     if given.keys() != _names(text):
         _refuse_names(text, given)
     values = {name: value if _is_plain(value) else _operand(value, given) for name, value in given.items()}
+    for value in values.values():
+        check_is_tensor(value)
     for part in parts:
         _check_ranks(text, part, values)
         operands = [values[name] for name in part.operands]

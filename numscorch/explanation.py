@@ -20,7 +20,7 @@ from .operand import Operand
 from .parser import parse_einsum
 from .problem import Problem
 from .runtime import kernel_cache
-from .runtime.dispatch import as_tuned, compile_source, describe
+from .runtime.dispatch import compile_source, compile_tuned, describe
 from .schedule import Step
 from .statements import NAMES, Request, parse_statement, plain_request, scheduled
 
@@ -141,10 +141,11 @@ def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {str(expr)!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     described = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands)
-    request = as_tuned(expr, described, format)
     if isinstance(expr, str) and schedule is not None:
-        request = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in described))), schedule)
-    problem, steps, source = compile_source(request, described, format)
+        request: str | Request = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in described))), schedule)
+        problem, steps, source = compile_source(request, described, format)
+    else:
+        request, problem, steps, source = compile_tuned(expr, described, format)
     return Explanation(str(expr), described, problem, steps, source, kernel_cache.store(source.name, source.text), request)
 
 

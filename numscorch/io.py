@@ -21,6 +21,7 @@ from .packing import index_dtype_for, pack
 from .readers import Entries, read_matrix_market, read_scipy_npz, read_smtx, read_tns
 from .sparse_tensor import SparseTensor
 
+EXACT = 2.0**53  # below which float64 has every whole number
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz")
 
 
@@ -138,10 +139,21 @@ def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dt
 def _cast(file: Path, values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     read = torch.from_numpy(np.array(values, dtype=np.float64))
     cast = read.to(dtype)
+    if not dtype.is_floating_point and not dtype.is_complex:
+        _check_whole(file, read, dtype)
     lost = cast.isinf() & ~read.isinf()
     if bool(lost.any()):
         raise FormatError(f"{file} holds the value {read[lost][0].item():g}, which does not fit {dtype}: pass dtype=torch.float64")
     return cast
+
+
+def _check_whole(file: Path, read: torch.Tensor, dtype: torch.dtype) -> None:
+    """Refuse what isn't a whole number that the type has, and what may have been rounded when it was read."""
+    least, most = (0.0, 1.0) if dtype is torch.bool else (float(torch.iinfo(dtype).min), float(torch.iinfo(dtype).max))
+    wrong = (read != read.trunc()) | (read < least) | (read > most) | (read.abs() >= EXACT)
+    if bool(wrong.any()):
+        told = f"which is no whole number that {dtype} and a file's float64 hold: pass dtype=torch.float64"
+        raise FormatError(f"{file} holds the value {read[wrong][0].item():.17g}, {told}")
 
 
 def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype) -> SparseTensor:

@@ -36,7 +36,7 @@ class Cut:
         """The rows of a product, with what further parts add to them."""
         values = result.numpy()
         for row, parts in self.parts:
-            values[row] += np.add.reduce(values[parts], axis=0)
+            values[row : row + 1] += np.add.reduce(values[parts], axis=0, dtype=values.dtype)
         return result[: self.rows]
 
 

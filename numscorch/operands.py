@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .errors import ExpressionError, UnsupportedError
+from .ir.format import Format
 from .parser import from_sublists
 from .runtime.native import wrap
 from .sparse_tensor import SparseTensor
@@ -72,8 +73,10 @@ def check_is_tensor(operand: Any) -> None:
         UnsupportedError: with the way to make one of it.
     """
     if not isinstance(operand, SparseTensor | Tensor):
-        way = "ns.from_scipy" if hasattr(operand, "tocsr") else "torch.as_tensor"
-        raise UnsupportedError(f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}: wrap it with {way}")
+        takes = f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}"
+        if operand is None or isinstance(operand, str | Format):
+            raise UnsupportedError(f"{takes}: only explain of a plain einsum or a statement takes formats, in their place")
+        raise UnsupportedError(f"{takes}: wrap it with {'ns.from_scipy' if hasattr(operand, 'tocsr') else 'torch.as_tensor'}")
 
 
 def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tensor:

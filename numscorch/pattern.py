@@ -124,9 +124,9 @@ class Pattern:
         self.watched = tuple((array, array.data_ptr()) for array in flat)
         return self.taken
 
-    def __reduce__(self) -> tuple[type[Pattern], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Pattern], tuple[Any, ...]]:
         """What is derived, and the signature, belong to this process."""
-        return Pattern, (self.format, self.shape, self.arrays)
+        return restored, (self.format, self.shape, self.arrays)
 
     def _count(self) -> tuple[int, ...]:
         counts, parents, views = [], 1, iter(self.taken)
@@ -166,6 +166,19 @@ class Pattern:
     def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
         """The index arrays of one level, as numpy views."""
         return tuple(array.numpy() for array in self.arrays[level])
+
+
+def restored(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
+    """A pattern that was pickled; it is checked, since whoever wrote the file isn't known.
+
+    Raises:
+        FormatError: the arrays break a promise of the format.
+    """
+    from .validate import validate  # late: it knows patterns
+
+    pattern = Pattern(format, shape, arrays)
+    validate(pattern)
+    return pattern
 
 
 _signatures: dict[Hashable, int] = {}

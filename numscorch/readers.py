@@ -50,7 +50,7 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
         raise text.error(f"{shown!r} is no header: write %%MatrixMarket matrix coordinate real general", at=line)
     layout, field, symmetry = words[2:]
     if field == "complex" or symmetry == "hermitian":
-        raise UnsupportedError(f"{text.path}: {field} {symmetry} matrices are not compiled: store the real part as a real matrix")
+        raise UnsupportedError(f"{text.path}: {field} {symmetry} matrices are not read: use ns.from_scipy(scipy.io.mmread(path))")
     if field not in FIELDS or symmetry not in SYMMETRIES or (layout, field) == ("array", "pattern"):
         raise text.error(f"{shown!r} is no header: the fields are {', '.join(FIELDS)}, the symmetries {', '.join(SYMMETRIES)}", at=line)
     return layout, field, symmetry

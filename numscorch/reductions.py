@@ -136,7 +136,7 @@ def _check_mean(operands: Sequence[Any]) -> None:
     """That a mean of these values is one of them."""
     dtype = operands[0].dtype
     if not (dtype.is_floating_point or dtype.is_complex):
-        raise UnsupportedError(f"the mean of {dtype} values is not one of them: convert with .to(torch.float32)")
+        raise UnsupportedError(f"the mean of {dtype} values would be cut off to whole numbers: convert with .to(torch.float32)")
 
 
 def _divide(result: Any, terms: int) -> None:

@@ -67,7 +67,7 @@ class SparseTensor:
         self._address = -1
 
     @property
-    def view(self) -> np.ndarray:
+    def viewed(self) -> np.ndarray:
         """The values as a numpy view of the same memory."""
         values = self._values
         address = values.data_ptr()

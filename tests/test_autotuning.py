@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,29 @@ def test_nothing_is_tuned_by_itself(cache: Path) -> None:
     ns.einsum("ij,jk->ik", matrix(9, 12), numbers(12, 5))
     assert not cache.exists()
     assert not any(isinstance(loop.tag, Parallel) for plan in dispatch._plans.values() for loop in loops_of(plan.steps[-1].stmt))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), True])
+def test_any_values_are_compared(value: float, cache: Path) -> None:
+    x = torch.tensor([[value], [1.0]])
+    A = ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
+    A, x = (A.to(torch.bool), x.bool()) if value is True else (A, x)
+    assert "" in ns.autotune("ij,jk->ik", A, x, seconds=0.1).times
+    wrong = autotuning._is_close(torch.tensor([5.0, float("inf")]), torch.tensor([1.0, float("inf")]))
+    assert not wrong
+
+
+def test_a_kept_schedule_that_is_none_any_more_is_left_out(cache: Path) -> None:
+    A, x = ns.from_torch(torch.eye(70)), torch.ones(70, 3)
+    described = [dispatch.describe(A), dispatch.describe(x)]
+    for text in ("prefetch(k)", "workspace(hash)"):
+        tuned.remember(tuned.key_of("ij,jk->ik", described, None), text)
+        dispatch.forget("ij,jk -> ik")
+        assert torch.equal(ns.einsum("ij,jk->ik", A, x), x)
+        assert "forall" in str(ns.explain("ij,jk->ik", A, x))
+
+
+def test_threads_that_keep_schedules_at_once_lose_none(cache: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: tuned.remember(f"key {n}", "tile()"), range(40)))
+    assert len(json.loads(cache.read_text())) == 40

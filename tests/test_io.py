@@ -256,7 +256,7 @@ def test_broken_gzip(tmp_path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("header", ["coordinate complex general", "coordinate complex hermitian"])
 def test_complex_matrices(write: Write, header: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"complex .* store the real part"):
+    with pytest.raises(UnsupportedError, match=r"complex .* are not read"):
         load(write("a.mtx", f"%%MatrixMarket matrix {header}\n1 1 1\n1 1 1 0\n"))
 
 
@@ -320,3 +320,10 @@ def test_arguments(write: Write) -> None:
     with pytest.raises(FormatError, match="has 3 dimensions"):
         load(path, COO(3))
     assert (suffix_of("A.MTX"), suffix_of("model.pt")) == (".mtx", None)
+
+
+def test_whole_numbers_are_not_cut_off(tmp_path: Path) -> None:
+    for value, dtype in (("1.5", torch.int64), ("9007199254740993", torch.int64), ("300", torch.int8)):
+        (tmp_path / "a.mtx").write_text(f"%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 {value}\n")
+        with pytest.raises(FormatError, match="no whole number"):
+            load(tmp_path / "a.mtx", dtype=dtype)

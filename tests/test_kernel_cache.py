@@ -55,6 +55,7 @@ def test_removed_folder_is_made_again(place: Path) -> None:
     path = kernel_cache.store("k", SOURCE)
     path.unlink()
     (place / "__pycache__").rmdir()
+    (place / kernel_cache.ROOM).unlink()
     place.rmdir()
     assert kernel_cache.store("k", SOURCE).read_text() == SOURCE
 
@@ -238,7 +239,7 @@ for turn in range(150):
     for process in started:
         errors = process.communicate()[1]
         assert process.returncode == 0, errors
-    assert [file.name for file in place.iterdir() if file.is_file()] == ["k.py"]
+    assert [file.name for file in place.iterdir() if file.is_file() and file.name != ".room"] == ["k.py"]
 
 
 def test_threads_store_at_once(place: Path) -> None:
@@ -307,3 +308,17 @@ def test_listed_and_cleared(place: Path) -> None:
     assert kernel_cache.entries() == []
     assert [file.name for file in place.iterdir() if file.is_file()] == ["note.txt"]
     assert not list((place / "__pycache__").iterdir())
+
+
+def test_a_folder_with_room_is_not_looked_through(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel_cache.store("first", SOURCE)
+    monkeypatch.setattr(kernel_cache, "_evict", lambda *args: pytest.fail("looked through"))
+    kernel_cache.store("second", SOURCE)
+    assert len(kernel_cache.entries()) == 2
+
+
+def test_a_full_folder_is_looked_through_each_time(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "300K")
+    for name in ("first", "second", "third"):
+        kernel_cache.store(name, SOURCE + "#" * 200_000)
+    assert len(kernel_cache.entries()) == 1

@@ -75,3 +75,12 @@ def test_explained(small: pytest.MonkeyPatch) -> None:
     A = ns.from_torch(uneven(20, 100, (3,)), ns.CSR)
     assert "long rows are taken in parts" in str(ns.explain("ij,j->i", A, torch.ones(100)))
     assert "long rows" not in str(ns.explain("ij,j->i", A, torch.ones(100), schedule="parallelize(i)"))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32])
+def test_sums_of_integers_wrap_around(dtype: torch.dtype) -> None:
+    n = 1 << 17
+    A = ns.from_csr([0, n], torch.arange(n), torch.full((n,), 100, dtype=dtype), (1, n))
+    x = torch.full((n,), 101, dtype=dtype)
+    assert A.pattern.has_long_rows
+    assert ns.einsum("ij,j->i", A, x).item() == torch.tensor(n * 100 * 101).to(dtype).item()

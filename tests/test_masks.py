@@ -58,3 +58,9 @@ def test_what_no_term_gives_does_not_depend_on_the_format(fmt: ns.Format, plain:
     for reduce, value in (("prod", 1.0), ("max", -torch.inf), ("min", torch.inf), ("mean", torch.nan)):
         assert torch.equal(ns.einsum("ij->i", A, reduce=reduce).nan_to_num(), torch.full((5,), value).nan_to_num())
     assert torch.equal(ns.einsum("ij->i", A, reduce="prod", format="s").values, torch.ones(5))
+
+
+@pytest.mark.parametrize("name", ["mask", "reduce"])
+def test_a_statement_may_name_a_tensor_as_an_argument_of_explain(name: str) -> None:
+    told = str(ns.explain(f"y[i] = {name}[i,j]", **{name: ns.from_torch(torch.eye(3))}))
+    assert "A[i,j]" in told

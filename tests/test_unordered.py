@@ -84,3 +84,12 @@ def test_auto_is_dense_where_the_result_is_about_full(plain: None) -> None:
     assert sorted_format(thin.format) == ns.CSR
     assert "of the result would be stored, so it is dense" in str(ns.explain("ij,jk->ik", A, A, format="auto"))
     assert isinstance(ns.einsum("ij,ij->ij", A, A.to_dense(), format="auto"), ns.SparseTensor)
+
+
+@pytest.mark.parametrize("text", ["A[i,j] - relu(A[i,j])", "A[i,j] + A[i,j]", "A[i,j] * A[i,j] - A[i,j]", "maximum(A[i,j], A[i,j])"])
+@pytest.mark.parametrize("fmt", [UNORDERED, Format("(i, j) -> (i: dense, j: hash)")], ids=str)
+def test_one_operand_named_twice_needs_no_order(text: str, fmt: Format, plain: pytest.MonkeyPatch) -> None:
+    array = random_matrix(7, 9, 5)
+    A = sparse(array, fmt)
+    found = ns.evaluate(f"R[i,j] = {text}", A=A).to_dense()
+    assert torch.equal(found, ns.evaluate(f"R[i,j] = {text}", A=torch.from_numpy(array)))

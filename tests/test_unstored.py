@@ -160,3 +160,11 @@ def test_the_tables_are_up_to_date() -> None:
     for arity in (1, 2, 3):
         assert unstored.operators_of(arity) in text
     assert unstored.reductions() in text
+
+
+@pytest.mark.parametrize("name", ["any", "all", "or_and"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool])
+def test_tests_of_nothing(name: str, dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(torch.zeros(3, 0, dtype=dtype), ns.CSR)
+    assert ns.einsum("ij->i", A, reduce=name).tolist() == [name == "all"] * 3
+    assert ns.einsum("ij,jk->ik", A.to(torch.bool), torch.zeros(0, 2, dtype=torch.bool)).any().item() is False

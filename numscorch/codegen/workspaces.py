@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import index as ix
-from ..ir.functions import REDUCTIONS
+from ..ir.functions import REDUCTIONS, start_of
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, If, Stmt, Store, Var, call
 from ..ir.workspace_levels import Hashed
 from .environment import Env, clear, size_of
@@ -99,7 +99,7 @@ def insert(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
     if assembly.counting:
         return (*found, If(is_new, (*first, Accumulate(count, Const(1)))))
     product, values = lower_product(stmt.rhs, env, as_vector=False), _part(name, "vals")
-    clear = Store(values, place, Const(REDUCTIONS[stmt.op].start(stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype))
+    clear = Store(values, place, Const(start_of(stmt.op, stmt.rhs, stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype))
     new = product.scalar if stmt.op == "+=" else joined(stmt.op, values[place], product.scalar)
     add = Store(values, place, new, add=stmt.op == "+=")
     return (*product.setup, *found, If(is_new, (*first, clear, Accumulate(count, Const(1)))), add)
@@ -144,7 +144,8 @@ def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower
     """A register beside which its terms are counted: those that are missing are 0, and without any there is no entry."""
     seen = Var(f"{target.name}_seen")
     inner = replace(env, counted=env.counted | {target.name})
-    body = (Assign(seen, Const(0)), *clear(target, inner, REDUCTIONS[op].start(target.dtype)), *lower(stmt.producer, inner))
+    start = start_of(op, ix.value_of(stmt.producer), target.dtype)
+    body = (Assign(seen, Const(0)), *clear(target, inner, start), *lower(stmt.producer, inner))
     if op != "+=" and not REDUCTIONS[op].of_stored:
         terms: Expr = Const(1)
         for each in ix.loops_of(stmt.producer):

@@ -88,6 +88,8 @@ OPERATORS: dict[str, Callable[[float, float], float]] = {
     ">=": lambda a, b: float(a >= b),
 }
 
+TESTS = ("==", "!=", "<", "<=", ">", ">=")
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
@@ -124,6 +126,17 @@ REDUCTIONS = {
     "min plus=": Reduction(math.inf, minimum, "minimum", of_stored=True, times="+"),
     "max plus=": Reduction(-math.inf, maximum, "maximum", of_stored=True, times="+"),
 }
+
+
+def start_of(op: str, value: Expr, dtype: str) -> float:
+    """What terms of this kind are joined to: of tests, "any" starts as false and "all" as true.
+
+    >>> from .notation import parse_expr
+    >>> start_of("max=", parse_expr("A[i] != B[i]"), "float32"), start_of("max=", parse_expr("A[i]"), "float32")
+    (0.0, -inf)
+    """
+    is_test = isinstance(value, Binary) and value.op in TESTS
+    return float(op == "min=") if is_test and op in ("max=", "min=") else REDUCTIONS[op].start(dtype)
 
 
 def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:

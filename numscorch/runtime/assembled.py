@@ -186,8 +186,9 @@ class Layout:
                     array[total : total + end - first] = array[first:end]
                 pos[parents[worker] + 1 : parents[worker + 1] + 1] -= first - total
             total += end - first
-        index = {(last, "pos"): pos, (last, "crd"): crd[:total]}
-        return Arrays(arrays.values[:total], index, gaps=False)
+        for array in (crd, arrays.values):
+            array.resize(total, refcheck=False)  # gives back what was left over
+        return Arrays(arrays.values, {(last, "pos"): pos, (last, "crd"): crd}, gaps=False)
 
     def _coordinates(self, at: int, count: int) -> np.ndarray:
         """Memory for the coordinates of a level."""

@@ -24,7 +24,7 @@ from ..codegen.workspaces import is_hashed, workspaces_of
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized, runs_of
 from ..ir.format import Format
-from ..ir.functions import REDUCTIONS
+from ..ir.functions import REDUCTIONS, start_of
 from ..ir.placing import is_placed
 from ..layouts import with_last
 from ..operand import Operand
@@ -158,7 +158,7 @@ class _Binder:
         stmt, extents = self.problem.stmt, self.problem.extents
         reduced = set(ix.variables_in(stmt.rhs)) - set(stmt.lhs.indices)
         if stmt.op in REDUCTIONS and any(extents[var] == 0 for var in reduced):
-            return REDUCTIONS[stmt.op].start(stmt.lhs.tensor.dtype)
+            return start_of(stmt.op, stmt.rhs, stmt.lhs.tensor.dtype)
         return self.kernel.source.program.fill
 
     @property
@@ -199,7 +199,7 @@ class _Binder:
         operand = self.operands[at]
         if not operand.format.is_dense:
             stored = self.stored(name)
-            view = f"(o{at}._view if o{at}._values.data_ptr() == o{at}._address else o{at}.view)"
+            view = f"(o{at}._view if o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
             return view if stored == operand.format else f"M{at}.values({view})"
         if self.problem.layout is not None and at in self.problem.layout.operands:
             return f"L{at}(o{at}).numpy().ravel()"

@@ -7,7 +7,7 @@ rounded sizes, and builds the kernel, which is cached on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
 from ..copies import copy_problem
 from ..datatypes import COMPILED, WIDENED, listed
-from ..errors import UnsupportedError
+from ..errors import ScheduleError, UnsupportedError
 from ..ir.format import Format, dense
 from ..layouts import moving, with_last
 from ..long_rows import cut, operand_to_cut
@@ -94,7 +94,7 @@ def make_plan(expr: str | Request, operands: Sequence[Any], format: Format | str
 
 
 def _plan_of(expr: str | Request, described: Sequence[Operand], format: Format | str | None) -> Plan:
-    problem, steps, source = compile_source(as_tuned(expr, described, format), described, format)
+    expr, problem, steps, source = compile_tuned(expr, described, format)
     kernel, stmt = kernel_for(source), steps[-1].stmt
     if (at := operand_to_cut(expr, problem, described)) is not None:
         return Plan(problem, steps, kernel, _in_parts(expr, at))
@@ -102,19 +102,24 @@ def _plan_of(expr: str | Request, described: Sequence[Operand], format: Format |
     return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, before, _copies(problem, described)))
 
 
-def as_tuned(expr: str | Request, described: Sequence[Operand], format: Format | str | None) -> str | Request:
-    """An expression with the schedule that ``autotune`` chose for such operands, if it did."""
+def compile_tuned(
+    expr: str | Request, described: Sequence[Operand], format: Format | str | None
+) -> tuple[str | Request, Problem, tuple[Step, ...], Source]:
+    """An expression, with the schedule that ``autotune`` chose for such operands, if it did and that still can be had, and its source."""
     text = chosen(expr, described, format) if isinstance(expr, str) else None
-    if text is None or not isinstance(expr, str):
-        return expr
-    return scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in described))), text)
+    if text is not None and isinstance(expr, str):
+        with suppress(ScheduleError):  # it was kept for operands of about this size, maybe by hand
+            tuned = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in described))), text)
+            return tuned, *compile_source(tuned, described, format)
+    return expr, *compile_source(expr, described, format)
 
 
 def forget(expr: str) -> None:
     """Drop the plans of an expression, to be made anew."""
     with BUILDING:
         plans = _tables().plans
-        for key in [key for key in plans if isinstance(key, tuple) and key[0] == expr]:
+        spelled = expr.replace(" ", "")
+        for key in [key for key in plans if isinstance(key, tuple) and isinstance(key[0], str) and key[0].replace(" ", "") == spelled]:
             del plans[key]
 
 

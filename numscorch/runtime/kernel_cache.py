@@ -28,6 +28,8 @@ from .memory import parse_size
 
 PACKAGE = "numscorch_kernels"
 DEFAULT_LIMIT = "512M"
+ROOM = ".room"  # how many more kernels fit before all are looked at again, and in what limit
+LARGEST = 1 << 20  # bytes of a kernel with its machine code, generously
 ABANDONED_AFTER = 3600.0  # seconds until a temporary file is taken for a crashed process's
 
 _unusable: dict[Path, str] = {}  # folders that failed under a write: only trying shows a full disk
@@ -157,7 +159,8 @@ def _store_in(directory: Path, name: str, source: str, limit: int) -> Path:
         return path
     machine_code.discard(path)
     machine_code.write_whole(path, data)
-    _evict(directory, path, limit)
+    if not _has_room(directory, limit):
+        _evict(directory, path, limit)
     return path
 
 
@@ -242,6 +245,7 @@ def clear() -> int:
     for path, _, _ in stored:
         _remove(path)
     _sweep(folder(), older_than=0.0)
+    (folder() / ROOM).unlink(missing_ok=True)
     return len(stored)
 
 
@@ -288,6 +292,16 @@ def _sweep(directory: Path, older_than: float) -> None:
                 file.unlink()
 
 
+def _has_room(directory: Path, limit: int) -> bool:
+    """Whether so few kernels were stored since all were looked at, which takes long, that they are sure to fit; this one is counted."""
+    with suppress(OSError, ValueError):
+        left, known = map(int, (directory / ROOM).read_text(encoding="ascii").split())
+        if known == limit and left > 0:
+            machine_code.write_whole(directory / ROOM, f"{left - 1} {limit}".encode())
+            return True
+    return False
+
+
 def _evict(directory: Path, keep: Path, limit: int) -> None:
     """Delete the kernels unused for longest until the rest fits the limit; the newest always stays."""
     stored = sorted(_stored(directory), key=lambda item: item[2])
@@ -299,6 +313,7 @@ def _evict(directory: Path, keep: Path, limit: int) -> None:
             _remove(path)
             total -= size
     _sweep(directory, ABANDONED_AFTER)
+    machine_code.write_whole(directory / ROOM, f"{max(limit - total, 0) // LARGEST} {limit}".encode())
 
 
 def _limit() -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 
 from ..ir.format import Format
 from ..operand import Operand
@@ -17,6 +19,7 @@ from .threads import workers
 FILE = "schedules.json"
 
 _read: dict[Path, dict[str, str]] = {}
+_WRITING = Lock()
 
 
 def key_of(expr: str, operands: Sequence[Operand], format: Format | str | None) -> str:
@@ -31,7 +34,7 @@ def key_of(expr: str, operands: Sequence[Operand], format: Format | str | None) 
         f"{','.join(str(rounded(count)) for count in op.counts)} {','.join(map(str, op.spreads))} {_order_of(op.strides)}"
         for op in operands
     ]
-    return " | ".join([expr.replace(" ", ""), *told, str(format), str(host()), f"{workers()} threads"])
+    return " | ".join([expr.replace(" ", ""), *told, str(format), str(host()), f"{workers()} threads", version("numscorch")])
 
 
 def _order_of(strides: Sequence[int]) -> str:
@@ -48,17 +51,21 @@ def chosen(expr: str, operands: Sequence[Operand], format: Format | str | None) 
 def remember(key: str, schedule: str) -> None:
     """Keep a schedule, or "" for the compiler's own, for this process and later ones."""
     path = kernel_cache.folder() / FILE
-    _read.pop(path, None)  # other processes may have written since
-    known = _known() | {key: schedule}
-    machine_code.write_whole(path, json.dumps(known, indent=1, sort_keys=True).encode())
-    _read[path] = known
+    with _WRITING:
+        known = _stored(path) | {key: schedule}  # other processes may have written since
+        machine_code.write_whole(path, json.dumps(known, indent=1, sort_keys=True).encode())
+        _read[path] = known
 
 
 def _known() -> dict[str, str]:
     path = kernel_cache.folder() / FILE
-    if path not in _read:
-        _read[path] = {}
-        with suppress(OSError, ValueError):  # no such file yet, or a damaged one
-            found = json.loads(path.read_text(encoding="utf-8"))
-            _read[path] = {str(key): str(schedule) for key, schedule in found.items()} if isinstance(found, dict) else {}
-    return _read[path]
+    known = _read.get(path)
+    return _read.setdefault(path, _stored(path)) if known is None else known
+
+
+def _stored(path: Path) -> dict[str, str]:
+    """What the file holds; nothing where there is none yet, or it is damaged."""
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {str(key): str(schedule) for key, schedule in found.items()} if isinstance(found, dict) else {}
+    return {}

@@ -184,7 +184,7 @@ def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: T
     """What an order costs: the loops' steps, the innermost body, scattering, and conversions."""
     sparse, converted = [], []
     total = 0.0
-    given = [access for access in accesses_in(stmt.rhs) if not access.tensor.is_dense]
+    given = list(dict.fromkeys(_sparse(stmt)))
     concordant = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in given]
     for access, stored in zip(given, cost.mergeable(concordant), strict=True):
         sparse.append((stored, cost.counts_of(stored, facts)))
