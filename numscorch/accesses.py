@@ -99,7 +99,7 @@ class Accesses:
     def _strides(self, names: Sequence[str], operand: Operand, fmt: Format | None) -> tuple[int, ...]:
         if fmt is None:
             return self.strided(names, operand.shape, operand.strides)[1]
-        return row_major(fmt.sizes(operand.shape)) if flattened(fmt).is_dense else ()
+        return _dense_strides(fmt, operand.shape) if flattened(fmt).is_dense else ()
 
     def _is_inner(self, var: IndexVar) -> bool:
         return any(var in self.splitting.variables(name)[1:] for name in self.splitting.parts)
@@ -155,7 +155,8 @@ class Accesses:
             letters = letters_of(*self.strided(names, operand.shape, operand.strides))
             return [Access(TensorVar(NAMES[at], dense(len(variables)), operand.dtype, strides=letters), variables)]
         flat, sizes = flattened(fmt), fmt.sizes(operand.shape)
-        strides = letters_of(sizes, row_major(sizes)) if flat.is_dense else ""
+        own = operand.shape if fmt.is_plain else sizes
+        strides = letters_of(own, _dense_strides(fmt, operand.shape)) if flat.is_dense else ""
         tensor = TensorVar(NAMES[at], flat, operand.dtype, operand.index_dtype, strides)
         if fmt.is_plain:
             return self._sparse(tensor, names, operand)
@@ -213,6 +214,12 @@ class Accesses:
             places *= self.extents[access.level_var(at)]
             counts.append(places if level.full else min(places, stored))
         return tuple(counts)
+
+
+def _dense_strides(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a format whose levels are all dense: of its dimensions, or, where it stores parts of these, of its levels."""
+    strides = row_major(fmt.sizes(shape))
+    return tuple(strides[fmt.mode_order.index(d)] for d in range(fmt.order)) if fmt.is_plain else strides
 
 
 def letters_of(sizes: Sequence[int], strides: Sequence[int]) -> str:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
+from .copies import can_be_copied
 from .ir.derived_formats import flattened, runs_of
-from .ir.format import Format
+from .ir.format import Format, sorted_format
 from .ir.implicit import Implicit
 from .ir.level import Level
 from .ir.levels import Compressed, Dense, Singleton
@@ -54,7 +56,8 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
     steps = [*plain, *listed]
     for last in (base, spread, target):
         steps += [] if steps and steps[-1] == last else [last]
-    return tuple(steps)
+    copies = [pair for pair in pairwise((source, *steps)) if not any(level.spaced for level in pair[1].levels)]
+    return tuple(steps) if all(can_be_copied(sorted_format(a) if a != source else a, b) for a, b in copies) else ()
 
 
 def can_be_written(format: Format) -> bool:
@@ -144,8 +147,14 @@ def _is_implied(known: Parts, moved: Parts, rest: Parts) -> bool:
                 return False  # diagonals of several rows say little of their columns
             part = Part(part.dimension)
         found += [own for own in _refined(part, rest) if own not in found]
-    needed = [own for part in rest for own in _refined(part, known)]
+    needed = [own for part in rest for own in (_refined(part, known) if _is_whole(part, known) else [part])]
     return [part for part in found if part in needed] == needed
+
+
+def _is_whole(part: Part, known: Parts) -> bool:
+    """Whether what is known of a dimension makes it up."""
+    own = _refined(part, known)
+    return own[0].modulus == 0 and own[-1].divisor == 1 and all(b.modulus == a.divisor for a, b in pairwise(own))
 
 
 def _refined(part: Part, others: Parts) -> list[Part]:

@@ -20,6 +20,7 @@ from .operand import Operand
 from .parser import Subscripts
 from .problem import Problem
 from .schedule.facts import Facts, Target
+from .schedule.loop_order import candidates
 from .schedule.options import AUTOMATIC, Options
 from .splitting import PATTERN
 from .statements import NAMES, Request
@@ -58,6 +59,13 @@ def _extents(format: Format, shape: Sequence[int]) -> dict[IndexVar, int]:
     """The extents of dimensions, and of their parts."""
     parts = [*map(Part, range(len(shape))), *format.parts]
     return {variable(part): part.extent(shape) for part in parts}
+
+
+def can_be_copied(source: Format, target: Format) -> bool:
+    """Whether one kernel copies a format's entries, in the order in which they are stored, to another one."""
+    operand = Operand(source, (1,) * source.order, "float32", "int32", counts=(1,) * len(source.levels))
+    problem, order = copy_problem(operand, target, Target()), copying(source, target).options.order
+    return bool(candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, Target(), order))
 
 
 def variable(part: Part) -> IndexVar:

@@ -84,9 +84,9 @@ def _pack_levels(
             columns, firsts = [column[moved] for column in columns], [first[moved] for first in firsts]
         entries = Entries(columns[at], firsts[_run_end(format.levels, at)], positions, count, at, sizes, tuple(columns[:at]))
         try:
-            _check_room(level.room(entries), format)
+            check_room(level.room(entries), format)
             made, stored, positions, count = level.pack(entries)
-            _check_room(count, format)
+            check_room(count, format)
         except FormatError as error:
             raise FormatError(f"level {at + 1} ({level}) of {format} {error}") from error
         except MemoryError as error:
@@ -98,7 +98,8 @@ def _pack_levels(
     return levels, arrays, positions, count, order
 
 
-def _check_room(positions: int, format: Format) -> None:
+def check_room(positions: int, format: Format) -> None:
+    """Hold what so many positions take against the memory limit."""
     check_bytes(positions * VALUE, f"storing {positions} positions", str(format), compressed_instead(format.order))
 
 

@@ -179,7 +179,7 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
         if any(level.spaced for level in format.levels):
             A = respaced(A, format)
             continue
-        _check_places(A.pattern, format)
+        _check_places(A.pattern, format, steps[-1])
         made = compute(copying(A.format, format), (A,), format)
         for level in format.levels:
             level.tell(made.pattern.nnz, A.pattern.nnz)
@@ -193,8 +193,8 @@ def _taken_as_ordered(A: SparseTensor) -> SparseTensor:
     return A if ordered == A.format else type(A).trusted(Pattern(ordered, A.pattern.shape, A.pattern.arrays), A.values)
 
 
-def _check_places(pattern: Pattern, format: Format) -> None:
-    """Refuse entries that a level without arrays has no position for.
+def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
+    """Refuse entries that a level without arrays has no position for, on the way to a target.
 
     Raises:
         FormatError: there are some.
@@ -207,7 +207,7 @@ def _check_places(pattern: Pattern, format: Format) -> None:
     for at in refusing:
         level = format.levels[at]
         if level.fits(at, sizes) is not None or (isinstance(level, Implicit) and level.outside(columns[at - 1], columns[at]).any()):
-            pack(indices, pattern.shape, format)  # which says what is wrong
+            pack(indices, pattern.shape, target)  # which says what is wrong
 
 
 def _is_regrouped(pattern: Pattern, format: Format) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy as np
 from .copies import copying
 from .errors import FormatError
 from .ir.format import Format
+from .ir.level import times
 from .ir.levels import Compressed, Dense
+from .packing import check_room
 from .pattern import Pattern
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ def respaced(A: SparseTensor, format: Format) -> SparseTensor:
         level = format.levels[at].fitted(children, sizes[at])
     except FormatError as error:
         raise FormatError(f"level {at + 1} ({format.levels[at]}) of {format} {error}") from error
+    check_room(times(level.places(children), prod(sizes[at + 1 :])), format)
     below = (Dense(),) * len(sizes[at + 1 :])
     rows, target = Format((Dense(), Compressed(), *below)), Format((Dense(), level, *below))
     part = Pattern(rows, (len(children), *sizes[at:]), ((), arrays, *((),) * len(below)))

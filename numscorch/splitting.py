@@ -149,8 +149,8 @@ def _can_be_native(tensor: SparseTerm, sizes: Mapping[str, int], sums: bool) -> 
         return True
     if len(set(tensor.names)) < len(tensor.names) or any(sizes[n] != s for n, s in zip(tensor.names, tensor.shape, strict=True)):
         return False
-    if any(part.minus is not None for part in fmt.parts):
-        return sums
+    if any(part.minus is not None for part in fmt.parts) and not sums:
+        return False
     for dimension, parts in _signature(fmt).items():
         stored = tuple(Part(0, part.divisor, part.modulus) for part in fmt.parts if part.dimension == dimension)
         uneven = sizes[tensor.names[dimension]] % parts[0].divisor != 0

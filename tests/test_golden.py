@@ -80,6 +80,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "add_csr_dense": ("C[i,j] = A[i,j] + B[i,j]", (SQUARE, plain(2000, 2000))),
     "add_dcsr_times_dense": ("y[i] = (A[i,j] + B[i,j]) * x[j]", (DCSR_A, DCSR_A, plain(2000))),
     "relu_coo": ("C[i,j] = relu(A[i,j] - B[i,j])", (COO_S, COO_S)),
+    "triangles_csr": ("ij,jk,ik->", (SQUARE, SQUARE, SQUARE)),
     "max_csr": ("y[i] max= A[i,j]", (SQUARE,)),
     "copy_csr_to_csc": ("to CSC", (CSR_A,)),
     "copy_csr_to_block_columns": ("to (i, j) -> (j // 4: dense, i: compressed(unique=False), j % 4: singleton)", (CSR_A,)),

@@ -267,3 +267,69 @@ def test_verify_refuses_sums_that_would_be_placed() -> None:
     C = TensorVar("C", ns.CSR)
     with pytest.raises(ns.ScheduleError, match="can't be read in the order"):
         verify(parse_stmt("forall(j, forall(k, forall(i, C[i,j] += A[i,k] * B[k,j])))", {"C": C}))
+
+
+@pytest.mark.parametrize("levels", ["j % 7: dense, j // 7: dense, i: dense", "j % 2: dense, j % 4 // 2: dense, j // 4: dense, i: dense"])
+def test_blocks_of_nothing_but_dense_levels(levels: str, small: pytest.MonkeyPatch) -> None:
+    array = entries((5, 9), seed=2)
+    A = sparse(array, Format(f"(i, j) -> ({levels})"))
+    assert torch.equal(A.to_dense(), torch.from_numpy(array))
+    x = torch.arange(9, dtype=torch.float64)
+    assert torch.equal(ns.einsum("ij,j->i", A, x), torch.from_numpy(array) @ x)
+
+
+HARD = (
+    "i: dense, j // 4: dense, j % 4: hash",
+    "i // 3: dense, j: compressed, i % 3: hash",
+    "i % 3: dense, j: compressed, i // 3: hash",
+    "j // 6: compressed, j % 2: dense, i: dense, j % 6 // 2: hash",
+    "i % 5: compressed(unique=False), j: singleton, i // 5: hash",
+    "j // 2: bitmap, j % 2: compressed(bits=8), i % 2: dense, i // 2: hash",
+    "i // 5: fixed, i % 5: dense, j % 3: dense, j // 3: hash",
+    "i % 4: compressed, i // 4: compressed, j: dense",
+)
+HARDER = (
+    "j - i: compressed, i: range, j: offset, k: dense",
+    "j - i: compressed, i: range, j: offset, k: hash",
+    "j % 2: dense, j // 2: compressed(unique=False), k - i: singleton, i: compressed, k: offset",
+    "k // 3: hash, k % 3: compressed, j - i: compressed, i: compressed, j: offset",
+    "i % 4: dense, i % 8 // 4: hash, i // 8: compressed, k - j: compressed, j: range, k: offset",
+    "k // 12: compressed, k % 12 // 4: compressed(bits=16), j - i: compressed, i: range, j: offset, k % 4: hash",
+)
+CHAINS = [("ij", levels) for levels in HARD] + [("ijk", levels) for levels in HARDER] + [("i", "i % 3: compressed, i // 3: compressed")]
+
+
+@pytest.mark.filterwarnings("ignore:.* stores .* values for")
+@pytest.mark.parametrize("names, levels", CHAINS)
+def test_levels_that_mix_orders_and_parts(names: str, levels: str, small: pytest.MonkeyPatch) -> None:
+    order = len(names)
+    array, fmt = entries(SHAPES[order], seed=3, density=0.6), Format(f"({', '.join(names)}) -> ({levels})")
+    for start in (Format("o" * order if order > 1 else "s"), Format("s" * order, tuple(range(order))[::-1])):
+        A = sparse(array, start).to(fmt)
+        assert torch.equal(A.to_dense(), torch.from_numpy(array))
+        for back in ("s" * order, "d" * (order - 1) + "s"):
+            found = A.to(Format(back))
+            validate(found.pattern)
+            assert torch.equal(found.to_dense(), torch.from_numpy(array))
+            assert A.nnz > np.count_nonzero(array) or same(found, expected(array, Format(back)))
+
+
+def test_what_does_not_fit_is_refused_by_the_name_of_its_level(small: pytest.MonkeyPatch) -> None:
+    A = sparse(np.ones((8, 8)), ns.CSR)
+    for levels, level in (("j: band(1, 1)", "band"), ("j: causal", "causal"), ("j: identity", "identity"), ("j: fixed(1)", "fixed")):
+        with pytest.raises(ns.FormatError, match=f"level 2 .{level}"):
+            A.to(Format(f"(i, j) -> (i: dense, {levels})"))
+    with pytest.raises(ns.FormatError, match=r"level 2 .*j % 2: fixed"):
+        A.to(Format("(i, j) -> (i: dense, j // 2: band(0, 1), j % 2: fixed)"))
+
+
+def test_padding_is_held_against_the_memory_limit_first(small: pytest.MonkeyPatch) -> None:
+    n = 200_000
+    A = ns.from_csr([0, n, *range(n + 1, 2 * n)], torch.cat([torch.arange(n), torch.arange(1, n)]), torch.ones(2 * n - 1), (n, n))
+    with pytest.raises(ns.SizeError, match="but the limit is"):
+        A.to(ns.ELL)
+
+
+def test_rows_that_a_diagonal_does_not_cross_are_refused() -> None:
+    with pytest.raises(ns.FormatError, match="use range"):
+        Format("(i, j) -> (j - i: compressed, i: dense, j: offset)")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..ir.index import Access, IndexVar, TensorVar
 from ..ir.level import Level, Mode, Segment
 from ..ir.loop import Assign, Choose, Const, Expr, Var, call
-from ..ir.workspace_levels import Listed
+from ..ir.workspace_levels import Listed, Marked
 from .results import Assembly
 
 
@@ -76,7 +76,11 @@ class Env:
         while len(done) < len(levels) and levels[len(done)].full and access.level_var(len(done)) in self.coords:
             at = len(done)
             coord = self.coords[access.level_var(at)]
-            done.append(Segment(levels[at].locate(self.mode(access, at, self.parent(done, at)), coord)))
+            mode = self.mode(access, at, self.parent(done, at))
+            done.append(Segment(levels[at].locate(mode, coord)))
+            if isinstance(level := levels[at], Marked):
+                own = {**self.conditions, access.tensor.name: level.here(mode, coord)}
+                return replace(self, segments={**self.segments, access.tensor.name: tuple(done)}, conditions=own, masked=True)
         return replace(self, segments={**self.segments, access.tensor.name: tuple(done)})
 
     def parent(self, done: list[Segment] | tuple[Segment, ...], level: int) -> Segment:

@@ -17,7 +17,7 @@ from .lattice import make_lattice
 from .transposing import lower_transposed
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
 from .values import guarded, is_varying, joined, load, lower_product, named_position
-from .workspaces import append, appends, insert, lower_counted, lower_workspace, stamps
+from .workspaces import append, appends, insert, is_marked, lay, lower_counted, lower_laid_out, lower_workspace, stamps
 
 
 def lower(stmt: ix.Stmt, env: Env) -> Block:
@@ -67,7 +67,9 @@ def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = N
 
     def case(inner: Env, absent: frozenset[str]) -> Block:
         rest = ix.map_rhs(stmt.body, lambda rhs: simplified(rhs, absent))
-        guard, inner = guarded(ix.value_of(rest), inner)
+        guard, present = guarded(ix.value_of(rest), inner)
+        is_masked = inner.masked and ix.result_of(rest).tensor.name in inner.registers
+        guard, inner = (None, inner) if is_masked else (guard, present)
         body = lower(rest, inner)
         body = body if inner.assembly is None else inner.assembly.around(stmt.var, inner.coords, body)
         return body if guard is None else (If(guard, body),)
@@ -103,6 +105,8 @@ def in_block(body: Block, env: Env, block: Expr) -> Block:
 def lower_where(stmt: ix.Where, env: Env) -> Block:
     """Clear the workspace's registers, run the producer, then the consumer."""
     target = next(ix.assignments(stmt.producer)).lhs.tensor
+    if is_marked(target):
+        return lower_laid_out(stmt, target, env, lower)
     if env.assembly is not None and not target.is_scalar:
         return lower_workspace(stmt, env.assembly, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
@@ -138,13 +142,13 @@ def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block
     block, partial, total = Var("block"), Var("partial_vals"), Var("total")
     inner = with_registers(stmt.producer, target, env)
     (outer,) = lower(stmt.producer, inner)
-    if not isinstance(outer, For) or not isinstance(outer.body[0], For):
+    if not isinstance(outer, For) or not isinstance(own := outer.body[-1], For):
         raise ScheduleError(f"expected a parallel loop, found {stmt.producer}")
     register = inner.registers[target.name][0]
-    run = replace(outer.body[0], body=(*clear(target, inner), *outer.body[0].body, Store(partial, block, register)))
+    run = replace(own, body=(*clear(target, inner), *own.body, Store(partial, block, register)))
     join = For(block, Const(0), Var("blocks"), (Accumulate(total, partial[block]),))
     done = replace(inner, registers={**inner.registers, target.name: (total,)})
-    return (replace(outer, body=(run,)), Assign(total, Const(0.0, target.dtype)), join, *lower(stmt.consumer, done))
+    return (replace(outer, body=(*outer.body[:-1], run)), Assign(total, Const(0.0, target.dtype)), join, *lower(stmt.consumer, done))
 
 
 def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:
@@ -196,6 +200,8 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     stmt = replace(stmt, rhs=terms_of(stmt.rhs, stmt.op))
     if stmt.lhs.tensor.name in env.registers:
         return _add_to_register(stmt, env)
+    if is_marked(stmt.lhs.tensor):
+        return lay(stmt, env)
     if env.assembly is not None and stmt.lhs.tensor.name in env.inserted:
         return insert(stmt, env.assembly, env)
     if env.assembly is not None and env.assembly.appends_values:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, If, Stmt, Store, Var, call
-from ..ir.workspace_levels import Hashed
+from ..ir.workspace_levels import Hashed, Marked
 from .environment import Env, clear, size_of
 from .results import MOST, Assembly
 from .values import joined, lower_product
@@ -121,6 +121,24 @@ def _mark(name: str, coord: Expr, assembly: Assembly) -> list[Stmt]:
     """A coordinate's stamp, and its place in the list, which nothing reads while counting."""
     mark: Stmt = Store(_part(name, "mark"), coord, _part(name, "stamp"))
     return [mark] if assembly.counting else [mark, Store(_part(name, "list"), _part(name, "count"), coord)]
+
+
+def is_marked(space: ix.TensorVar) -> bool:
+    """Whether it is a row that is laid out, to be looked up."""
+    return not space.is_scalar and isinstance(space.format.levels[0], Marked)
+
+
+def lower_laid_out(stmt: ix.Where, space: ix.TensorVar, env: Env, lower: Lower) -> Block:
+    """The row gets a stamp that none before it had; then the consumer reads it at its coordinates."""
+    read = replace(env, operands=(*env.operands, ix.result_of(stmt.producer)))
+    return (Accumulate(_part(space.name, "stamp"), Const(1)), *lower(stmt.producer, env), *lower(stmt.consumer, read))
+
+
+def lay(stmt: ix.Assignment, env: Env) -> Block:
+    """One value of a row that is laid out."""
+    name, coord = stmt.lhs.tensor.name, env.coords[stmt.lhs.indices[0]]
+    product = lower_product(stmt.rhs, env, as_vector=False)
+    return (*product.setup, Store(_part(name, "vals"), coord, product.scalar), Store(_part(name, "mark"), coord, _part(name, "stamp")))
 
 
 def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:

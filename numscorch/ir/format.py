@@ -217,6 +217,8 @@ def _check_diagonal(fmt: Format, at: int) -> None:
     column = fmt.parts[first + 1] if first + 1 < len(fmt.parts) else row
     if first < 1 or fmt.parts[first - 1] != Part(column.dimension, minus=row.dimension) or not (row.is_whole and column.is_whole):
         raise FormatError(f"{fmt.levels[at]} in {fmt} needs a level of diagonals above it, as in {DIA}")
+    if fmt.levels[first].full:
+        raise FormatError(f"{fmt.levels[first]} in {fmt} has rows that the diagonal doesn't cross: use range, as in {DIA}")
 
 
 def as_format(value: object) -> Format:

@@ -46,6 +46,9 @@ class Hash(Level):
         start, end = self.bounds(mode)
         return call("entered", mode.crd, start, end, coordinate)
 
+    def places(self, children: np.ndarray) -> int:
+        return int(table_lengths(children).sum())
+
     def spread(self, children: np.ndarray) -> Arrays:
         pos = np.zeros(len(children) + 1, dtype=np.int64)
         np.cumsum(table_lengths(children), out=pos[1:])

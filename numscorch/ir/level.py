@@ -236,6 +236,10 @@ class Level:
         """
         return self
 
+    def places(self, children: np.ndarray) -> int:
+        """Of a spaced level: how many positions there are for such parents."""
+        raise NotImplementedError
+
     def spread(self, children: np.ndarray) -> Arrays:
         """Of a spaced level: its arrays for such parents, without entries."""
         raise NotImplementedError

@@ -71,6 +71,9 @@ class Fixed(Level):
             warn_of_padding(self, times(len(children), width), int(children.sum()), why)
         return Fixed(width, self.bits)
 
+    def places(self, children: np.ndarray) -> int:
+        return times(len(children), self.width or 0)
+
     def spread(self, children: np.ndarray) -> Arrays:
         width = self.width or 0
         return (np.tile(np.arange(width, dtype=np.int32 if width <= INT32_MAX else np.int64), len(children)),)

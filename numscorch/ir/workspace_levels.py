@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .level import Level, Mode
-from .loop import Const, Expr, Var
+from .loop import Const, Expr, Var, call
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,23 @@ class Listed(Level):
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return Var(f"{mode.tensor}_list")[position]
+
+
+@dataclass(frozen=True, slots=True)
+class Marked(Level):
+    """A workspace's only level: values lie at their coordinates, where ``mark`` has the stamp of the row that is laid out."""
+
+    spelling: ClassVar[str] = "marked"
+    full: ClassVar[bool] = True
+    arrays: ClassVar[tuple[str, ...]] = ("mark",)
+    letter: ClassVar[str] = "m"
+
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        return coordinate
+
+    def here(self, mode: Mode, coordinate: Expr) -> Expr:
+        """A mask that has all bits set where the row has the coordinate: rows before it have lower stamps."""
+        return call("at_most", Var(f"{mode.tensor}_stamp"), Var(f"{mode.tensor}_mark")[coordinate])
 
 
 @dataclass(frozen=True, slots=True)

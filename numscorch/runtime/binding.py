@@ -64,7 +64,7 @@ class _Binder:
 
     def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand]):
         self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
-        self.result = problem.result
+        self.result, self.spaces = problem.result, workspaces_of(stmt)
         self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
         self.strides = problem.strides
         self.scope: dict[str, Any] = {
@@ -100,8 +100,31 @@ class _Binder:
         """The kernel's call; one that may run in parallel does so where there are threads."""
         arguments = ", ".join(map(self.argument, self.kernel.source.params))
         if not self.kernel.source.program.parallel:
-            return [f"kernel({arguments})"]
-        return ["n = workers()", "f = serial() if n == 1 else parallel()", f"with call_lock(): f({arguments})"]
+            return [*(["n = 1"] if self.spaces else []), *self.spaces_made(), f"kernel({arguments})"]
+        chosen = "f = serial() if n == 1 else parallel()"
+        return ["n = workers()", *self.spaces_made(), chosen, f"with call_lock(): f({arguments})"]
+
+    def spaces_made(self) -> list[str]:
+        """Memory for the workspaces, a part for each worker."""
+        lines = []
+        for space in self.spaces:
+            name, size = space.tensor.name, self.room(space)
+            lines += self.bounded(space) if is_hashed(space) else []
+            lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.int64)" for array in space.tensor.format.levels[0].arrays]
+            lines += [f"{name}_vals = np.empty(n * {size}, dtype)"]
+        return lines
+
+    def room(self, space: ix.Access) -> str:
+        """How many places a workspace has: as many as the dimension, unless they are hashed."""
+        if is_hashed(space):
+            return f"{space.tensor.name}_size"
+        size = self.problem.extents[space.indices[0]]
+        check_workspace(threads.workers() * size, size, str(self.problem.stmt), "hash")
+        return str(size)
+
+    def bounded(self, space: ix.Access) -> list[str]:
+        """What finds the room of a hashed workspace."""
+        raise NotImplementedError
 
     def patterns(self) -> list[str]:
         """P0, P1, ...: the sparse operands' patterns, in the format that the kernel reads; V0, V1, ...: their arrays."""
@@ -179,6 +202,8 @@ class _Binder:
                 return str(blocks.BLOCKS)
             case "workers":
                 return "n"
+            case what if what in WORKSPACE:
+                return param.name
             case "size":
                 return str(self.problem.extents[ix.IndexVar(param.of)])
             case "stride":
@@ -259,7 +284,7 @@ class _AssemblingBinder(_Binder):
 
     def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], before: Mapping[Stage, Kernel]):
         super().__init__(problem, stmt, kernel, operands)
-        self.before, self.spaces = before, workspaces_of(stmt)
+        self.before = before
         self.runs = len(runs_of(self.result.format))
         self.parallel, self.placed, self.bound = kernel.source.program.parallel, is_placed(stmt), bound_of(stmt)
         layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype)
@@ -326,24 +351,6 @@ class _AssemblingBinder(_Binder):
     def blocks(self) -> int:
         """Into how many blocks the outermost loop is cut."""
         return blocks.BLOCKS if self.parallel else 1
-
-    def spaces_made(self) -> list[str]:
-        """Memory for the workspaces, a part for each worker."""
-        lines = []
-        for space in self.spaces:
-            name, size = space.tensor.name, self.room(space)
-            lines += self.bounded(space) if is_hashed(space) else []
-            lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.int64)" for array in space.tensor.format.levels[0].arrays]
-            lines += [f"{name}_vals = np.empty(n * {size}, dtype)"]
-        return lines
-
-    def room(self, space: ix.Access) -> str:
-        """How many places a workspace has: as many as the dimension, unless they are hashed."""
-        if is_hashed(space):
-            return f"{space.tensor.name}_size"
-        size = self.problem.extents[space.indices[0]]
-        check_workspace(threads.workers() * size, size, str(self.problem.stmt), "hash")
-        return str(size)
 
     def bounded(self, space: ix.Access) -> list[str]:
         """Find the most that is inserted into one row, and what room it takes."""

@@ -14,6 +14,7 @@ from .blend import blend
 from .facts import Facts, Target
 from .intersection import gallop
 from .jam import jam
+from .lay_out import lay_out
 from .loop_order import order_loops
 from .options import AUTOMATIC, Options
 from .parallel import parallelize
@@ -57,6 +58,8 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
         nest = note("jam", *jammed)
     if steered := gallop(nest, facts):
         nest = note("gallop", *steered)
+    if laid := lay_out(nest, facts):
+        nest = note("lay_out", *laid)
     if merged := blend(nest):
         nest = note("blend", *merged)
     nest = note("parallelize", *parallelize(nest, facts, options.parallel))

@@ -1,0 +1,62 @@
+"""Rows that are merged with many others are laid out in dense arrays, and looked up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.ir.index import loops_of
+from numscorch.runtime import blocks
+from numscorch.schedule import parallel
+
+
+def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(1, 5, (rows, columns), generator=generator).to(dtype) * (torch.rand(rows, columns, generator=generator) < 0.6)
+
+
+def is_laid_out(explanation: ns.Explanation) -> bool:
+    return any(step.name == "lay_out" for step in explanation.steps) and "_row_stamp" in explanation.source
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_sums_at_a_mask(dtype: torch.dtype, workers: int, plain: pytest.MonkeyPatch) -> None:
+    plain.setattr(parallel, "WORTHWHILE", 0)
+    plain.setattr(blocks, "BLOCKS", 5)
+    plain.setattr("numscorch.runtime.threads.workers", lambda: workers)
+    a, b, c = matrix(9, 13, 1, dtype), matrix(13, 11, 2, dtype), matrix(9, 11, 3, dtype)
+    A, B, C = (ns.from_torch(t, ns.CSR) for t in (a, b, c))
+    assert is_laid_out(ns.explain("ij,jk,ik->", A, B, C))
+    assert ns.einsum("ij,jk,ik->", A, B, C).item() == ((a @ b) * c).sum().item()
+    assert torch.equal(ns.einsum("ij,jk->ik", A, B, mask=C).to_dense(), (a @ b) * (c != 0))
+    assert torch.equal(ns.einsum("ij,jk,ik->i", A, B, C), ((a @ b) * c).sum(1))
+
+
+def test_what_a_row_lacks_is_no_term_whatever_it_would_be_multiplied_by(plain: pytest.MonkeyPatch) -> None:
+    a, b, c = matrix(9, 13, 1), matrix(13, 11, 2), matrix(9, 11, 3)
+    b[b == 1] = float("inf")
+    a[a == 2] = float("nan")
+    A, B, C = (ns.from_torch(t, ns.CSR) for t in (a, b, c))
+    found = ns.einsum("ij,jk->ik", A, B, mask=C)
+    terms = torch.where((a != 0)[:, :, None] & (b != 0)[None], a[:, :, None] * b[None], 0.0)
+    assert torch.equal(torch.nan_to_num(found.to_dense(), 7.0), torch.nan_to_num(terms.sum(1).where(c != 0, 0.0), 7.0))
+    assert is_laid_out(ns.explain("ij,jk->ik", A, B, mask=C))
+
+
+def test_rows_of_one_merge_are_merged(plain: pytest.MonkeyPatch) -> None:
+    A, B = ns.from_torch(matrix(9, 13, 1), ns.CSR), ns.from_torch(matrix(9, 13, 2), ns.CSR)
+    told = ns.explain("ij,ij->i", A, B)
+    assert not is_laid_out(told)
+    assert len(loops_of(told.steps[-1].stmt)) == 2
+
+
+def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    a, b, c = matrix(200, 300, 1), matrix(300, 150, 2), matrix(200, 150, 3)
+    A, B, C = (ns.from_torch(t, ns.CSR) for t in (a, b, c))
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        assert ns.einsum("ij,jk,ik->", A, B, C).item() == ((a @ b) * c).sum().item()
+        assert torch.equal(ns.einsum("ij,jk->ik", A, B, mask=C).to_dense(), (a @ b) * (c != 0))
