@@ -121,7 +121,7 @@ def nonzeros_of(values: torch.Tensor, format: Format) -> SparseTensor | None:
 
     source = Format([*(Dense(),) * (values.ndim - 1), Nonzero()])
     steps = steps_between(source, format, (True,) * values.ndim) if can_copy(values) else ()
-    if not steps or not _is_wide_enough(format, values.shape) or not pays(source, format, values.numel(), LARGE):
+    if not steps or not _is_wide_enough(format, values.shape) or not pays(source, format, values.numel(), LARGE * len(steps) ** 2):
         return None
     read = Pattern(source, tuple(values.shape), ((),) * values.ndim)
     return _copied(SparseTensor.trusted(read, values.contiguous().reshape(-1)), steps)
