@@ -152,7 +152,7 @@ def _can_be_native(tensor: SparseTerm, sizes: Mapping[str, int], sums: bool) -> 
     if any(part.minus is not None for part in fmt.parts) and not sums:
         return False
     for dimension, parts in _signature(fmt).items():
-        stored = tuple(Part(0, part.divisor, part.modulus) for part in fmt.parts if part.dimension == dimension)
+        stored = tuple(Part(0, part.divisor, part.modulus) for part in fmt.parts if part.dimension == dimension and part.minus is None)
         uneven = sizes[tensor.names[dimension]] % parts[0].divisor != 0
         if stored != parts or (len(parts) > 2 and uneven):
             return False

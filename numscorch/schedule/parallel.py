@@ -78,12 +78,13 @@ def steps_of(stmt: Stmt, facts: Facts) -> float:
 
 
 def work_of(stmt: Stmt, facts: Facts) -> float:
-    """About how often the innermost statement runs."""
+    """About how often the innermost loop steps: past coordinates that only one operand of an intersection has, too."""
     sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense]
-    work, united = 1.0, not is_product(value_of(stmt))
+    work, steps, united = 1.0, 1.0, not is_product(value_of(stmt))
     for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
-        work *= cost.iterations(var, sparse, facts, united)[0]
-    return work
+        survivors, steps = cost.iterations(var, sparse, facts, united)
+        work, steps = work * survivors, work * steps
+    return steps
 
 
 def _can_be_summed(loop: Forall) -> bool:

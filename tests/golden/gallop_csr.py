@@ -1,36 +1,46 @@
 """C += A[i,j] * B[i,j]
 
-    where(C = t, forall(i, gallop_forall<A>(j, t += A[i,j] * B[i,j])))
+    where(C = t, parallel_forall(i, gallop_forall<A>(j, t += A[i,j] * B[i,j])))
 
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
 C: dense float32
 """
 
+from numba import prange
 from numpy import float32
 
 from numscorch.codegen.intrinsics import pointer
 from numscorch.codegen.routines import seek
 
 
-def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C_vals_array, i_size):
-    A2_crd = pointer(A2_crd_array)
-    A2_pos = pointer(A2_pos_array)
-    A_vals = pointer(A_vals_array)
-    B2_crd = pointer(B2_crd_array)
-    B2_pos = pointer(B2_pos_array)
-    B_vals = pointer(B_vals_array)
+def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C_vals_array, partial_vals_array, cuts_array, blocks, workers):
+    for worker in prange(workers):
+        A2_crd = pointer(A2_crd_array)
+        A2_pos = pointer(A2_pos_array)
+        A_vals = pointer(A_vals_array)
+        B2_crd = pointer(B2_crd_array)
+        B2_pos = pointer(B2_pos_array)
+        B_vals = pointer(B_vals_array)
+        cuts = pointer(cuts_array)
+        partial_vals = pointer(partial_vals_array)
+        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+            t = float32(0.0)
+            for i in range(cuts[block], cuts[block + 1]):
+                pA2 = A2_pos[i]
+                pA2_end = A2_pos[i + 1]
+                pB2 = B2_pos[i]
+                pB2_end = B2_pos[i + 1]
+                while pA2 < pA2_end and pB2 < pB2_end:
+                    j = A2_crd[pA2]
+                    pB2 = seek(B2_crd, pB2, pB2_end, j)
+                    if pB2 < pB2_end and B2_crd[pB2] == j:
+                        t += A_vals[pA2] * B_vals[pB2]
+                    pA2 += 1
+            partial_vals[block] = t
     C_vals = pointer(C_vals_array)
-    t = float32(0.0)
-    for i in range(i_size):
-        pA2 = A2_pos[i]
-        pA2_end = A2_pos[i + 1]
-        pB2 = B2_pos[i]
-        pB2_end = B2_pos[i + 1]
-        while pA2 < pA2_end and pB2 < pB2_end:
-            j = A2_crd[pA2]
-            pB2 = seek(B2_crd, pB2, pB2_end, j)
-            if pB2 < pB2_end and B2_crd[pB2] == j:
-                t += A_vals[pA2] * B_vals[pB2]
-            pA2 += 1
-    C_vals[0] = t
+    partial_vals = pointer(partial_vals_array)
+    total = float32(0.0)
+    for block in range(blocks):
+        total += partial_vals[block]
+    C_vals[0] = total
