@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from .arrays import as_indices, as_shape, as_values, check_coordinates, disordered_entry, is_increasing
+from .coalescing import coalesced
 from .convert import check_values
 from .errors import SizeError, UnsupportedError
 from .ir.format import COO, CSC, CSR, Format, as_format, dense
@@ -172,6 +173,8 @@ def assemble(
     indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None = None
 ) -> SparseTensor:
     """Pack entries in any order; values with the same coordinates are summed. O(nnz log nnz)."""
+    if (made := coalesced(indices, values, shape, format, dtype)) is not None:
+        return made
     pattern, slots, order = pack(indices, shape, format, dtype)
     ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
     if is_identity(slots, pattern.nnz):

@@ -28,7 +28,8 @@ def _balanced(pattern: Pattern, blocks: int) -> np.ndarray:
     first, last = int(work[0]), int(work[-1])
     cuts: np.ndarray = work.searchsorted((np.arange(blocks + 1) * (last - first) + blocks - 1) // blocks + first)
     cuts[0], cuts[-1] = 0, len(starts) - 1
-    return cuts if pattern.format.levels[0].is_unique else _at_boundaries(pattern, cuts)
+    level = pattern.format.levels[0]
+    return cuts if level.is_unique or not level.is_ordered else _at_boundaries(pattern, cuts)  # copies alone walk lists without order
 
 
 def leaf_starts(pattern: Pattern) -> np.ndarray:

@@ -1,0 +1,83 @@
+"""Entries in any order, some at the same coordinates, sorted and summed by kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch import coalescing, construct, reformat
+from numscorch.ir.format import Format
+from numscorch.runtime import blocks
+from numscorch.schedule import parallel
+from numscorch.validate import validate
+
+FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 3), Format("(i, j) -> (j: dense, i: hash)"), ns.DIA]
+
+
+@pytest.fixture
+def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Kernels, as Python, take even small tensors."""
+    for module in (coalescing, reformat):
+        plain.setattr(module, "WORTHWHILE", 0)
+        plain.setattr(module, "SPARSEST", 1 << 10)
+    return plain
+
+
+def entries(shape: tuple[int, int], count: int, seed: int, dtype: torch.dtype = torch.float64) -> tuple[np.ndarray, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    indices = np.stack([rng.integers(0, size, count) for size in shape])
+    return indices, torch.from_numpy(rng.integers(-3, 4, count)).to(dtype)
+
+
+def by_arrays(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, int], fmt: Format) -> ns.SparseTensor:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(construct, "coalesced", lambda *given: None)
+        return construct.assemble(indices, values, shape, fmt)
+
+
+@pytest.mark.filterwarnings("ignore:.* stores .* values for")
+@pytest.mark.parametrize("fmt", FORMATS, ids=str)
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int8, torch.complex64])
+def test_entries_are_sorted_and_summed(fmt: Format, workers: int, dtype: torch.dtype, small: pytest.MonkeyPatch) -> None:
+    small.setattr(parallel, "WORTHWHILE", 0)
+    small.setattr(blocks, "BLOCKS", 7)
+    small.setattr("numscorch.runtime.threads.workers", lambda: workers)
+    shape = (9, 14)
+    indices, values = entries(shape, 150, 1, dtype)
+    found, wanted = construct.assemble(indices, values, shape, fmt), by_arrays(indices, values, shape, fmt)
+    validate(found.pattern)
+    assert found.format == wanted.format
+    assert found.nnz == wanted.nnz
+    assert torch.equal(found.to_dense(), wanted.to_dense())
+    if fmt.is_ordered:
+        assert all(map(np.array_equal, found.pattern.views, wanted.pattern.views))
+        assert found.pattern.index_dtype == wanted.pattern.index_dtype
+
+
+def test_kernels_are_used_where_entries_are_out_of_order(small: pytest.MonkeyPatch) -> None:
+    indices, values = entries((9, 14), 150, 2)
+    assert coalescing.coalesced(indices, values, (9, 14), ns.CSR, None) is not None
+    in_order = indices[:, np.lexsort(indices[::-1])]
+    assert coalescing.coalesced(in_order, values, (9, 14), ns.CSR, None) is None
+    assert coalescing.coalesced(indices, values.requires_grad_(), (9, 14), ns.CSR, None) is None
+
+
+def test_sums_that_cancel_stay_stored(small: pytest.MonkeyPatch) -> None:
+    A = ns.from_coo([[2, 0, 2, 0], [1, 1, 1, 0]], [1.0, 2.0, -1.0, 0.0], (3, 3), coalesce=True)
+    assert A.indices().tolist() == [[0, 0, 2], [0, 1, 1]]
+    assert A.values.tolist() == [0.0, 2.0, 0.0]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_compiled(threads: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setattr(coalescing, "WORTHWHILE", 0)
+    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    torch.set_num_threads(threads)
+    indices, values = entries((300, 200), 20_000, 3)
+    found = ns.from_coo(torch.from_numpy(indices), values, (300, 200), ns.CSR, coalesce=True)
+    wanted = by_arrays(indices, values, (300, 200), ns.CSR)
+    assert all(map(np.array_equal, found.pattern.views, wanted.pattern.views))
+    assert torch.equal(found.values, wanted.values)
