@@ -43,21 +43,34 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
     base, spread = _compressed(target, lambda level: level.spaced or _refuses(level)), _compressed(target, lambda level: level.spaced)
     if not can_be_written(base) or not can_be_written(spread) or not can_be_spaced(target):
         return ()
+    listed = _lists_between(source, base, countable)
+    if listed is None:
+        return ()
+    steps = list(listed)
+    for last in (base, spread, target):
+        steps += [] if steps and steps[-1] == last else [last]
+    return tuple(steps) if _are_copied(source, steps) else ()
+
+
+def _lists_between(source: Format, base: Format, countable: Sequence[bool]) -> tuple[Format, ...] | None:
+    """Plain lists of what is stored in parts, and then those by the target's parts; None where entries can't be counted."""
     dimensions = tuple(map(Part, dict.fromkeys(part.dimension for part in base.parts if part.minus is None)))
     is_plain = source.is_plain and not any(_is_beside(source, part) for part in base.parts)
     plain = () if is_plain else _moved(source, dimensions, countable, None if base.is_plain else _listed(dimensions))
     if plain is None:
-        return ()
+        return None
     start = plain[-1] if plain else source
-    is_sorted_late = start.parts == base.parts and all(level.is_ordered for level in start.levels[:-1]) and not _needs_list(base)
-    listed = () if is_sorted_late else _moved(start, base.parts, countable, base if _needs_list(base) or not base.is_plain else None)
-    if listed is None:
-        return ()
-    steps = [*plain, *listed]
-    for last in (base, spread, target):
-        steps += [] if steps and steps[-1] == last else [last]
-    copies = [pair for pair in pairwise((source, *steps)) if not any(level.spaced for level in pair[1].levels)]
-    return tuple(steps) if all(can_be_copied(sorted_format(a) if a != source else a, b) for a, b in copies) else ()
+    if start.parts == base.parts and all(level.is_ordered for level in start.levels[:-1]) and not _needs_list(base):
+        return plain  # what is out of order in the last level is sorted as it is copied
+    listed = _moved(start, base.parts, countable, base if _needs_list(base) or not base.is_plain else None)
+    return None if listed is None else (*plain, *listed)
+
+
+def _are_copied(source: Format, steps: Sequence[Format]) -> bool:
+    """Whether a kernel makes each step, but for spaced levels, from the one before, whose lists are taken as ordered."""
+    starts = [source, *map(sorted_format, steps[:-1])]
+    pairs = zip(starts, steps, strict=True)
+    return all(can_be_copied(start, step) for start, step in pairs if not any(level.spaced for level in step.levels))
 
 
 def can_be_written(format: Format) -> bool:
