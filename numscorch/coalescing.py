@@ -38,7 +38,7 @@ def coalesced(
     from .computing import compute  # late: kernels read operands in other formats, and so convert them
     from .sparse_tensor import SparseTensor
 
-    if len(shape) != 2 or not can_copy(values):
+    if len(shape) != 2 or format.order != 2 or not can_copy(values):
         return None
     first, second = dict.fromkeys(part.dimension for part in format.parts if part.minus is None)
     listed = Format((Compressed(unique=False, ordered=False), Singleton()), (first, second))

@@ -38,7 +38,7 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
     (i, j) -> (i: dense, j // 2: compressed(unique=False), j % 2: singleton)
     (i, j) -> (i: dense, j // 2: compressed, j % 2: dense)
     """
-    if flattened(source).is_dense or source == target:
+    if flattened(source).is_dense or source == target or source.order != target.order:
         return ()
     base, spread = _compressed(target, lambda level: level.spaced or _refuses(level)), _compressed(target, lambda level: level.spaced)
     if not can_be_written(base) or not can_be_written(spread) or not can_be_spaced(target):
