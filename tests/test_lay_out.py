@@ -45,6 +45,17 @@ def test_what_a_row_lacks_is_no_term_whatever_it_would_be_multiplied_by(plain: p
     assert is_laid_out(ns.explain("ij,jk->ik", A, B, mask=C))
 
 
+@pytest.mark.parametrize("width", [1, 11, 16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_beside_a_vectorised_dimension(width: int, dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
+    a, b, c = (matrix(40, 40, seed, dtype) for seed in (1, 2, 3))
+    A, B, C = ns.from_torch(a, ns.CSR), ns.from_torch(b, ns.CSC), ns.from_torch(c, ns.CSR)
+    x = matrix(40, width, 4, dtype)
+    found = ns.evaluate("y[i,l] = A[i,j] * B[k,j] * X[k,l] * C[i,k]", A=A, B=B, X=x, C=C)
+    assert torch.equal(found, ((a @ b.T) * c) @ x)
+    assert torch.equal(ns.einsum("ij,kj,kl,ik->il", A, B, x, C), ((a @ b.T) * c) @ x)
+
+
 def test_rows_of_one_merge_are_merged(plain: pytest.MonkeyPatch) -> None:
     A, B = ns.from_torch(matrix(9, 13, 1), ns.CSR), ns.from_torch(matrix(9, 13, 2), ns.CSR)
     told = ns.explain("ij,ij->i", A, B)

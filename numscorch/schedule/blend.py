@@ -37,7 +37,7 @@ def _blended(stmt: Stmt, reasons: list[str]) -> Stmt:
         case Forall(var, Assignment() as body, Serial()) if names := merged_in(stmt, body):
             reasons.append(f"at {var}, {', '.join(names)} are merged by masks: a branch would be mispredicted")
             return replace(stmt, tag=Blend())
-        case Forall(_, body):
+        case Forall(_, body, Serial()):  # in registers of many coordinates, terms aren't masked
             return replace(stmt, body=_blended(body, reasons))
         case Where(consumer, producer):
             return Where(_blended(consumer, reasons), _blended(producer, reasons))

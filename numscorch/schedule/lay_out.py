@@ -70,7 +70,7 @@ def _repeated(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice |
             rows = [access for access in accesses_in(body.rhs) if access.tensor.name in names] if len(names) == 2 else []
             found = [choice for row in rows if (choice := _choice(row, var, outer)) is not None]
             return max(found, key=lambda choice: len(choice[2]), default=None)
-        case Forall(var, body):
+        case Forall(var, body, Serial()):  # in registers of many coordinates, a term isn't masked
             return _repeated(body, (*outer, var), facts)
         case Where(consumer, producer):
             return _repeated(producer, outer, facts) or _repeated(consumer, outer, facts)
