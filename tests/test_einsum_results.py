@@ -190,3 +190,12 @@ def test_values_changed_in_place_are_seen(A: ns.SparseTensor, x: torch.Tensor) -
     A.values.resize_(0)
     A.values.resize_(3).fill_(1.0)
     assert torch.equal(ns.einsum("ij,j->i", A, torch.ones(3)), torch.tensor([1.0, 2.0]))
+
+
+def test_a_sum_over_blocks_below_a_transposed_result() -> None:
+    """The blocks' coordinates follow from a variable that isn't the result's: its order has nothing to say about them."""
+    D = (torch.arange(18).reshape(3, 2, 3) % 5).double()
+    A = ns.from_torch(D).to(ns.Format("(i, j, k) -> (i: compressed, j: dense, k // 2: compressed, k % 2: dense)"))
+    result = ns.einsum("ijk->ji", A)
+    assert isinstance(result, ns.SparseTensor)
+    assert torch.equal(result.to_dense(), D.sum(2).T)

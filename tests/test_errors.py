@@ -89,7 +89,7 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     "order of complex numbers": (
         lambda: ns.einsum("i->", ns.from_torch(torch.ones(2) + 0j), reduce="max"),
         ns.UnsupportedError,
-        "max= of complex64 values: convert the operands with .to(torch.float32), or compute with .real and .imag\n  A[i] over i->",
+        "max= of complex64 values: convert the operands with .to(torch.float32), or use .values.real and .values.imag\n  A[i] over i->",
     ),
     "comparisons of complex numbers": (
         lambda: ns.evaluate("y[i] = (A[i] < A[i])", A=ns.from_torch(torch.ones(2) + 0j)),

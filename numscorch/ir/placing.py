@@ -93,6 +93,8 @@ def _renamed(access: Access, own: set[IndexVar], order: list[IndexVar]) -> list[
     """The loops without what follows from others; if the result has that instead, in the place of these, where they are side by side."""
     levels = [(access.level_var(at), level.branchless) for at, level in enumerate(access.tensor.format.levels)]
     given, made = [var for var, follows in levels if not follows], [var for var, follows in levels if follows]
+    if not given or not set(given) <= set(order):
+        return order
     left = [var for var in order if var not in made]
     at = left.index(given[0])
     if made and not own & set(given) and left[at : at + len(given)] == given:
