@@ -1,7 +1,8 @@
-"""Coalescing: entries in any order, some at the same coordinates, become a matrix whose rows are in order and hold each coordinate once.
+"""Coalescing: entries in any order, some at the same coordinates, become a tensor whose coordinates are in order and there once.
 
-Two kernels, each a copy: entries are listed by rows, and then each row is collected, where what is inserted twice is summed, and
-appended in order (Gustavson, "Two Fast Algorithms for Sparse Matrices: Multiplication and Permuted Transposition", 1978).
+Each kernel is a copy: entries are sorted by all their coordinates but the last, a coordinate at a time, and then each fibre is
+collected, where what is inserted twice is summed, and appended in order (for matrices, Gustavson,
+"Two Fast Algorithms for Sparse Matrices: Multiplication and Permuted Transposition", 1978).
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from .conversion_steps import steps_collecting
 from .copies import copying
-from .ir.format import Format, sorted_format
-from .ir.levels import Compressed, Dense, Singleton
+from .ir.format import Format
 from .packing import in_order, index_dtype_for
 from .pattern import Pattern
 from .reformat import SPARSEST, WORTHWHILE, can_copy, pays
@@ -21,37 +22,39 @@ from .reformat import SPARSEST, WORTHWHILE, can_copy, pays
 if TYPE_CHECKING:
     from .sparse_tensor import SparseTensor
 
-KERNELS = 2
-
 
 def coalesced(
     indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None
 ) -> SparseTensor | None:
-    """The entries of a matrix, sorted and summed; None where kernels can't, or there are too few, or they are sorted already. O(nnz).
+    """The entries, sorted and summed; None where kernels can't, or there are too few, or they are sorted already. O(nnz).
 
     Args:
         indices: coordinates, int64 of shape (ndim, n).
         values: theirs, of shape (n,).
-        shape, format: the matrix's.
+        shape, format: the tensor's.
         dtype: of its index arrays; by default the smaller that fits.
     """
     from .computing import compute  # late: kernels read operands in other formats, and so convert them
-    from .sparse_tensor import SparseTensor
 
-    if len(shape) != 2 or format.order != 2 or not can_copy(values):
+    if not shape or not can_copy(values):
         return None
-    first, second = dict.fromkeys(part.dimension for part in format.parts if part.minus is None)
-    listed = Format((Compressed(unique=False, ordered=False), Singleton()), (first, second))
-    rows = Format((Dense(), Compressed(ordered=False)), (first, second))
+    dimensions = tuple(dict.fromkeys(part.dimension for part in format.parts if part.minus is None))
+    listed, *steps = steps_collecting(dimensions)
     n = len(values)
-    if shape[first] > SPARSEST * n or not pays(listed, format, n, WORTHWHILE * KERNELS**2):
+    if max((shape[d] for d in dimensions[:-1]), default=0) > SPARSEST * n or not pays(listed, format, n, WORTHWHILE * len(shape) ** 2):
         return None
-    if bool(in_order([indices[first], indices[second]], strict=False).all()):
+    if bool(in_order([indices[d] for d in dimensions], strict=False).all()):
         return None
-    own = index_dtype_for(shape, n, dtype)
-    crd = [torch.from_numpy(indices[d].astype(own)) for d in (first, second)]
-    pattern = Pattern(listed, shape, ((torch.from_numpy(np.array([0, n], own)), crd[0]), (crd[1],)))
-    by_rows = compute(copying(listed, rows), (SparseTensor.trusted(pattern, values.contiguous()),), rows)
-    target = sorted_format(rows)
-    made: SparseTensor = compute(copying(rows, target), (by_rows,), target)
-    return made.to(format)
+    A = _as_listed(indices, values, shape, listed, index_dtype_for(shape, n, dtype))
+    for step in steps:
+        A = compute(copying(A.format, step), (A,), step)
+    return A.to(format)
+
+
+def _as_listed(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], listed: Format, dtype: np.dtype) -> SparseTensor:
+    """Entries in a format that takes them as they are."""
+    from .sparse_tensor import SparseTensor  # late, as above
+
+    first, *others = (torch.from_numpy(indices[d].astype(dtype)) for d in listed.mode_order)
+    pos = torch.from_numpy(np.array([0, len(values)], dtype))
+    return SparseTensor.trusted(Pattern(listed, shape, ((pos, first), *((crd,) for crd in others))), values.contiguous())

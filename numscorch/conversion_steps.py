@@ -52,6 +52,24 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
     return tuple(steps) if _are_copied(source, steps) else ()
 
 
+def steps_collecting(dimensions: Sequence[int]) -> tuple[Format, ...]:
+    """The lists by which entries in any order, some of them twice, become one whose fibres alone are out of order, and then a tensor.
+
+    >>> for step in steps_collecting((0, 1, 2)):
+    ...     print(step)
+    (i, j, k) -> (i: compressed(unique=False, ordered=False), j: singleton(unique=False), k: singleton)
+    (i, j, k) -> (j: dense, i: compressed(unique=False, ordered=False), k: singleton)
+    (i, j, k) -> (i: dense, j: compressed(unique=False), k: singleton(ordered=False))
+    (i, j, k) -> (i: dense, j: compressed, k: compressed)
+    """
+    order, last = tuple(map(Part, dimensions)), len(dimensions) - 1
+    formats = [Format([Compressed(last == 0, False), *_singletons(last)], order)]
+    for left in range(last - 1, -1, -1):
+        order = (Part(dimensions[left]), *(part for part in order if part != Part(dimensions[left])))
+        formats.append(_placed(order, is_sorted=left == 0, has_sorted_ends=False))
+    return (*formats, Format([Dense() if last else Compressed(), *(Compressed(),) * last], order))
+
+
 def _lists_between(source: Format, base: Format, countable: Sequence[bool]) -> tuple[Format, ...] | None:
     """Plain lists of what is stored in parts, and then those by the target's parts; None where entries can't be counted."""
     dimensions = tuple(map(Part, dict.fromkeys(part.dimension for part in base.parts if part.minus is None)))
@@ -113,7 +131,7 @@ def _moved(source: Format, wanted: Parts, countable: Sequence[bool], target: For
         return None
     order, formats = _every_part(source, wanted), list[Format]()
     if count and len(order) == 1:
-        return None  # there is nothing to list below the only coordinate
+        return (_listed(wanted),)  # the only coordinate is sorted as it is copied
     for left in range(count - 1, -1, -1):
         order = (keys[left], *(part for part in order if part != keys[left]))
         formats.append(_placed(order, is_sorted=left == 0))
@@ -186,12 +204,16 @@ def _every_part(source: Format, wanted: Parts) -> Parts:
 def _listed(parts: Parts) -> Format:
     """A list of entries."""
     last = len(parts) - 1
-    run: list[Level] = [Compressed(unique=last == 0), *(Singleton(unique=at == last) for at in range(1, last + 1))]
-    return Format(run, parts)
+    return Format([Compressed(unique=last == 0), *_singletons(last)], parts)
 
 
-def _placed(order: Parts, is_sorted: bool = True) -> Format:
-    """A list of the entries of each coordinate of the first part."""
+def _placed(order: Parts, is_sorted: bool = True, has_sorted_ends: bool = True) -> Format:
+    """A list of the entries of each coordinate of the first part: sorted, or so but for the last part, or in any order."""
     last = len(order) - 1
-    run: list[Level] = [Compressed(last == 1, is_sorted), *(Singleton(unique=at == last) for at in range(2, last + 1))]
-    return Format([Dense(), *run], order)
+    below = Compressed(last == 1, is_sorted and (has_sorted_ends or last > 1))
+    return Format([Dense(), below, *_singletons(last, 2, has_sorted_ends or not is_sorted)], order)
+
+
+def _singletons(last: int, first: int = 1, has_sorted_ends: bool = True) -> list[Level]:
+    """The levels of a list below its first one."""
+    return [Singleton(at == last, at < last or has_sorted_ends) for at in range(first, last + 1)]

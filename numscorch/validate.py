@@ -46,7 +46,7 @@ def disorder(pattern: Pattern) -> str | None:
     """What is unsorted or repeated in a pattern that is otherwise valid; None if nothing is. O(nnz)."""
     for at, level in enumerate(pattern.format.levels):
         if "pos" in level.arrays:
-            problem = _unsorted(pattern, at) if level.is_ordered else _repeated(pattern, at)
+            problem = _unsorted(pattern, at) or _repeated(pattern, at)
         elif "crd" in level.arrays and not level.branchless:
             problem = _unsorted_children(pattern, at)
         else:
@@ -125,9 +125,16 @@ def _run(pattern: Pattern, at: int) -> list[np.ndarray]:
     return run
 
 
+def _sorted_depth(pattern: Pattern, at: int) -> int:
+    """By how many of the arrays of a run positions are sorted."""
+    return next((end for end, level in enumerate(pattern.format.levels[at:]) if not level.is_ordered), len(pattern.format.levels))
+
+
 def _unsorted(pattern: Pattern, at: int) -> str | None:
-    pos, run = pattern.level_arrays(at)[0], _run(pattern, at)
-    after = in_order(run)
+    pos, run, depth = pattern.level_arrays(at)[0], _run(pattern, at), _sorted_depth(pattern, at)
+    if not depth:
+        return None
+    after = in_order(run[:depth], strict=len(run) <= depth)
     starts = pos[(pos > 0) & (pos < len(run[0]))]
     after[starts - 1] = True
     wrong = np.flatnonzero(~after)
@@ -156,6 +163,8 @@ def _unsorted_children(pattern: Pattern, at: int) -> str | None:
 def _repeated(pattern: Pattern, at: int) -> str | None:
     """Levels that promise no order are sorted here, to find repeated coordinates."""
     pos, run = pattern.level_arrays(at)[0], _run(pattern, at)
+    if _sorted_depth(pattern, at) >= len(run):
+        return None
     parents = np.repeat(np.arange(len(pos) - 1), np.diff(pos))
     if len(run) == 1 and _are_distinct(parents, run[0], pattern.format.parts[at].extent(pattern.shape)):
         return None

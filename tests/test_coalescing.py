@@ -14,6 +14,18 @@ from numscorch.schedule import parallel
 from numscorch.validate import validate
 
 FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 3), Format("(i, j) -> (j: dense, i: hash)"), ns.DIA]
+OTHERS = [
+    Format("s"),
+    ns.COO(1),
+    ns.COO(3),
+    ns.CSF(3),
+    Format("dss", (2, 0, 1)),
+    Format("(i, j, k) -> (k: dense, i // 2: compressed, i % 2: dense, j: hash)"),
+]
+OTHERS += [ns.COO(4), Format("ddss", (3, 1, 0, 2)), Format("(i, j) -> (i: compressed(unique=False), j: singleton(ordered=False))")]
+DTYPES = [torch.float64, torch.float32, torch.int8, torch.complex64]
+CASES = [*((fmt, dtype) for fmt in FORMATS for dtype in DTYPES), *((fmt, torch.float64) for fmt in OTHERS)]
+SHAPES = {1: (40,), 2: (9, 14), 3: (5, 6, 7), 4: (4, 3, 5, 4)}
 
 
 @pytest.fixture
@@ -25,28 +37,28 @@ def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return plain
 
 
-def entries(shape: tuple[int, int], count: int, seed: int, dtype: torch.dtype = torch.float64) -> tuple[np.ndarray, torch.Tensor]:
+def entries(shape: tuple[int, ...], count: int, seed: int, dtype: torch.dtype = torch.float64) -> tuple[np.ndarray, torch.Tensor]:
     rng = np.random.default_rng(seed)
     indices = np.stack([rng.integers(0, size, count) for size in shape])
     return indices, torch.from_numpy(rng.integers(-3, 4, count)).to(dtype)
 
 
-def by_arrays(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, int], fmt: Format) -> ns.SparseTensor:
+def by_arrays(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], fmt: Format) -> ns.SparseTensor:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(construct, "coalesced", lambda *given: None)
         return construct.assemble(indices, values, shape, fmt)
 
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
-@pytest.mark.parametrize("fmt", FORMATS, ids=str)
+@pytest.mark.parametrize(("fmt", "dtype"), CASES, ids=str)
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int8, torch.complex64])
 def test_entries_are_sorted_and_summed(fmt: Format, workers: int, dtype: torch.dtype, small: pytest.MonkeyPatch) -> None:
     small.setattr(parallel, "WORTHWHILE", 0)
     small.setattr(blocks, "BLOCKS", 7)
     small.setattr("numscorch.runtime.threads.workers", lambda: workers)
-    shape = (9, 14)
+    shape = SHAPES[fmt.order]
     indices, values = entries(shape, 150, 1, dtype)
+    assert coalescing.coalesced(indices, values, shape, fmt, None) is not None
     found, wanted = construct.assemble(indices, values, shape, fmt), by_arrays(indices, values, shape, fmt)
     validate(found.pattern)
     assert found.format == wanted.format

@@ -40,6 +40,7 @@ MAPS = """
     (i, j) -> (i: hash, j: compressed)
     (i, j) -> (i: dense, j: compressed(ordered=False))
     (i, j) -> (j: compressed, i: compressed(ordered=False))
+    (i, j) -> (i: compressed(unique=False), j: singleton(ordered=False))
     (i, j) -> (i: dense, j: band(6, 6))
     (i, j) -> (i: dense, j: band(1, 0))
     (i, j) -> (i: dense, j: causal)

@@ -33,6 +33,8 @@ UNORDERED = [
     Format("(i, j) -> (i: dense, j: compressed(ordered=False))"),
     Format("(i, j) -> (j: compressed, i: compressed(ordered=False))"),
     Format("(i, j, k) -> (j: dense, i: dense, k: compressed(ordered=False))"),
+    Format("(i, j, k) -> (i: dense, k: compressed(unique=False), j: singleton(ordered=False))"),
+    Format("(i) -> (i: compressed(ordered=False))"),
 ]
 MATRICES = (
     "i: dense, j: fixed",
@@ -41,6 +43,10 @@ MATRICES = (
     "i: dense, j: bitmap",
     "i: bitmap, j: compressed",
     "i: dense, j: hash",
+    "i: hash, j: hash",
+    "j: fixed, i: compressed",
+    "i: hash, j: bitmap",
+    "i // 4: hash, j // 3: compressed, i % 4: dense, j % 3: dense",
     "j: hash, i: compressed",
     "j: hash, i: dense",
     "j - i: compressed, i: range, j: offset",
@@ -58,6 +64,9 @@ CUBES = (
     "i: compressed, k - j: compressed, j: range, k: offset",
     "k: dense, i: bitmap, j: compressed",
     "i: compressed, j: hash, k: dense",
+    "i: hash, k: compressed, j: hash",
+    "k: hash, i: compressed(unique=False), j: singleton",
+    "i: dense, k: hash, j: compressed(ordered=False)",
     "j: compressed, k: bitmap, i: fixed",
 )
 VECTORS = ("i: bitmap", "i: hash", "i: fixed", "i // 4: compressed, i % 4: dense")

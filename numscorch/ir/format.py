@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import FormatError
@@ -238,10 +238,15 @@ def as_format(value: object) -> Format:
 
 def sorted_format(fmt: Format) -> Format:
     """The same format, with every level's coordinates in order."""
-    bits = [level.bits if isinstance(level, Compressed) else 0 for level in fmt.levels]
-    pairs = zip(fmt.levels, bits, strict=True)
-    levels = [level if level.is_ordered else Compressed(level.is_unique, bits=own) for level, own in pairs]
+    levels = [_sorted_level(level) for level in fmt.levels]
     return Format.flat(levels, fmt.mode_order) if fmt.is_plain else Format(levels, fmt.parts)
+
+
+def _sorted_level(level: Level) -> Level:
+    """What stores in order what a level stores in any: a hash table's entries in a compressed level."""
+    if level.is_ordered:
+        return level
+    return replace(level, ordered=True) if isinstance(level, Compressed | Singleton) else Compressed(level.is_unique)
 
 
 def dense(order: int) -> Format:

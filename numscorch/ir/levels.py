@@ -108,6 +108,7 @@ class Singleton(Level):
     """One coordinate for each position of the parent, in ``crd``."""
 
     unique: bool = True
+    ordered: bool = True
     bits: int = 0
     spelling: ClassVar[str] = "singleton"
     letter: ClassVar[str] = "o"
@@ -118,6 +119,10 @@ class Singleton(Level):
     @property
     def is_unique(self) -> bool:
         return self.unique
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.ordered
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         return mode.parent.begin, mode.parent.stop
