@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import FormatError
@@ -246,7 +246,9 @@ def _sorted_level(level: Level) -> Level:
     """What stores in order what a level stores in any: a hash table's entries in a compressed level."""
     if level.is_ordered:
         return level
-    return replace(level, ordered=True) if isinstance(level, Compressed | Singleton) else Compressed(level.is_unique)
+    if isinstance(level, Singleton):
+        return Singleton(level.unique, bits=level.bits)
+    return Compressed(level.is_unique, bits=level.bits if isinstance(level, Compressed) else 0)
 
 
 def dense(order: int) -> Format:
