@@ -199,3 +199,17 @@ def test_a_sum_over_blocks_below_a_transposed_result() -> None:
     result = ns.einsum("ijk->ji", A)
     assert isinstance(result, ns.SparseTensor)
     assert torch.equal(result.to_dense(), D.sum(2).T)
+
+
+@pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(1, 2)], ids=str)
+@pytest.mark.parametrize("expr", ["ij,i->i", "ij,jk,i->i", "ij,jk->ij", "ij,jk,ik->i"])
+def test_a_sum_without_terms_meets_nothing(expr: str, format: ns.Format) -> None:
+    """A factor that is infinite where a row is empty is multiplied by nothing, though the sum over the row is kept apart."""
+    arrays = [torch.tensor([[0.0, 0.0], [3.0, 4.0]]), torch.tensor([[5.0, 6.0], [0.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])]
+    operands = [ns.from_torch(array, format) for array in arrays][: expr.count(",") + 1]
+    if expr.endswith(",i->i"):
+        operands[-1] = torch.tensor([float("inf"), 1.0])
+    else:
+        operands[0].values[-1] = float("inf")
+    terms = ns.einsum(expr, *operands, format="dense")
+    assert not terms.isnan().any()

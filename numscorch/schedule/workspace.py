@@ -46,7 +46,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tu
     >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))"), Facts(()))[0])
     forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))
 
-    A factor that the summed loops don't change multiplies the sum, not each term:
+    A factor that the summed loops don't change multiplies the sum, not each term, unless there may be no term:
 
     >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, forall(k, D[i,j] += A[i,j] * X[i,k] * Y[j,k])))"), Facts(()))[0])
     forall(i, forall(j, where(D[i,j] = A[i,j] * t, forall(k, t += X[i,k] * Y[j,k]))))
@@ -184,7 +184,31 @@ def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Exp
     summed = {loop.var for loop in loops}
     moving = [f for f in factors if moved_by(f) & summed] or factors
     fixed = [f for f in factors if f not in moving]
+    if _may_be_empty(moving, summed) and not lhs.tensor.dtype.startswith("int"):
+        fixed = [f for f in fixed if not _has_value(f)]
+        moving = [f for f in factors if f not in fixed]
     return Where(Assignment(lhs, product([*fixed, register]), op), _produce(register, loops, moving, names[1:]))
+
+
+def _has_value(factor: Expr) -> bool:
+    """Whether a factor is more than a pattern."""
+    return not isinstance(factor, Access) or factor.tensor.has_values
+
+
+def _may_be_empty(factors: list[Expr], summed: set[IndexVar]) -> bool:
+    """Whether a sum may have no term, so that it says nothing of a factor outside: infinity times 0 is no number.
+
+    Below a stored coordinate there is at least one, unless there must be one in another tensor too.
+    """
+    sparse = [access for f in factors for access in accesses_in(f) if not access.tensor.is_dense and summed & set(access.indices)]
+    return len(sparse) > 1 or any(not _is_below_stored(access, summed) for access in sparse)
+
+
+def _is_below_stored(access: Access, variables: set[IndexVar]) -> bool:
+    """Whether the first of an access's levels with one of the variables lies below coordinates that are stored."""
+    levels = access.tensor.format.levels
+    first = next(at for at in range(len(levels)) if access.level_var(at) in variables)
+    return first > 0 and not levels[first - 1].full
 
 
 def moved_by(factor: Expr) -> set[IndexVar]:

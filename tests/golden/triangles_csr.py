@@ -1,6 +1,6 @@
 """D += A[i,j] * B[j,k] * C[i,k]
 
-    where(D = t, parallel_forall(i, where(forall(j, where(t += A[i,j] * u, forall(k, u += B[j,k] * C_row[k]))), forall(k, C_row[k] = C[i,k]))))
+    where(D = t, parallel_forall(i, where(forall(j, where(t += u, forall(k, u += A[i,j] * B[j,k] * C_row[k]))), forall(k, C_row[k] = C[i,k]))))
 
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
@@ -44,8 +44,8 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
                     u = float32(0.0)
                     for pB2 in range(B2_pos[j], B2_pos[j + 1]):
                         k = B2_crd[pB2]
-                        u += masked(B_vals[pB2] * C_row_vals[k], at_most(C_row_stamp, C_row_mark[k]))
-                    t += A_vals[pA2] * u
+                        u += masked(A_vals[pA2] * B_vals[pB2] * C_row_vals[k], at_most(C_row_stamp, C_row_mark[k]))
+                    t += u
             partial_vals[block] = t
     D_vals = pointer(D_vals_array)
     partial_vals = pointer(partial_vals_array)
