@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from .archives import save_tensor
 from .computing import compute
 from .errors import ExpressionError, FormatError, UnsupportedError
-from .evaluation import evaluate_parts
+from .evaluation import evaluate_parts, tensor_names
 from .explanation import Explanation, explain_problem, explain_statement
 from .io import load as read
 from .io import suffix_of
@@ -144,9 +144,10 @@ def explain(
     True
     """
     if isinstance(expr, str) and "=" in expr:
-        if isinstance(mask, SparseTensor | torch.Tensor | Format) and "mask[" in expr:
+        names = tensor_names(expr)
+        if isinstance(mask, SparseTensor | torch.Tensor | Format) and "mask" in names:
             named, mask = named | {"mask": mask}, None  # a tensor of that name
-        if isinstance(reduce, SparseTensor | torch.Tensor | Format) and "reduce[" in expr:
+        if isinstance(reduce, SparseTensor | torch.Tensor | Format) and "reduce" in names:
             named, reduce = named | {"reduce": reduce}, "sum"
         if schedule is not None or mask is not None or reduce != "sum":
             given = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .errors import FormatError
-from .ir.format import Format, _made
+from .ir.format import Format, rebuilt
 from .ir.format_text import LEVELS
 from .ir.parts import Part
 from .pattern import INDEX_DTYPES, Pattern, restored
@@ -19,7 +19,7 @@ from .validate import validate
 
 MARK = "numscorch_format"
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}
-torch.serialization.add_safe_globals([SparseTensor, Format, _made, Part, restored, *LEVELS.values()])  # what pickles of tensors name
+torch.serialization.add_safe_globals([SparseTensor, Format, rebuilt, Part, restored, *LEVELS.values()])  # what pickles of tensors name
 
 
 def save_tensor(A: SparseTensor, path: str | PathLike[str]) -> None:

@@ -28,7 +28,7 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     if isinstance(format, SparseTensor | Tensor):
         raise ExpressionError(f"format= is the result's format, not an operand: name that tensor otherwise\n  {text}")
     parts = parse_statement(text)
-    if given.keys() != _names(text):
+    if given.keys() != tensor_names(text):
         _refuse_names(text, given)
     values = {name: value if _is_plain(value) else _operand(value, given) for name, value in given.items()}
     for value in values.values():
@@ -41,14 +41,14 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
 
 
 @lru_cache(maxsize=1024)
-def _names(text: str) -> frozenset[str]:
+def tensor_names(text: str) -> frozenset[str]:
     """A statement's tensors."""
     return frozenset(name for part in parse_statement(text) for name in part.operands if not name.isdigit())
 
 
 def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
     """Refuse other tensors than the statement's."""
-    wanted = _names(text)
+    wanted = tensor_names(text)
     missing, unknown = sorted(wanted - set(given)), sorted(set(given) - wanted)
     what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} not in the statement"
     raise ExpressionError(f"operands: {what}\n  {text}     give each tensor by its name, as A=A")

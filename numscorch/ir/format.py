@@ -58,7 +58,7 @@ class Format:
     @classmethod
     def flat(cls, levels: Sequence[Level], order: Sequence[int] | None = None) -> Format:
         """Levels that store dimensions of their own: what a loop nest makes of the levels of a format with parts."""
-        return _made(tuple(levels), tuple(map(Part, range(len(levels)) if order is None else order)))
+        return rebuilt(tuple(levels), tuple(map(Part, range(len(levels)) if order is None else order)))
 
     def __hash__(self) -> int:
         try:
@@ -68,7 +68,7 @@ class Format:
             return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (self.levels, self.parts)
+        return rebuilt, (self.levels, self.parts)
 
     @property
     def mode_order(self) -> tuple[int, ...]:
@@ -148,7 +148,7 @@ class Format:
         return f'Format("{self}")'
 
 
-def _made(levels: tuple[Level, ...], parts: tuple[Part, ...]) -> Format:
+def rebuilt(levels: tuple[Level, ...], parts: tuple[Part, ...]) -> Format:
     """A format of what is known to fit together."""
     made = Format.__new__(Format)
     object.__setattr__(made, "levels", levels)
