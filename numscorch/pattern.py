@@ -105,7 +105,8 @@ class Pattern:
     def _spread(self, at: int) -> int:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < SPREAD_FROM:
             return 1
-        lengths = np.diff(self.level_arrays(at)[0]).astype(np.float64)
+        pos = self.level_arrays(at)[0]
+        lengths = np.subtract(pos[1:], pos[:-1], dtype=np.float64)
         times = float(lengths @ lengths) * len(lengths) / float(lengths.sum()) ** 2
         return int(2 ** round(log2(times)))
 

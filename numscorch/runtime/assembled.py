@@ -127,15 +127,16 @@ class Layout:
         ((first, last),) = runs_of(self.format)
         heads = heads.reshape(workers, -1)
         pos = np.zeros(heads.shape[1] + 1, np.int64)
-        np.cumsum(heads.sum(axis=0), out=pos[1:])
+        np.cumsum(heads[0] if workers == 1 else heads.sum(axis=0), out=pos[1:])
         total = self._counted(int(pos[-1]))
         each = (last + 1 - first) * 8 + np.dtype(self.dtype).itemsize
         self._check(total * each, f"the result's {total} values", padded=False)
         start = pos[:-1]
-        for own in heads:
+        for own in heads[:-1]:
             after = start + own
             own[:] = start
             start = after
+        heads[-1] = start
         pos = pos.astype(self.index_dtype, copy=False)
         index = {(first, "pos"): pos} | {(at, "crd"): self._coordinates(at, total) for at in range(first, last + 1)}
         return Arrays(np.empty(total, self.dtype), index, gaps=False)

@@ -74,6 +74,7 @@ class _Binder:
             "converted": converted,
             "cuts_of": cuts_of,
             "coordinate_cuts": coordinate_cuts,
+            "equal_cuts": equal_cuts,
             "flat": flat,
             "workers": threads.workers,
             "call_lock": threads.call_lock,
@@ -95,6 +96,11 @@ class _Binder:
         exec(compile(source, f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
         run: Callable[..., Any] = self.scope["run"]
         return run
+
+    @property
+    def pieces(self) -> str:
+        """Into how many blocks a parallel loop is cut: as many whatever the number of threads, since each may have its own sums."""
+        return str(blocks.BLOCKS)
 
     def call(self) -> list[str]:
         """The kernel's call; one that may run in parallel does so where there are threads."""
@@ -199,7 +205,7 @@ class _Binder:
             case "partial":
                 return f"np.empty({blocks.BLOCKS}, dtype)"
             case "blocks":
-                return str(blocks.BLOCKS)
+                return self.pieces
             case "workers":
                 return "n"
             case what if what in WORKSPACE:
@@ -237,18 +243,18 @@ class _Binder:
 
     def cuts(self) -> str:
         """Where blocks start: positions of the one operand that is walked, or coordinates, by the largest operand's work."""
+        pieces = self.pieces
         loop = next(loop for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
         lattice = make_lattice(loop.var, ix.value_of(loop.body))
         if lattice.is_walk:
             (walked,) = lattice.iterated
-            return f"cuts_of(P{NAMES.index(walked)}, {blocks.BLOCKS})"
+            return f"cuts_of(P{NAMES.index(walked)}, {pieces})"
         sparse = [a for a in self.accesses.values() if not a.tensor.is_dense and not ix.is_identity(a) and a.level_var(0) == loop.var]
         if sparse:
             largest = max(sparse, key=lambda a: self.operands[NAMES.index(a.tensor.name)].counts[-1])
             how = "cuts_of" if largest.tensor.format.levels[0].full else "coordinate_cuts"  # a full level's positions are coordinates
-            return f"{how}(P{NAMES.index(largest.tensor.name)}, {blocks.BLOCKS})"
-        self.scope["cuts"] = equal_cuts(self.problem.extents[loop.var], blocks.BLOCKS)
-        return "cuts"
+            return f"{how}(P{NAMES.index(largest.tensor.name)}, {pieces})"
+        return f"equal_cuts({self.problem.extents[loop.var]}, {pieces})"
 
     def returned(self) -> str:
         """The result as its public type, row-major."""
@@ -340,6 +346,10 @@ class _AssemblingBinder(_Binder):
         if self.placed:
             return [f"heads = layout.heads(n, {self.parents})", *counted, "R = layout.placed(heads, n)"]
         return [f"starts = np.zeros({self.blocks * self.runs}, np.int64)", *counted, "R = layout.allocated(starts)"]
+
+    @property
+    def pieces(self) -> str:
+        return "n" if self.placed else super().pieces  # nothing is summed where entries are placed
 
     @property
     def parents(self) -> int:

@@ -5,6 +5,8 @@ Both follow from the problem alone, so that results are bitwise the same at any 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ..pattern import Pattern
@@ -22,6 +24,8 @@ def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
 
 
 def _balanced(pattern: Pattern, blocks: int) -> np.ndarray:
+    if blocks == 1:
+        return np.array([0, pattern.counts[0]])
     starts = leaf_starts(pattern)
     work = np.arange(0, ROW_COST * len(starts), ROW_COST, dtype=np.int64)
     work += starts
@@ -68,6 +72,7 @@ def _coordinates_at(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
     return coordinates
 
 
+@lru_cache(maxsize=1024)
 def equal_cuts(extent: int, blocks: int) -> np.ndarray:
     """Cuts of a dimension into blocks of equal length.
 
