@@ -64,8 +64,8 @@ def einsum(
         UnsupportedError: an operand requires grad, or the construct isn't compiled yet.
 
     Complexity is that of a loop nest over the stored values: O(nnz * k) for a matrix times k
-    columns. Entries that aren't stored take no part: a NaN or inf that meets only those in a sum
-    doesn't reach it. A factor without a summed index multiplies the sum, also an empty one (0).
+    columns. Entries that aren't stored take no part: a NaN or inf that meets only those doesn't
+    reach the result.
 
     Source: Scorch, section 4; the compiler is described in ``docs/ARCHITECTURE.md``.
 

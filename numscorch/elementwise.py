@@ -61,8 +61,7 @@ def _function(form: str) -> Callable[..., Any]:
     def function(input: Any, *, inplace: bool = False) -> Any:
         if inplace:
             raise UnsupportedError("inplace=True of a SparseTensor: use what is returned")
-        term = _term("A", input.ndim, input.ndim)
-        return evaluate_parts(f"{_term('R', input.ndim, input.ndim)} = {form.format(A=term)}", {"A": input}, None)
+        return evaluate_parts(_statement(form, input.ndim, 0), {"A": input}, None)
 
     return function
 
@@ -111,16 +110,27 @@ def _dims(dim: Dim, order: int) -> list[int]:
     return places
 
 
+@lru_cache(maxsize=256)
+def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int) -> tuple[tuple[int, ...], int, str]:
+    """The dimensions that are reduced, how many are left, and the statement.
+
+    >>> _reducing("+=", -1, 2)
+    ((1,), 1, 'R[i0] += A[i0,i1]')
+    """
+    gone = _dims(dim, order)
+    kept = [f"i{at}" for at in range(order) if at not in gone]
+    result = f"R[{','.join(kept)}]" if kept else "R"
+    return tuple(gone), len(kept), f"{result} {op} {_term('A', order, order)}"
+
+
 def _reduction(op: str) -> Callable[..., Any]:
     def reduction(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
-        gone = _dims(dim, input.ndim)
+        gone, kept, text = _reducing(op, dim if dim is None or isinstance(dim, int) else tuple(dim), input.ndim)
         if op == "+=" and input.dtype in (torch.int8, torch.int16, torch.int32):
             input = input.to(torch.int64)  # as torch does, lest it overflow
-        if op != "+=" and any(input.shape[d] == 0 for d in gone):
+        if op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in gone):
             raise SizeError(f"the largest or smallest of no entries: dim={dim} of shape {tuple(input.shape)} has size 0")
-        kept = [f"i{at}" for at in range(input.ndim) if at not in gone]
-        text = f"R[{','.join(kept)}]" if kept else "R"
-        result = evaluate_parts(f"{text} {op} {_term('A', input.ndim, input.ndim)}", {"A": input}, "dense" if len(kept) < 2 else None)
+        result = evaluate_parts(text, {"A": input}, "dense" if kept < 2 else None)
         if not keepdim:
             return result
         if isinstance(result, SparseTensor):

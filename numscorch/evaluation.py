@@ -30,9 +30,11 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     parts = parse_statement(text)
     if given.keys() != tensor_names(text):
         _refuse_names(text, given)
-    values = {name: value if _is_plain(value) else _operand(value, given) for name, value in given.items()}
-    for value in values.values():
-        check_is_tensor(value)
+    values = dict(given)
+    for name, value in given.items():
+        if not _is_plain(value):
+            values[name] = _operand(value, given)
+            check_is_tensor(values[name])
     for part in parts:
         _check_ranks(text, part, values)
         operands = [values[name] for name in part.operands]
@@ -57,8 +59,7 @@ def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
 def _check_ranks(text: str, part: Part, values: Mapping[str, Any]) -> None:
     """That each operand has a dimension for each index."""
     for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
-        order = values[name].ndim
-        if order != len(indices):
+        if (order := values[name].ndim) != len(indices):
             raise ExpressionError(f"{name}[{','.join(indices)}] has {len(indices)} indices, but {name} has {order} dimensions\n  {text}")
 
 
@@ -72,7 +73,7 @@ def _operand(value: Any, given: Mapping[str, Any]) -> Any:
     tensors = [other for other in given.values() if isinstance(other, SparseTensor | Tensor)]
     leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
     if isinstance(value, int | float | complex):
-        return _tensor(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
+        return _constant(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
     if not leading or not _is_scalar(value) or value.dtype == leading[0] or _promoted(leading[0], value) != leading[0]:
         return value
     _tensor(value.item(), leading[0])
@@ -91,6 +92,16 @@ def _promoted(dtype: torch.dtype, scalar: Any) -> torch.dtype:
 def _is_scalar(value: Any) -> bool:
     """Whether it is a tensor without dimensions whose value can be looked at."""
     return isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
+
+
+def _constant(number: complex, dtype: torch.dtype) -> Tensor:
+    """The number as a tensor that nothing else writes; 0 and -0 are equal, but not the same."""
+    return _remembered(number, dtype) if number else _tensor(number, dtype)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _remembered(number: complex, dtype: torch.dtype) -> Tensor:
+    return _tensor(number, dtype)
 
 
 def _tensor(number: complex, dtype: torch.dtype) -> Tensor:

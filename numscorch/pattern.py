@@ -74,17 +74,20 @@ class Pattern:
         pattern.taken = tuple(chain.from_iterable(views))
         pattern.watched = tuple([(array, array.data_ptr()) for own in pattern.arrays for array in own])
         pattern.derived = {}
-        pattern.counts = pattern._count()
         return pattern
 
+    counts: tuple[int, ...]  # positions in each level
     signature: int  # a number of this process, equal for patterns that the compiler treats alike
 
     def __getattr__(self, name: str) -> Any:
-        """The signature is found when it is first asked for: most results are never operands."""
-        if name != "signature":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        self.signature = signature_of(self)
-        return self.signature
+        """The signature, and how many positions were written, are found when first asked for: most results are never operands."""
+        if name == "signature":
+            self.signature = signature_of(self)
+            return self.signature
+        if name == "counts":
+            self.counts = self._count()
+            return self.counts
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     @property
     def spreads(self) -> tuple[int, ...]:

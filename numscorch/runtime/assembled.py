@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -79,6 +80,16 @@ class Layout:
     dtype: type
     index_dtype: str
 
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The extent of each level."""
+        return self.format.sizes(self.shape)
+
+    @cached_property
+    def width(self) -> int:
+        """Bytes of a value."""
+        return np.dtype(self.dtype).itemsize
+
     def allocated(self, starts: np.ndarray) -> Arrays:
         """Arrays for what every block counted; ``starts`` becomes where each block starts.
 
@@ -90,7 +101,7 @@ class Layout:
         totals = counted.sum(axis=0)
         counted[:] = np.cumsum(counted, axis=0) - counted
         index: dict[tuple[int, str], np.ndarray] = {}
-        positions, sizes = 1, self.format.sizes(self.shape)
+        positions, sizes = 1, self.sizes
         for at, level in enumerate(self.format.levels):
             run = next((n for n, (first, last) in enumerate(runs) if first <= at <= last), None)
             if run is None:
@@ -106,7 +117,7 @@ class Layout:
             index[at, "crd"] = self._coordinates(at, total)
             positions = total
         below = not runs or runs[-1][1] < len(self.format.levels) - 1
-        self._check(positions * np.dtype(self.dtype).itemsize, f"the result's {positions} values", padded=below)
+        self._check(positions * self.width, f"the result's {positions} values", padded=below)
         return Arrays((np.zeros if below else np.empty)(positions, self.dtype), index)
 
     def heads(self, workers: int, parents: int) -> np.ndarray:
@@ -129,7 +140,7 @@ class Layout:
         pos = np.zeros(heads.shape[1] + 1, np.int64)
         np.cumsum(heads[0] if workers == 1 else heads.sum(axis=0), out=pos[1:])
         total = self._counted(int(pos[-1]))
-        each = (last + 1 - first) * 8 + np.dtype(self.dtype).itemsize
+        each = (last + 1 - first) * 8 + self.width
         self._check(total * each, f"the result's {total} values", padded=False)
         start = pos[:-1]
         for own in heads[:-1]:
@@ -147,17 +158,17 @@ class Layout:
         Raises:
             SizeError: they don't fit, or are more than the index type can count.
         """
-        level, sizes = self.format.levels[1], self.format.sizes(self.shape)
+        level, sizes = self.format.levels[1], self.sizes
         arrays = level.spread(np.diff(pattern.level_arrays(1)[0]))
         total = self._counted(len(arrays[-1])) * prod(sizes[2:])
-        self._check(total * np.dtype(self.dtype).itemsize, f"the result's {total} values", padded=True)
+        self._check(total * self.width, f"the result's {total} values", padded=True)
         named = zip(level.arrays, arrays, strict=True)
         index = {(1, name): array.astype(level.array_dtype(name) or self.index_dtype, copy=False) for name, array in named}
         return Arrays(np.zeros(total, self.dtype), index, gaps=False)
 
     def has_room(self, most: int) -> bool:
         """Whether arrays for so many entries may be allocated, of which memory is taken only where entries are written."""
-        each = 8 + np.dtype(self.dtype).itemsize
+        each = 8 + self.width
         return most * each <= memory.ASK_FROM and (self.index_dtype != "int32" or most <= INT32_MAX)
 
     def bounded(self, starts: Sequence[int]) -> Arrays:
@@ -166,9 +177,9 @@ class Layout:
         Raises:
             SizeError: more values than the index type can count.
         """
-        last, sizes = len(self.format.levels) - 1, self.format.sizes(self.shape)
+        last, sizes = len(self.format.levels) - 1, self.sizes
         most, parents = self._counted(int(starts[-1]), "may have"), prod(sizes[:-1])
-        size = (parents + 1 + most) * 8 + most * np.dtype(self.dtype).itemsize
+        size = (parents + 1 + most) * 8 + most * self.width
         self._check(size, f"the result's {most} values, if no two of its terms meet,", padded=parents > most)
         pos = np.empty(parents + 1, self.index_dtype)
         pos[0] = 0
