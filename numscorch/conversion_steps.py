@@ -63,10 +63,10 @@ def steps_collecting(dimensions: Sequence[int]) -> tuple[Format, ...]:
     (i, j, k) -> (i: dense, j: compressed, k: compressed)
     """
     order, last = tuple(map(Part, dimensions)), len(dimensions) - 1
-    formats = [Format([Compressed(last == 0, False), *_singletons(last)], order)]
+    formats = [_listed(order, 0)]
     for left in range(last - 1, -1, -1):
         order = (Part(dimensions[left]), *(part for part in order if part != Part(dimensions[left])))
-        formats.append(_placed(order, is_sorted=left == 0, has_sorted_ends=False))
+        formats.append(_placed(order, 1 if left else last))
     return (*formats, Format([Dense() if last else Compressed(), *(Compressed(),) * last], order))
 
 
@@ -134,7 +134,7 @@ def _moved(source: Format, wanted: Parts, countable: Sequence[bool], target: For
         return (_listed(wanted),)  # the only coordinate is sorted as it is copied
     for left in range(count - 1, -1, -1):
         order = (keys[left], *(part for part in order if part != keys[left]))
-        formats.append(_placed(order, is_sorted=left == 0))
+        formats.append(_placed(order, 1 if left else None))
     if target is not None and not _lists(formats[-1] if formats else source, target):
         formats.append(_placed(wanted) if target.levels[0].full and countable[wanted[0].dimension] else _listed(wanted))
     return tuple(formats)
@@ -201,19 +201,17 @@ def _every_part(source: Format, wanted: Parts) -> Parts:
     return tuple(sorted(dict.fromkeys(found), key=lambda part: _follows(part, wanted)))
 
 
-def _listed(parts: Parts) -> Format:
-    """A list of entries."""
-    last = len(parts) - 1
-    return Format([Compressed(unique=last == 0), *_singletons(last)], parts)
+def _listed(parts: Parts, depth: int | None = None) -> Format:
+    """A list of entries, sorted by so many parts, all by default."""
+    return Format(_run(0, len(parts), depth), parts)
 
 
-def _placed(order: Parts, is_sorted: bool = True, has_sorted_ends: bool = True) -> Format:
-    """A list of the entries of each coordinate of the first part: sorted, or so but for the last part, or in any order."""
-    last = len(order) - 1
-    below = Compressed(last == 1, is_sorted and (has_sorted_ends or last > 1))
-    return Format([Dense(), below, *_singletons(last, 2, has_sorted_ends or not is_sorted)], order)
+def _placed(parts: Parts, depth: int | None = None) -> Format:
+    """A list of the entries of each coordinate of the first part, sorted by so many parts, all by default."""
+    return Format([Dense(), *_run(1, len(parts), depth)], parts)
 
 
-def _singletons(last: int, first: int = 1, has_sorted_ends: bool = True) -> list[Level]:
-    """The levels of a list below its first one."""
-    return [Singleton(at == last, at < last or has_sorted_ends) for at in range(first, last + 1)]
+def _run(first: int, end: int, depth: int | None) -> list[Level]:
+    """The levels of a list, from the first one; that at ``depth`` has no order, which says the same of those below it."""
+    head = Compressed(unique=first == end - 1, ordered=first != depth)
+    return [head, *(Singleton(unique=at == end - 1, ordered=at != depth) for at in range(first + 1, end))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
+from operator import index
 from typing import Any
 
 import torch
@@ -102,7 +103,21 @@ def minimum(input: Any, other: Any) -> Any:
     return _joined("minimum({A}, {B})", input, other)
 
 
-def _dims(dim: Dim, order: int) -> list[int]:
+def _whole(dim: Any) -> int | tuple[int, ...] | None:
+    """One dimension, or several, as integers.
+
+    Raises:
+        SizeError: it is something else.
+    """
+    if dim is None:
+        return None
+    try:
+        return index(dim) if hasattr(dim, "__index__") else tuple(map(index, dim))
+    except TypeError as error:
+        raise SizeError(f"dim={dim!r}: name dimensions by integers, one or several in a tuple") from error
+
+
+def _dims(dim: int | tuple[int, ...] | None, order: int) -> list[int]:
     given = range(order) if dim is None or dim == () else [dim] if isinstance(dim, int) else dim
     places = [d + order * (d < 0) for d in given]
     if len(set(places)) < len(places) or any(not 0 <= d < order for d in places):
@@ -125,7 +140,7 @@ def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int) -> tuple[t
 
 def _reduction(op: str) -> Callable[..., Any]:
     def reduction(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
-        gone, kept, text = _reducing(op, dim if dim is None or isinstance(dim, int) else tuple(dim), input.ndim)
+        gone, kept, text = _reducing(op, _whole(dim), input.ndim)
         if op == "+=" and input.dtype in (torch.int8, torch.int16, torch.int32):
             input = input.to(torch.int64)  # as torch does, lest it overflow
         if op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in gone):
@@ -149,7 +164,7 @@ def mean(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
     """The mean, over entries that aren't stored too."""
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise UnsupportedError(f"the mean of {input.dtype} values would be cut off to whole numbers: convert with .to(torch.float32)")
-    terms = prod(input.shape[d] for d in _dims(dim, input.ndim))
+    terms = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
     return mul(sum(input, dim, keepdim), 1 / terms if terms else float("nan"))
 
 
@@ -165,7 +180,7 @@ def softmax(input: Any, dim: int) -> Any:
     >>> ns.softmax(A, 1).values
     tensor([0.5000, 0.5000, 1.0000])
     """
-    (place,) = _dims(dim, input.ndim)
+    (place,) = _dims(_whole(dim), input.ndim)
     largest, shifted = _softmax_requests(input.ndim, place)
     exponentials = compute(shifted, (input, input, compute(largest, (input,), "dense")))
     total = sum(exponentials, place)

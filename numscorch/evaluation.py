@@ -73,7 +73,7 @@ def _operand(value: Any, given: Mapping[str, Any]) -> Any:
     tensors = [other for other in given.values() if isinstance(other, SparseTensor | Tensor)]
     leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
     if isinstance(value, int | float | complex):
-        return _constant(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
+        return _tensor(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
     if not leading or not _is_scalar(value) or value.dtype == leading[0] or _promoted(leading[0], value) != leading[0]:
         return value
     _tensor(value.item(), leading[0])
@@ -92,16 +92,6 @@ def _promoted(dtype: torch.dtype, scalar: Any) -> torch.dtype:
 def _is_scalar(value: Any) -> bool:
     """Whether it is a tensor without dimensions whose value can be looked at."""
     return isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
-
-
-def _constant(number: complex, dtype: torch.dtype) -> Tensor:
-    """The number as a tensor that nothing else writes; 0 and -0 are equal, but not the same."""
-    return _remembered(number, dtype) if number else _tensor(number, dtype)
-
-
-@lru_cache(maxsize=256, typed=True)
-def _remembered(number: complex, dtype: torch.dtype) -> Tensor:
-    return _tensor(number, dtype)
 
 
 def _tensor(number: complex, dtype: torch.dtype) -> Tensor:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -222,3 +223,25 @@ def test_dense_operands_are_torchs() -> None:
     assert ns.sum(LEFT, dtype=torch.float64).dtype == torch.float64
     with pytest.raises(TypeError):
         ns.from_torch(LEFT) + "x"
+
+
+@pytest.mark.parametrize("dim", [None, (), [], 1, -1, [0], (0, 1), np.int64(1), torch.tensor(0)], ids=repr)
+@pytest.mark.parametrize("name", ["sum", "mean", "amax"])
+def test_dimensions_are_named_as_in_torch(name: str, dim: Any) -> None:
+    D = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
+    given = tuple(map(int, dim)) if isinstance(dim, list) else int(dim) if hasattr(dim, "__index__") else dim
+    expected = getattr(torch, name)(D, () if given is None else given)
+    assert torch.equal(getattr(ns, name)(ns.from_torch(D, ns.CSR), dim), expected)
+
+
+@pytest.mark.parametrize("dim", ["1", 1.0, [[0]], (1.0,)], ids=repr)
+def test_other_dimensions_are_refused(dim: Any) -> None:
+    with pytest.raises(ns.SizeError, match="name dimensions by integers"):
+        ns.sum(ns.from_torch(torch.eye(2), ns.CSR), dim)
+
+
+@pytest.mark.parametrize("number", [complex(-1, 0.0), complex(-1, -0.0), complex(2, 1)], ids=repr)
+def test_numbers_keep_their_signs(number: complex) -> None:
+    D = torch.tensor([[1 + 0j, 0], [0, 2]])
+    found = (ns.from_torch(D, ns.CSR) * number).values
+    assert torch.equal(found.angle(), (D[D != 0] * number).angle())

@@ -43,10 +43,6 @@ MATRICES = (
     "i: dense, j: bitmap",
     "i: bitmap, j: compressed",
     "i: dense, j: hash",
-    "i: hash, j: hash",
-    "j: fixed, i: compressed",
-    "i: hash, j: bitmap",
-    "i // 4: hash, j // 3: compressed, i % 4: dense, j % 3: dense",
     "j: hash, i: compressed",
     "j: hash, i: dense",
     "j - i: compressed, i: range, j: offset",
@@ -64,9 +60,6 @@ CUBES = (
     "i: compressed, k - j: compressed, j: range, k: offset",
     "k: dense, i: bitmap, j: compressed",
     "i: compressed, j: hash, k: dense",
-    "i: hash, k: compressed, j: hash",
-    "k: hash, i: compressed(unique=False), j: singleton",
-    "i: dense, k: hash, j: compressed(ordered=False)",
     "j: compressed, k: bitmap, i: fixed",
 )
 VECTORS = ("i: bitmap", "i: hash", "i: fixed", "i // 4: compressed, i % 4: dense")

@@ -34,9 +34,11 @@ from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
 from .assembled import Layout, bounded_starts, hashed_room, workers_for
-from .blocks import coordinate_cuts, cuts_of, equal_cuts
+from .blocks import coordinate_cuts, cuts_of, equal_cuts, shared_out
 from .memory import check_memory, check_workspace, flat
 
+NOTHING: Mapping[str, str] = {}
+ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # one block for each worker
 MADE = {"list": "empty", "mark": "zeros", "table": "empty"}  # how the arrays of a workspace start
 
 
@@ -75,6 +77,7 @@ class _Binder:
             "cuts_of": cuts_of,
             "coordinate_cuts": coordinate_cuts,
             "equal_cuts": equal_cuts,
+            "shared_out": shared_out,
             "flat": flat,
             "workers": threads.workers,
             "call_lock": threads.call_lock,
@@ -99,7 +102,7 @@ class _Binder:
 
     @property
     def pieces(self) -> str:
-        """Into how many blocks a parallel loop is cut: as many whatever the number of threads, since each may have its own sums."""
+        """Into how many blocks a parallel loop is cut: where each may have its own sums, as many whatever the number of threads."""
         return str(blocks.BLOCKS)
 
     def call(self) -> list[str]:
@@ -309,11 +312,12 @@ class _AssemblingBinder(_Binder):
 
     def with_room(self) -> list[str]:
         """Entries are appended at once, if there is room for as many as are inserted into rows."""
-        cuts = f"{self.blocks} * np.arange(n + 1) // n"
         lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("room", self.before["room"])]
         lines += [f"S = np.zeros({self.blocks + 1}, np.int64)", "np.cumsum(bounds, out=S[1:])", "if layout.has_room(int(S[-1])):"]
-        then = [f"S, parents = S[{cuts}], {self.cuts()}[{cuts}] * {self.inner}" if self.parallel else "parents = None"]
-        then += ["R = layout.bounded(S)", "starts = S[:-1].copy()", *self.called("once", self.before["once"])]
+        then = ["parents = None"]
+        if self.parallel:
+            then = ["first = shared_out(S, n)", f"S, cuts = S[first], {self.cuts()}[first]", f"parents = cuts * {self.inner}"]
+        then += ["R = layout.bounded(S)", "starts = S[:-1].copy()", *self.called("once", self.before["once"], ALLOTTED)]
         return [*lines, *(f"    {line}" for line in [*then, "return layout.finished(layout.closed(R, S, starts, parents))"])]
 
     @property
@@ -368,9 +372,9 @@ class _AssemblingBinder(_Binder):
         made = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
         return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("bound", self.before["bound"]), made]
 
-    def called(self, name: str, kernel: Kernel) -> list[str]:
-        """The call of one stage's kernel."""
-        arguments = ", ".join(map(self.argument, kernel.source.params))
+    def called(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NOTHING) -> list[str]:
+        """The call of one stage's kernel, some of whose arguments are given otherwise."""
+        arguments = ", ".join(instead.get(param.what) or self.argument(param) for param in kernel.source.params)
         if not kernel.source.program.parallel:
             return [f"{name}.serial()({arguments})"]
         return [f"f = {name}.serial() if n == 1 else {name}.parallel()", f"with call_lock(): f({arguments})"]

@@ -72,6 +72,20 @@ def _coordinates_at(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
     return coordinates
 
 
+def shared_out(work: np.ndarray, workers: int) -> np.ndarray:
+    """The block that each worker starts with, so that all have about as much to do, and one past the last.
+
+    ``work`` is that of the blocks before each one, and in all.
+
+    >>> shared_out(np.array([0, 10, 20, 60, 100]), 2)
+    array([0, 3, 4])
+    """
+    middles = (work[:-1] + work[1:]) // 2
+    first: np.ndarray = middles.searchsorted(work[-1] * np.arange(workers + 1) // workers)
+    first[0], first[-1] = 0, len(work) - 1
+    return first
+
+
 @lru_cache(maxsize=1024)
 def equal_cuts(extent: int, blocks: int) -> np.ndarray:
     """Cuts of a dimension into blocks of equal length.

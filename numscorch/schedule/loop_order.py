@@ -16,6 +16,7 @@ from . import cost
 from .facts import Facts, Target
 
 MOST_ORDERS = 2000
+ALONE = 2.0  # how much longer a nest takes whose outermost loop has one step, which threads can't share
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,8 @@ def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: T
             converted.append(stored)
             total += cost.TRANSPOSE * cost.counts_of(access, facts)[-1]
     total += _nest_cost(stmt, order, sparse, facts, target)
+    if len(order) > 1 and facts.extent(order[0]) == 1 and not any(order[0] in access.indices for access in given):
+        total *= ALONE
     return Choice(order, total, tuple(converted))
 
 
