@@ -12,6 +12,7 @@ import torch
 from .ir.format import Format
 from .ir.levels import Compressed, Dense, Singleton
 from .pattern import Pattern
+from .runtime.threads import must_run_serial
 
 BY_NUMBER = (Dense(), Compressed())
 BY_PLACE = (Compressed(), Compressed())
@@ -38,6 +39,9 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
     [[0, 1, 1, 3], [1, 0, 1]]
     """
     dtype, crd = pattern.index_dtype, pattern.arrays[1][-1]
+    if pattern.format.levels == EACH and target.levels == BY_NUMBER:
+        starts = _counted(pattern.arrays[0][1], target.sizes(pattern.shape)[0], dtype)
+        return Pattern(target, pattern.shape, ((), (starts, crd)))
     rows, lengths = _rows_of(pattern)
     if target.levels == EACH:
         each = np.repeat(rows, lengths).astype(dtype, copy=False)
@@ -51,6 +55,13 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
     rows = rows[kept].astype(dtype, copy=False)
     listed = _tensors(np.array([0, len(rows)], dtype), rows)
     return Pattern(target, pattern.shape, (listed, (*_tensors(_starts(lengths[kept], dtype)), crd)))
+
+
+def _counted(each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
+    """Where each row starts, from the row of each entry, in order."""
+    if must_run_serial():  # torch's threads hang in a forked child
+        return torch.from_numpy(_starts(np.bincount(each.numpy(), minlength=rows), dtype))
+    return torch._convert_indices_from_coo_to_csr(each, rows, out_int32=dtype == "int32")
 
 
 def _rows_of(pattern: Pattern) -> tuple[np.ndarray, np.ndarray]:
