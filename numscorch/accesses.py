@@ -200,7 +200,7 @@ class Accesses:
         """How many positions the levels of each sparse operand have; those of another format than it is stored in are estimated."""
         found = {}
         for access in accesses_in(value):
-            at = NAMES.find(access.tensor.name)
+            at = NAMES.find(access.tensor.name) if len(access.tensor.name) == 1 else -1  # WX is a pattern's name, of blocks of X
             if at < 0 or access.tensor.is_dense:
                 continue
             operand, fmt = self.operands[at], access.tensor.format

@@ -213,3 +213,10 @@ def test_a_sum_without_terms_meets_nothing(expr: str, format: ns.Format) -> None
         operands[0].values[-1] = float("inf")
     terms = ns.einsum(expr, *operands, format="dense")
     assert not terms.isnan().any()
+
+
+@pytest.mark.parametrize("name", ["X", "B", "x"])
+def test_any_letter_may_be_an_index_of_blocks(name: str) -> None:
+    D = (torch.arange(30).reshape(2, 5, 3) % 4).double()
+    A = ns.from_torch(D, ns.Format("(i, j, k) -> (i: compressed, j // 2: compressed, k // 4: bitmap, j % 2: bitmap, k % 4: compressed)"))
+    assert torch.equal(ns.einsum(f"U{name}M->MU{name}", A, format="dense"), D.permute(2, 0, 1))
