@@ -11,7 +11,7 @@ import numscorch as ns
 from numscorch.pattern import Pattern
 
 from .conftest import Compare
-from .data import Matrix, fresh, matrix
+from .data import Matrix, each_fresh, matrix
 from .harness import Function
 from .selection import cases, fits_dense
 
@@ -39,15 +39,15 @@ def test_dense(name: str, what: str, threads: int, compare: Compare) -> None:
 def coo_to_csr(case: Matrix) -> tuple[Function, dict[str, Function]]:
     """Coordinates in order, which need only be counted."""
     A = case.tensor.to(ns.COO(2))
-    in_torch, in_scipy = A.to_torch(), A.to_scipy()
-    return lambda: fresh(A).to(ns.CSR), {TORCH: in_torch.to_sparse_csr, SCIPY: in_scipy.tocsr}
+    in_torch, in_scipy, tensors = A.to_torch(), A.to_scipy(), each_fresh(A)
+    return lambda: next(tensors).to(ns.CSR), {TORCH: in_torch.to_sparse_csr, SCIPY: in_scipy.tocsr}
 
 
 def csr_to_csc(case: Matrix) -> tuple[Function, dict[str, Function]]:
     """Entries are placed in another order."""
     A = case.tensor
-    in_torch, in_scipy = case.in_torch, A.to_scipy()
-    return lambda: fresh(A).to(ns.CSC), {TORCH: in_torch.to_sparse_csc, SCIPY: in_scipy.tocsc}
+    in_torch, in_scipy, tensors = case.in_torch, A.to_scipy(), each_fresh(A)
+    return lambda: next(tensors).to(ns.CSC), {TORCH: in_torch.to_sparse_csc, SCIPY: in_scipy.tocsc}
 
 
 def sort(case: Matrix) -> tuple[Function, dict[str, Function]]:
@@ -56,8 +56,8 @@ def sort(case: Matrix) -> tuple[Function, dict[str, Function]]:
     order = torch.from_numpy(np.lexsort((_anywhere(case.nnz), case.tensor.indices()[0].numpy())))
     pattern = Pattern(UNORDERED, case.shape, ((), (pos, crd[order])))
     A = ns.SparseTensor(pattern, case.tensor.values[order])
-    in_scipy = A.to_scipy()
-    return lambda: ns.sort(fresh(A)), {SCIPY: in_scipy.sorted_indices}
+    in_scipy, tensors = A.to_scipy(), each_fresh(A)
+    return lambda: ns.sort(next(tensors)), {SCIPY: in_scipy.sorted_indices}
 
 
 def coalesce(case: Matrix) -> tuple[Function, dict[str, Function]]:

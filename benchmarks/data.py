@@ -9,7 +9,7 @@ says ``selection.py``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from numscorch.pattern import Pattern
 from . import generated
 
 FOLDER, SETS = "NUMSCORCH_BENCH_DATA", "NUMSCORCH_BENCH_SETS"
+MANY = 512  # more than a benchmark has turns
 TNS = (".tns", ".tns.gz")
 
 
@@ -95,9 +96,15 @@ class Matrix(Case):
         return int(in_columns @ (in_columns if transposed else np.diff(pos)))
 
 
-def fresh(A: ns.SparseTensor) -> ns.SparseTensor:
-    """The same tensor with a pattern that remembers nothing, neither other formats nor costs."""
-    return ns.SparseTensor(Pattern(A.format, A.pattern.shape, A.pattern.arrays), A.values)
+def each_fresh(A: ns.SparseTensor) -> Iterator[ns.SparseTensor]:
+    """The same tensor again and again, each time with a pattern that remembers nothing, neither other formats nor costs.
+
+    They are made many at a time, as peers' tensors are made before they are measured.
+    """
+    while True:
+        made = [ns.SparseTensor(Pattern(A.format, A.pattern.shape, A.pattern.arrays), A.values) for _ in range(MANY)]
+        while made:
+            yield made.pop()  # which nothing holds then: what it remembers is freed with it
 
 
 def dense(*shape: int, seed: int = 1) -> torch.Tensor:

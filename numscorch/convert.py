@@ -60,7 +60,7 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
     if A.format.is_dense:
         stored = A.values.reshape([A.pattern.shape[d] for d in order])
         return stored.permute([order.index(d) for d in range(A.ndim)])
-    check_bytes(prod(A.pattern.shape) * A.dtype.itemsize, f"the dense tensor of shape {A.pattern.shape}", str(A.format), "keep it sparse")
+    check_bytes(prod(A.pattern.shape) * A.dtype.itemsize, f"the dense tensor of shape {A.pattern.shape}", A.format, "keep it sparse")
     if (made := dense_of(A)) is not None:
         return made
     indices, positions = coordinates(A.pattern), positions_of(A.pattern)

@@ -61,7 +61,6 @@ class Pattern:
         self.shape = tuple(int(s) for s in shape)
         self.arrays = arrays
         self.take_views()
-        self.counts = self._count()
         self.index_dtype = self._index_dtype()
         self.derived: dict[Hashable, Any] = {}
 
@@ -110,7 +109,8 @@ class Pattern:
             return 1
         pos = self.level_arrays(at)[0]
         lengths = np.subtract(pos[1:], pos[:-1], dtype=np.float64)
-        times = float(lengths @ lengths) * len(lengths) / float(lengths.sum()) ** 2
+        squares = float(np.square(lengths).sum())  # not lengths @ lengths: BLAS has threads of its own, which keep spinning beside ours
+        times = squares * len(lengths) / float(lengths.sum()) ** 2
         return int(2 ** round(log2(times)))
 
     @property

@@ -83,17 +83,21 @@ def to_format(A: SparseTensor, format: Format) -> SparseTensor:
 
     Every stored entry stays stored, explicit zeros too.  The new pattern is remembered with the old one, and from
     the second time on, so is the order of the entries: other values are then only gathered.  Gradients flow.
+    Where only rows are stored otherwise (COO to CSR, say), values and columns are shared, as torch shares them.
 
     Raises:
         FormatError: the format has another number of levels.
     """
     if format == A.format:
         return A
+    if _is_regrouped(A.pattern, format):
+        regrouping = A.pattern.remember(("converted", format), lambda: _regrouping(A.pattern, format))
+        return type(A).trusted(regrouping.pattern, A.values)
     derived, moved = A.pattern.derived, ("moved", format)
-    is_new = ("converted", format) not in derived and moved not in derived and not _is_regrouped(A.pattern, format)
+    is_new = ("converted", format) not in derived and moved not in derived
     if is_new and can_copy(A.values) and (steps := _steps(A.pattern, format)):
         made = _copied(A, steps)
-        return type(A)(derived.setdefault(moved, made.pattern), made.values)
+        return type(A).trusted(derived.setdefault(moved, made.pattern), made.values)
     conversion = converted(A.pattern, format)
     return type(A)(conversion.pattern, conversion.tensor(A.values))
 
@@ -144,13 +148,17 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
 
 def _converted(pattern: Pattern, format: Format) -> Conversion:
     if _is_regrouped(pattern, format):
-        return Conversion(regrouped(pattern, format), None, None)
+        return _regrouping(pattern, format)
     if steps := _steps(pattern, format):
         return _numbered(pattern, steps)
     target, slots, order = pack(coordinates(pattern).numpy(), pattern.shape, format, pattern.index_dtype)
     places = positions_of(pattern)
     order = order if places is None else places[order]
     return Conversion(target, torch.from_numpy(order), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
+
+
+def _regrouping(pattern: Pattern, format: Format) -> Conversion:
+    return Conversion(regrouped(pattern, format), None, None)
 
 
 def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:
@@ -214,7 +222,7 @@ def _is_regrouped(pattern: Pattern, format: Format) -> bool:
     """Whether only the first index is stored otherwise, and its coordinates, which may have to be counted, are few enough."""
     if not can_regroup(pattern.format, format):
         return False
-    return pattern.format.levels[0].full or format.sizes(pattern.shape)[0] <= SPARSEST * max(pattern.nnz, 1 << 10)
+    return pattern.format.levels[0].full or format.parts[0].extent(pattern.shape) <= SPARSEST * max(pattern.nnz, 1 << 10)
 
 
 def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:

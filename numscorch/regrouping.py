@@ -6,6 +6,8 @@ row (COO); each follows from another by counting or repeating rows.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 
@@ -18,8 +20,10 @@ BY_NUMBER = (Dense(), Compressed())
 BY_PLACE = (Compressed(), Compressed())
 EACH = (Compressed(unique=False), Singleton())
 KINDS = (BY_NUMBER, BY_PLACE, EACH)
+SEARCHED = 32  # entries in each row from which rows are searched for
 
 
+@lru_cache(maxsize=1024)
 def can_regroup(source: Format, target: Format) -> bool:
     """Whether the target differs from the source only in how the first index is stored.
 
@@ -40,7 +44,7 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
     """
     dtype, crd = pattern.index_dtype, pattern.arrays[1][-1]
     if pattern.format.levels == EACH and target.levels == BY_NUMBER:
-        starts = _counted(pattern.arrays[0][1], target.sizes(pattern.shape)[0], dtype)
+        starts = _counted(pattern.arrays[0][1], target.parts[0].extent(pattern.shape), dtype)
         return Pattern(target, pattern.shape, ((), (starts, crd)))
     rows, lengths = _rows_of(pattern)
     if target.levels == EACH:
@@ -58,10 +62,14 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
 
 
 def _counted(each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
-    """Where each row starts, from the row of each entry, in order."""
+    """Where each row starts, from the row of each entry, in order: rows are searched for if they are few, else entries are counted."""
+    if rows * SEARCHED < len(each):
+        found = np.searchsorted(each.numpy(), np.arange(rows + 1, dtype=dtype))
+        return torch.from_numpy(found.astype(dtype, copy=False))
     if must_run_serial():  # torch's threads hang in a forked child
         return torch.from_numpy(_starts(np.bincount(each.numpy(), minlength=rows), dtype))
-    return torch._convert_indices_from_coo_to_csr(each, rows, out_int32=dtype == "int32")
+    starts = torch._convert_indices_from_coo_to_csr(each, rows)  # out_int32=True would take twice as long
+    return starts if dtype == "int64" else starts.int()
 
 
 def _rows_of(pattern: Pattern) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ..errors import FormatError
@@ -24,7 +25,7 @@ from .padded import Fixed
 from .parts import Part, check_parts, name_of, parts_of, whole_numbers
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, init=False)
 class Format:
     """How a tensor is stored: one level after another, each for a dimension or a part of one.
 
@@ -46,7 +47,6 @@ class Format:
 
     levels: tuple[Level, ...]
     parts: tuple[Part, ...]
-    _hash: int = field(init=False, repr=False, compare=False)  # of this process, found when it is first asked for
 
     def __init__(self, levels: str | Iterable[Level], mode_order: Sequence[int | Part] | None = None):
         order = None if mode_order is None else parts_of(mode_order)
@@ -60,42 +60,47 @@ class Format:
         """Levels that store dimensions of their own: what a loop nest makes of the levels of a format with parts."""
         return rebuilt(tuple(levels), tuple(map(Part, range(len(levels)) if order is None else order)))
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.levels, self.parts))
+
     def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            object.__setattr__(self, "_hash", hash((self.levels, self.parts)))
-            return self._hash
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Format) and self._hash == other._hash and self.levels == other.levels and self.parts == other.parts
 
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuilt, (self.levels, self.parts)
 
-    @property
+    @cached_property
     def mode_order(self) -> tuple[int, ...]:
         """The dimension of each level."""
         return tuple(part.dimension for part in self.parts)
 
-    @property
+    @cached_property
     def order(self) -> int:
         """Number of dimensions."""
         return len({part.dimension for part in self.parts})
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether each level stores a dimension of its own."""
         return all(part.is_whole for part in self.parts)
 
-    @property
+    @cached_property
     def is_ordered(self) -> bool:
         """Whether the coordinates of every level come in order."""
         return all(level.is_ordered for level in self.levels)
 
-    @property
+    @cached_property
     def is_dense(self) -> bool:
         """Whether each level stores a dimension, and all its coordinates: nothing but values, addressed by strides."""
         return all(level.full for level in self.levels) and self.is_plain
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The usual name (CSR, COO, ...), or the letters where there is none."""
         for name, other in named_formats(self.order).items():
@@ -114,7 +119,7 @@ class Format:
             return str(self)
         return letters if self.is_row_major else f"{letters}{list(self.mode_order)}"
 
-    @property
+    @cached_property
     def is_row_major(self) -> bool:
         """Whether levels come in the order of the dimensions."""
         return self.mode_order == tuple(range(self.order))
@@ -129,7 +134,7 @@ class Format:
         >>> BCSR(2, 4).sizes((3, 9))
         (2, 3, 2, 4)
         """
-        return tuple(part.extent(shape) for part in self.parts)
+        return _sizes(self, tuple(shape))
 
     def permuted(self, permutation: Sequence[int]) -> Format:
         """The format of the tensor whose dimension d is this one's ``permutation[d]``.
@@ -146,6 +151,11 @@ class Format:
 
     def __repr__(self) -> str:
         return f'Format("{self}")'
+
+
+@lru_cache(maxsize=4096)
+def _sizes(format: Format, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(part.extent(shape) for part in format.parts)
 
 
 def rebuilt(levels: tuple[Level, ...], parts: tuple[Part, ...]) -> Format:

@@ -68,7 +68,7 @@ def spelled(format: Format) -> str:
     return f"ns.{format.name}" if format.name in named_formats(format.order) else repr(format.name)
 
 
-def check_bytes(size: int, what: str, where: str, way_out: str) -> None:
+def check_bytes(size: int, what: str, where: object, way_out: str) -> None:
     """Refuse to allocate more than the limit: ``NUMSCORCH_MEMORY_LIMIT``, or else half of the memory that is free.
 
     Raises:
