@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from .api import einsum
 from .elementwise import NAMED, UNARY, add, div, is_sparse, mul, sub
 from .errors import SizeError, UnsupportedError
-from .sparse_tensor import SparseTensor
+from .sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
 from .stacking import stack
 
 
@@ -85,7 +85,7 @@ def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., An
 
 
 PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+TAKEN: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.matmul: matmul,
     torch.mm: _ranked("mm", 2, 2),
     torch.mv: _ranked("mv", 2, 1),
@@ -109,16 +109,5 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.true_divide: div,
     torch.nn.functional.relu: UNARY["relu"],
 }
-
-
-def dispatch(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What torch's functions do when an argument is a SparseTensor.
-
-    Raises:
-        UnsupportedError: the function has no sparse form yet.
-    """
-    ours = FUNCTIONS.get(function)
-    if ours is None:
-        name = getattr(function, "__name__", str(function))
-        raise UnsupportedError(f"torch's {name} does not take a SparseTensor yet: use einsum, or .to_dense()")
-    return ours(*args, **kwargs)
+FUNCTIONS.update(TAKEN)
+OPERATORS["matmul"] = matmul

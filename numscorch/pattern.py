@@ -161,11 +161,11 @@ class Pattern:
     def permuted(self, permutation: tuple[int, ...]) -> Pattern:
         """The pattern of the transposed tensor; it shares the index arrays."""
 
-        def compute() -> Pattern:
-            shape = tuple(self.shape[d] for d in permutation)
-            return Pattern(self.format.permuted(permutation), shape, self.arrays)
-
-        return self.remember(("permuted", permutation), compute)
+        known: Pattern | None = self.derived.get(("permuted", permutation))
+        if known is not None:
+            return known
+        shape = tuple(self.shape[d] for d in permutation)
+        return self.derived.setdefault(("permuted", permutation), Pattern(self.format.permuted(permutation), shape, self.arrays))  # type: ignore[no-any-return]
 
     def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
         """The index arrays of one level, as numpy views."""

@@ -123,7 +123,7 @@ class SparseTensor:
     @property
     def T(self) -> SparseTensor:
         """The tensor with its dimensions reversed; nothing is copied."""
-        return self.permute(*reversed(range(self.ndim)))
+        return self._permuted(tuple(range(self.ndim))[::-1])
 
     def dim(self) -> int:
         """Number of dimensions."""
@@ -180,13 +180,18 @@ class SparseTensor:
         places = tuple(int(d) + self.ndim * (int(d) < 0) for d in order)  # type: ignore[arg-type]
         if sorted(places) != list(range(self.ndim)):
             raise SizeError(f"permute{tuple(order)} of a {self.ndim}-dimensional tensor: name each dimension once")
-        return SparseTensor(self.pattern.permuted(places), self.values)
+        return self._permuted(places)
+
+    def _permuted(self, places: tuple[int, ...]) -> SparseTensor:
+        made = SparseTensor.trusted(self.pattern.permuted(places), self._values)
+        made._view, made._address = self._view, self._address
+        return made
 
     def t(self) -> SparseTensor:
         """The transposed matrix; it shares every array (a CSR matrix becomes CSC)."""
         if self.ndim > 2:
             raise SizeError(f"t() takes at most 2 dimensions, not {self.ndim}: use permute")
-        return self.T
+        return self._permuted((1, 0) if self.ndim == 2 else tuple(range(self.ndim)))
 
     def __neg__(self) -> SparseTensor:
         return self.with_values(-self.values)
@@ -238,22 +243,20 @@ class SparseTensor:
         return self.coalesce()
 
     def __matmul__(self, other: Any) -> Any:
-        from .operators import matmul
-
-        return matmul(self, other)
+        return OPERATORS["matmul"](self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        from .operators import matmul
-
-        return matmul(other, self)
+        return OPERATORS["matmul"](other, self)
 
     @classmethod
     def __torch_function__(
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        from .operators import dispatch
-
-        return dispatch(func, args, dict(kwargs or {}))
+        ours = FUNCTIONS.get(func)
+        if ours is None:
+            name = getattr(func, "__name__", str(func))
+            raise UnsupportedError(f"torch's {name} does not take a SparseTensor yet: use einsum, or .to_dense()")
+        return ours(*args, **kwargs) if kwargs else ours(*args)
 
     def __repr__(self) -> str:
         grad = ", requires_grad=True" if self.requires_grad else ""
@@ -280,4 +283,5 @@ def _applied(name: str, *args: Any) -> Any:
 
 ARITHMETIC = frozenset({"add", "sub", "mul", "div"})
 TAKEN = (SparseTensor, torch.Tensor, int, float, complex)
-OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by elementwise, which is made of tensors
+OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by elementwise and operators, which are made of tensors,
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # and what torch's functions do when an argument is a SparseTensor

@@ -120,12 +120,12 @@ def test_operands_of_one_format_lend_it(fmt: Format) -> None:
 
 
 def test_sparse_operands_don_t_make_a_dense_matrix() -> None:
-    assert problem("ij,jk->ik", CSR, CSC).result.format == CSR
+    assert sorted_format(problem("ij,jk->ik", CSR, CSC).result.format) == CSR
     assert problem("ij,jk->ik", CSR, CSC, format="infer").result.is_dense
     A = stored(CSR, 1)
     square = ns.from_torch(torch.eye(4), CSR)
     assert (square + square.t()).format == CSR
-    assert (A @ A.t()).format == CSR
+    assert sorted_format((A @ A.t()).format) == CSR
 
 
 def test_infer_skips_rule_2_only() -> None:

@@ -38,15 +38,17 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_ord
     common = {_seen_from(stmt.lhs, a) for a in keepers}
     if not literal and len(common) == 1 and can_be_assembled(shared := common.pop()) and _fits(shared, left_out):
         return with_format(stmt, shared), f"the format of {', '.join(map(str, keepers))}"
+    blocks = len(left_out) - inner
+    collected = not in_order and not literal and not inner and blocks > 1 and bool(sums) and is_product(stmt.rhs)
+    unsorted = "; rows are collected, and sorted when that is needed" * collected
     if not literal and len(left_out) > 1 and not any(left_out) and is_zero(simplified(stmt.rhs, {a.tensor.name for a in sparse})):
-        blocks = len(left_out) - inner
-        return with_format(stmt, Format("d" * (blocks - 1) + "s" + "d" * inner)), "nothing is stored where no operand stores anything"
-    outer = len(left_out) - inner
-    order = [*(range(outer) if literal else sorted(range(outer), key=left_out.__getitem__)), *range(outer, len(left_out))]
-    loose = not in_order and not literal and len(order) > 1 and left_out[order[-1]] and bool(sums) and is_product(stmt.rhs)
+        levels = [*[Dense()] * (blocks - 1), Compressed(ordered=not collected), *[Dense()] * inner]
+        return with_format(stmt, Format(levels)), "nothing is stored where no operand stores anything" + unsorted
+    order = [*(range(blocks) if literal else sorted(range(blocks), key=left_out.__getitem__)), *range(blocks, len(left_out))]
+    loose = collected and left_out[order[-1]]
     levels = [Compressed(ordered=not loose or d != order[-1]) if left_out[d] else Dense() for d in order]
     why = "Algorithm 4: each level is sparse where a factor's is"
-    return with_format(stmt, Format(levels, tuple(order))), why + "; rows are collected, and sorted when that is needed" * loose
+    return with_format(stmt, Format(levels, tuple(order))), why + unsorted * loose
 
 
 def _seen_from(lhs: Access, operand: Access) -> Format:
