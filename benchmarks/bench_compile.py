@@ -20,8 +20,8 @@ BARS = {"new": 1.2, "cached": 0.02, "import": 0.15}
 
 def output(*arguments: str, cache: Path) -> str:
     """What a Python process prints that has this cache folder."""
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    environment["NUMSCORCH_CACHE_DIR"] = str(cache)
+    environment = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")}
+    environment |= {"NUMSCORCH_CACHE_DIR": str(cache), "PYTHONPYCACHEPREFIX": str(cache.parent / "bytecode")}
     command = [sys.executable, "-W", "ignore", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
 
@@ -51,6 +51,6 @@ def test_first_call(state: str, threads: int, record: Record, folders: dict[int,
 
 
 def test_import(record: Record, tmp_path: Path) -> None:
-    """What numscorch adds to torch's import."""
-    times = [float(output("-c", IMPORT, cache=tmp_path)) for _ in range(ROUNDS)]
-    record(times, kernel="import", what="import numscorch, after torch", threads=1, bar={"at_most": BARS["import"]})
+    """What numscorch adds to torch's import, its bytecode being there: the first import writes it."""
+    times = [float(output("-c", IMPORT, cache=tmp_path)) for _ in range(1 + ROUNDS)]
+    record(times[1:], kernel="import", what="import numscorch, after torch", threads=1, bar={"at_most": BARS["import"]})

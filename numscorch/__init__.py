@@ -7,6 +7,7 @@ from typing import Any
 
 import torch as _torch
 
+from . import collector as _collector
 from . import elementwise as _elementwise
 from . import nn, operators
 from .api import einsum, evaluate, explain, load, save
@@ -22,6 +23,8 @@ from .stacking import stack
 
 add, sub, mul, div = map(_elementwise.public, ("add", "sub", "mul", "div"))
 amax, amin, mean, sum, softmax = map(_elementwise.public, ("amax", "amin", "mean", "sum", "softmax"))
+
+_collector.resume()
 
 __version__ = "0.1.0"
 __all__ = [
