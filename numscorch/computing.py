@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import gradients
 from .construct import from_torch
 from .contraction import Pair, pairs_of
 from .convert import has_torch_layout
@@ -16,7 +17,7 @@ from .datatypes import WIDENED
 from .dense import dense_value
 from .errors import UnsupportedError
 from .ir.format import COO, Format, as_format, sorted_format
-from .operands import Deferred, identify, is_all_native, undeferred
+from .operands import Deferred, check_is_tensor, identify, is_all_native, undeferred
 from .outputs import check_before, write
 from .parser import parse_einsum
 from .problem import wanted_format
@@ -30,6 +31,8 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     """The result of an einsum's text or of a request; operands and results as in :func:`numscorch.einsum`."""
     if format is not None and not isinstance(format, str):
         format = as_format(format)
+    if torch.is_grad_enabled() and gradients.wanted(operands):
+        return _with_gradients(expr, operands, format, out)
     ready, signatures = identify(operands)
     plan = known_plan(expr, format, signatures)
     if plan is None:
@@ -51,6 +54,28 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     if requested is None and (type(result) is Tensor or not is_all_native(operands)):
         return result
     return _stored(result, requested, is_all_native(operands), format is not None)
+
+
+def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
+    """The same where operands require grad.
+
+    Raises:
+        UnsupportedError: there is an ``out``, into which no gradient flows.
+    """
+    for operand in operands:
+        check_is_tensor(operand)
+    taken = list(map(gradients.attached, operands))
+    if SparseTensor not in map(type, taken):
+        return _dense(expr, taken, format, out)
+    if out is not None:
+        raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
+    if not WIDENED.keys().isdisjoint(o.dtype for o in taken):
+        result = _widened(expr, taken, format, None)
+    elif len(taken) > 2 and isinstance(expr, str) and (pairs := pairs_for(expr, taken)):
+        result = _in_pairs(pairs, taken, format, None)
+    else:
+        result = gradients.differentiable(expr, taken, format)
+    return result if isinstance(result, Tensor) or not is_all_native(operands) else _stored(result, None, True, format is not None)
 
 
 def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any) -> Any:

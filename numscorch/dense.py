@@ -56,7 +56,7 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     aligned = [_aligned(tensor, term, names) for tensor, term in zip(tensors, request.subscripts.operands, strict=True)]
     if request.value is None:
         raise ValueError(f"{request} has no value to compute")
-    value = torch.broadcast_tensors(_value(terms_of(request.value, request.op), aligned, tensors[0].dtype), *aligned)[0]
+    value = torch.broadcast_tensors(value_of(terms_of(request.value, request.op), aligned, tensors[0].dtype), *aligned)[0]
     summed = list(range(len(request.subscripts.result), len(names)))
     if not summed:
         copied: Tensor = value.clone(memory_format=torch.contiguous_format)  # never a view of an operand
@@ -97,15 +97,16 @@ def _aligned(tensor: Tensor, term: Sequence[str], names: Sequence[str]) -> Tenso
     return tensor.reshape([tensor.shape[[n for n in names if n in term].index(n)] if n in term else 1 for n in names])
 
 
-def _value(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """An expression of tensors that have a dimension for each index, in one order."""
     match expr:
         case Access(tensor):
             return tensors[NAMES.index(tensor.name)]
         case Literal(value):
             return torch.tensor(value, dtype=dtype)
         case Binary(op, left, right):
-            result: Tensor = OPERATORS[op](_value(left, tensors, dtype), _value(right, tensors, dtype))
+            result: Tensor = OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
             return result
         case Call(function, args):
-            called: Tensor = FUNCTIONS[function](*(_value(arg, tensors, dtype) for arg in args))
+            called: Tensor = FUNCTIONS[function](*(value_of(arg, tensors, dtype) for arg in args))
             return called

@@ -182,7 +182,8 @@ def softmax(input: Any, dim: int) -> Any:
     """
     (place,) = _dims(_whole(dim), input.ndim)
     largest, shifted = _softmax_requests(input.ndim, place)
-    exponentials = compute(shifted, (input, input, compute(largest, (input,), "dense")))
+    fixed = input.with_values(input.values.detach()) if isinstance(input, SparseTensor) else input.detach()
+    exponentials = compute(shifted, (fixed, input, compute(largest, (fixed,), "dense")))  # what is subtracted changes no softmax
     total = sum(exponentials, place)
     kept = ",".join(f"i{at}" for at in range(input.ndim) if at != place)
     names = _letters(input.ndim, input.ndim)

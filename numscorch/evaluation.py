@@ -13,6 +13,7 @@ from .computing import compute
 from .errors import ExpressionError, UnsupportedError
 from .ir.format import Format
 from .operands import STRIDED, check_is_tensor
+from .sparse_parameter import unwrapped
 from .sparse_tensor import SparseTensor
 from .statements import Part, parse_statement
 
@@ -33,7 +34,7 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     values = dict(given)
     for name, value in given.items():
         if not _is_plain(value):
-            values[name] = _operand(value, given)
+            values[name] = unwrapped(_operand(value, given))
             check_is_tensor(values[name])
     for part in parts:
         _check_ranks(text, part, values)

@@ -14,6 +14,7 @@ from .errors import ExpressionError, UnsupportedError
 from .ir.format import Format
 from .parser import from_sublists
 from .runtime.native import wrap
+from .sparse_parameter import SparseParameter, unwrapped
 from .sparse_tensor import SparseTensor
 
 STRIDED = torch.strided
@@ -56,8 +57,9 @@ def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
         if operand._values.requires_grad:
             refuse_grad()
         return operand
+    operand = unwrapped(operand)
     if isinstance(operand, SparseTensor):
-        operand = strided(operand)
+        return strided(operand) if operand.pattern.is_dense else operand
     check_is_tensor(operand)
     if operand.layout is STRIDED:
         return Deferred(operand)
@@ -72,7 +74,7 @@ def check_is_tensor(operand: Any) -> None:
     Raises:
         UnsupportedError: with the way to make one of it.
     """
-    if not isinstance(operand, SparseTensor | Tensor):
+    if not isinstance(operand, SparseTensor | SparseParameter | Tensor):
         takes = f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}"
         if operand is None or isinstance(operand, str | Format):
             raise UnsupportedError(f"{takes}: only explain of a plain einsum or a statement takes formats, in their place")

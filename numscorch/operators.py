@@ -50,6 +50,18 @@ def public_matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     return torch.matmul(input, other, out=out)
 
 
+def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+    """torch.nn.functional.linear: input @ weight.t() + bias, any of them sparse.
+
+    >>> import torch, numscorch as ns
+    >>> W = ns.from_torch(torch.eye(3)[:2], ns.CSR)
+    >>> linear(torch.arange(3.0), W, torch.ones(2))
+    tensor([1., 2.])
+    """
+    made = matmul(input, weight.t())
+    return made if bias is None else made + bias
+
+
 def _product(left: int, right: int) -> str:
     """The einsum of a matrix product of operands with these ranks.
 
@@ -108,6 +120,7 @@ TAKEN: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.__rtruediv__: lambda left, right: div(right, left),
     torch.true_divide: div,
     torch.nn.functional.relu: UNARY["relu"],
+    torch.nn.functional.linear: linear,
 }
 FUNCTIONS.update(TAKEN)
 OPERATORS["matmul"] = matmul

@@ -121,6 +121,12 @@ class SparseTensor:
         return self.values.requires_grad
 
     @property
+    def grad(self) -> SparseTensor | None:
+        """The gradient of the values, with this pattern; None where there is none yet."""
+        gradient = self._values.grad
+        return None if gradient is None else self.with_values(gradient)
+
+    @property
     def T(self) -> SparseTensor:
         """The tensor with its dimensions reversed; nothing is copied."""
         return self._permuted(tuple(range(self.ndim))[::-1])

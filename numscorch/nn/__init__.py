@@ -4,9 +4,11 @@ from typing import Any
 
 import torch
 
+from ..sparse_parameter import Parameter
 from . import functional
+from .linear import SparseLinear
 
-__all__ = ["functional"]
+__all__ = ["Parameter", "SparseLinear", "functional"]
 
 
 def __getattr__(name: str) -> Any:

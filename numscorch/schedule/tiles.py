@@ -63,7 +63,7 @@ def _reused(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access]:
     result = result_of(stmt)
     work = work_of(stmt, facts) if var in result.indices else 0.0
     for access in operands_of(stmt):
-        contiguous = access.tensor.is_dense and var in access.indices and unit_stride(access, var)
+        contiguous = access.tensor.is_dense and access.tensor.has_values and var in access.indices and unit_stride(access, var)
         if contiguous and work >= REUSED * max(_values(access, facts), _values(result, facts)):
             yield access
 

@@ -1,0 +1,376 @@
+"""Gradients: each is a request of its own, compiled as any other.
+
+Of ``C[i,k] = A[i,j] * B[j,k]`` and a gradient G of C, that of B is ``G[i,k] * A[i,j]``, and that of A is ``G[i,k] * B[j,k]``
+where A stores something: a sampled product. So it takes O(nnz) memory, and has a gradient itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .construct import from_coo, from_torch
+from .dense import value_of
+from .errors import UnsupportedError
+from .ir.format import COO, Format, dense
+from .ir.functions import is_zero, simplified
+from .ir.gradient import ONE, derivative
+from .ir.index import Access, Binary, Expr, IndexVar, TensorVar, accesses_in, factors_of, is_product, mapped, product
+from .operands import STRIDED, strided
+from .packing import coordinates, positions_of
+from .parser import Subscripts, parse_einsum
+from .pattern import Pattern
+from .problem import wanted_format
+from .reformat import converted
+from .runtime.native import wrap
+from .sparse_parameter import unwrapped
+from .sparse_tensor import SparseTensor
+from .statements import NAMES, Request, plain_request
+
+SUMS, EXTREMES = ("=", "+="), ("max=", "min=")
+UPSTREAM, RESULT, PATTERN_OF = "G", "R", "P"  # what a gradient reads besides the operands: longer names than theirs are not needed
+
+
+def wanted(operands: Sequence[Any]) -> bool:
+    """Whether some operand requires grad.
+
+    >>> wanted([torch.ones(2)]), wanted([torch.ones(2), torch.ones(2, requires_grad=True)])
+    (False, True)
+    """
+    for operand in operands:
+        if type(operand) is SparseTensor:
+            if operand._values.requires_grad:
+                return True
+        elif getattr(operand, "requires_grad", False):
+            return True
+    return False
+
+
+def attached(operand: Any) -> Any:
+    """A SparseTensor for what has a sparse level, a strided tensor for what has none; gradients flow to the operand."""
+    operand = unwrapped(operand)
+    if isinstance(operand, SparseTensor):
+        return strided(operand) if operand.pattern.is_dense else operand
+    if not isinstance(operand, Tensor) or operand.layout is STRIDED:
+        return operand
+    if not operand.requires_grad:
+        return wrap(operand)
+    if operand.layout is torch.sparse_coo and (not operand.is_coalesced() or operand.dense_dim()):
+        return from_torch(operand)
+    return SparseTensor(wrap(operand).pattern, operand.values().reshape(-1))
+
+
+def differentiable(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Any:
+    """The result of a request on SparseTensors and strided tensors, through which gradients flow.
+
+    Raises:
+        UnsupportedError: the reduction has no gradient.
+    """
+    request = expr if isinstance(expr, Request) else plain_request(parse_einsum(expr, tuple(o.ndim for o in operands)))
+    if request.op not in (*SUMS, *EXTREMES):
+        raise UnsupportedError(f"no gradient goes through {request.op} reductions: pass x.detach(), A.with_values(A.values.detach())")
+    if (made := _by_values(request, operands)) is not None:
+        return _in_format(made, format)
+    names = request.subscripts.operands
+    if any(len(set(own)) < len(own) for own in names):
+        operands = [_diagonal(o, own) for o, own in zip(operands, names, strict=True)]
+        expr = request = _without_diagonals(request)
+    call = _Call(expr, request, format, operands)
+    made = _Through.apply(call, *map(_values, operands))
+    return made if call.result is None else SparseTensor.trusted(call.result, made)
+
+
+def _values(operand: SparseTensor | Tensor) -> Tensor:
+    return operand._values if isinstance(operand, SparseTensor) else operand
+
+
+def _in_format(made: SparseTensor, format: Format | str | None) -> Any:
+    asked = wanted_format(format, made.ndim)
+    if asked is None:
+        return made
+    return made.to_dense() if asked == dense(made.ndim) else made.to(asked)
+
+
+# ---- entry by entry
+
+
+def _by_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None:
+    """What is computed entry by entry of tensors that share a pattern, by torch, of their values; None where it isn't that."""
+    sparse = [o for o in operands if isinstance(o, SparseTensor)]
+    pattern, result = sparse[0].pattern, request.subscripts.result
+    for operand, names in zip(operands, request.subscripts.operands, strict=True):
+        if isinstance(operand, SparseTensor):
+            if operand.pattern is not pattern or names != result or len(set(names)) < len(names):
+                return None
+        elif operand.ndim:
+            return None
+    value = _value(request)
+    named = {NAMES[at] for at, o in enumerate(operands) if isinstance(o, SparseTensor)}
+    if not is_zero(simplified(value, named)):
+        return None
+    return SparseTensor(pattern, value_of(value, [_values(o) for o in operands], sparse[0].dtype))
+
+
+@lru_cache(maxsize=1024)
+def _value(request: Request) -> Expr:
+    """What a request computes, but for its mask."""
+    names = request.subscripts.operands
+    if request.value is None:
+        return product([_access(NAMES[at], own) for at, own in enumerate(names)])
+    if request.mask is None:
+        return request.value
+    mask = NAMES[request.mask]
+    return product([f for f in factors_of(request.value) if not (isinstance(f, Access) and f.tensor.name == mask)])
+
+
+def _access(name: str, indices: Sequence[str]) -> Access:
+    return Access(TensorVar(name, dense(len(indices))), tuple(map(IndexVar, indices)))
+
+
+# ---- diagonals
+
+
+def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTensor | Tensor:
+    """The operand with a dimension for each name."""
+    once = list(dict.fromkeys(names))
+    if len(once) == len(names):
+        return operand
+    if isinstance(operand, Tensor):
+        return _strided_diagonal(operand, list(names))
+    entries = operand.to(COO(operand.ndim))
+    indices = entries.indices()
+    firsts = [names.index(name) for name in names]
+    kept = (indices == indices[firsts]).all(0).nonzero().reshape(-1)
+    places = [names.index(name) for name in once]
+    shape = [operand.shape[at] for at in places]
+    return from_coo(indices[places][:, kept], entries.values[kept], shape, coalesce=True)
+
+
+def _strided_diagonal(tensor: Tensor, names: list[str]) -> Tensor:
+    once = list(dict.fromkeys(names))
+    while len(set(names)) < len(names):
+        name = next(n for n in names if names.count(n) > 1)
+        first, second = [at for at, n in enumerate(names) if n == name][:2]
+        tensor = tensor.diagonal(dim1=first, dim2=second)
+        names = [n for at, n in enumerate(names) if at not in (first, second)] + [name]
+    return tensor.permute([names.index(n) for n in once])
+
+
+@lru_cache(maxsize=1024)
+def _without_diagonals(request: Request) -> Request:
+    """The request for operands that are diagonals already."""
+    terms = tuple(tuple(dict.fromkeys(own)) for own in request.subscripts.operands)
+    subscripts = Subscripts(terms, request.subscripts.result)
+    if request.value is None:
+        return plain_request(subscripts)
+    value = mapped(request.value, lambda a: _access(a.tensor.name, list(dict.fromkeys(v.name for v in a.indices))))
+    return Request(subscripts, value, request.op, request.mask, request.options)
+
+
+# ---- through a kernel
+
+
+class _Call:
+    """One call: what is computed of which patterns, and the result's pattern once there is one."""
+
+    def __init__(self, expr: str | Request, request: Request, format: Format | str | None, operands: Sequence[Any]):
+        self.expr, self.request, self.format = expr, request, format
+        self.operands: Sequence[Any] = operands
+        self.patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
+        self.shapes = [tuple(o.shape) for o in operands]
+        self.result: Pattern | None = None
+
+    def run(self) -> Tensor:
+        """The result, or its values."""
+        from .computing import compute  # late: it computes with gradients where these are asked for
+
+        taken = [o if isinstance(o, SparseTensor) else o.detach() for o in self.operands]
+        self.operands = ()
+        made = compute(self.expr, taken, self.format)
+        if isinstance(made, SparseTensor):
+            self.result = made.pattern
+        return _values(made)
+
+    def tensor(self, at: int, values: Tensor) -> SparseTensor | Tensor:
+        """An operand again."""
+        pattern = self.patterns[at]
+        values = values.conj() if values.is_complex() else values
+        return values if pattern is None else SparseTensor(pattern, values)
+
+    def extents(self) -> dict[str, int]:
+        """The size of each index."""
+        found: dict[str, int] = {}
+        for names, shape in zip(self.request.subscripts.operands, self.shapes, strict=True):
+            found |= {name: size for name, size in zip(names, shape, strict=True) if found.get(name, 1) == 1}
+        return found
+
+    def stretched(self) -> tuple[frozenset[str], ...]:
+        """Those indices of each operand along which it has size 1, and others more."""
+        extents, terms = self.extents(), zip(self.request.subscripts.operands, self.shapes, strict=True)
+        return tuple([frozenset(n for n, size in zip(names, shape, strict=True) if size != extents[n]) for names, shape in terms])
+
+    def gradient(self, at: int, upstream: Tensor, values: Sequence[Tensor], result: Tensor | None) -> Tensor | None:
+        """The gradient of an operand, or of its values."""
+        from .computing import compute
+
+        names, pattern = self.request.subscripts.operands[at], self.patterns[at]
+        extents, stretched = self.extents(), self.stretched()
+        shared = frozenset(k for k, p in enumerate(self.patterns) if self.result is not None and p is self.result)
+        is_sparse = pattern is not None and not all(level.full for level in pattern.format.levels)
+        made = gradient_of(self.request, at, is_sparse, stretched, shared)
+        if made is None:
+            return None
+        if made.folded:
+            upstream = upstream * prod((values[k].conj() for k in made.folded[1:]), start=values[made.folded[0]].conj())
+        operands: list[Any] = [upstream if self.result is None else SparseTensor(self.result, upstream)]
+        if result is not None:
+            operands.append(result if self.result is None else SparseTensor(self.result, result))
+        operands += [self.tensor(k, values[k]) for k in made.reads]
+        if made.masked and pattern is not None:
+            operands.append(SparseTensor(pattern, values[at].detach()))  # of which just the pattern is read
+        found = compute(made.request, operands, None if is_sparse else "dense")
+        if isinstance(found, Tensor):
+            found = _as_shaped(found, made.kept, names, self.shapes[at])
+        found_values = found if pattern is None else _as_stored(found, pattern)
+        scale = prod(extents[name] for name in made.repeated)
+        return found_values * scale if scale != 1 else found_values
+
+    def shares(self, result: Tensor, upstream: Tensor, values: Sequence[Tensor]) -> Tensor:
+        """The upstream gradient of a largest or smallest term, shared out between those that are equal."""
+        from .computing import compute
+
+        of_result = [result] if self.result is None else [SparseTensor(self.result, result)] * 2
+        counted = compute(ties_of(self.request, self.result is not None), [*of_result, *(self.tensor(k, v) for k, v in enumerate(values))])
+        return upstream / (counted if self.result is None else _as_stored(counted, self.result))
+
+
+def _as_stored(found: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
+    """The values of a gradient in the order of a pattern, of whose entries it may have been computed in another format."""
+    if isinstance(found, Tensor):  # of a pattern that leaves nothing out
+        entries, places = found[tuple(coordinates(pattern))], positions_of(pattern)
+        return entries if places is None else entries.new_zeros(pattern.nnz).index_copy(0, torch.from_numpy(places), entries)
+    if found.pattern is pattern:
+        return found._values
+    moved, values = converted(pattern, found.format), found._values
+    if moved.order is None:
+        return values
+    values = values if moved.slots is None else values.index_select(0, moved.slots)
+    return values.new_zeros(pattern.nnz).index_copy(0, moved.order, values)
+
+
+def _as_shaped(found: Tensor, kept: Sequence[str], names: Sequence[str], shape: Sequence[int]) -> Tensor:
+    """A dense gradient in its operand's shape: along other dimensions than the kept ones it is the same everywhere."""
+    sizes = [size if name in kept else 1 for name, size in zip(names, shape, strict=True)]
+    return found.reshape(sizes).expand(tuple(shape))
+
+
+class _Through(torch.autograd.Function):
+    """A request as a function of the values of its operands."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *values: Tensor) -> Tensor:
+        made = call.run()
+        ctx.call = call
+        ctx.save_for_backward(*values, *([made] if call.request.op in EXTREMES else []))
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        call, values, result = ctx.call, ctx.saved_tensors, None
+        if call.request.op in EXTREMES:
+            *values, result = values
+            upstream = call.shares(result, upstream, values)
+        needed = ctx.needs_input_grad[1:]
+        return (None, *(call.gradient(at, upstream, values, result) if wanted else None for at, wanted in enumerate(needed)))
+
+
+# ---- the requests
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """The request of a gradient, of the upstream one, the result if its op takes that, operands, and perhaps the pattern.
+
+    ``reads`` are those operands' numbers, ``kept`` the indices of a dense gradient; along the operand's others it is constant.
+    ``repeated`` are the indices for each of which the same term is added; ``folded`` the operands that have the result's
+    pattern, and are multiplied into the upstream gradient.
+    """
+
+    request: Request
+    reads: tuple[int, ...]
+    kept: tuple[str, ...]
+    repeated: tuple[str, ...]
+    folded: tuple[int, ...]
+    masked: bool
+
+
+@lru_cache(maxsize=4096)
+def gradient_of(
+    request: Request, at: int, is_sparse: bool, stretched: tuple[frozenset[str], ...], shared: frozenset[int]
+) -> Gradient | None:
+    """The request for an operand's gradient; None where it is 0.
+
+    Args:
+        request: what is computed.
+        at: the operand's number.
+        is_sparse: whether it is a SparseTensor, so that its gradient has its pattern.
+        stretched: those indices of each operand along which it has size 1, and others more.
+        shared: the operands that have the result's pattern.
+
+    >>> matmul = plain_request(parse_einsum("ij,jk->ik", (2, 2)))
+    >>> for at, is_sparse in ((0, True), (1, False)):
+    ...     print(gradient_of(matmul, at, is_sparse, (frozenset(),) * 2, frozenset()).request)
+    A[i,k] * B[j,k] * C[i,j] over ik,jk,ij->ij
+    A[i,k] * B[i,j] over ik,ij->jk
+    """
+    value, subs = _value(request), request.subscripts
+    slope = derivative(value, NAMES[at])
+    if is_zero(slope) or at == request.mask:
+        return None
+    factors = [] if slope == ONE else factors_of(slope)
+    own = [k for k in shared if subs.operands[k] == subs.result]
+    folded = [k for factor in factors for k in own if factor == _access(NAMES[k], subs.result)]
+    factors = [factor for factor in factors if not any(factor == _access(NAMES[k], subs.result) for k in folded)]
+    terms: list[tuple[Access, str]] = [(_access(UPSTREAM * 2, subs.result), UPSTREAM * 2)]
+    if request.op in EXTREMES:
+        terms.append((_access(RESULT * 2, subs.result), RESULT * 2))
+        factors.append(Binary("==", value, terms[1][0]))
+    reads = sorted({NAMES.index(a.tensor.name) for factor in factors for a in accesses_in(factor) if len(a.tensor.name) == 1})
+    terms += [(_access(NAMES[k], subs.operands[k]), NAMES[k]) for k in reads]
+    masked = is_sparse and not (at in own and not stretched[at])
+    names = tuple(f"{name}0" if name in stretched[at] else name for name in subs.operands[at])
+    if masked:
+        terms.append((_access(PATTERN_OF * 2, names), PATTERN_OF * 2))
+    used = {var.name for access, _ in terms for var in access.indices}
+    whole_sized = {*subs.result, *(n for k in reads for n in subs.operands[k] if n not in stretched[k]), *(names if masked else ())}
+    kept = names if is_sparse else tuple(n for n in subs.operands[at] if n in whole_sized and n not in stretched[at])
+    repeated = tuple(n for n in _all(subs) if n not in whole_sized and (n not in subs.operands[at] or n in stretched[at]))
+    letters = {name: NAMES[k] for k, (_, name) in enumerate(terms)}
+    whole = product([terms[0][0], *factors, *([terms[-1][0]] if masked else [])])
+    renamed = mapped(whole, lambda a: _access(letters[a.tensor.name], [v.name for v in a.indices]))
+    subscripts = Subscripts(tuple(tuple(v.name for v in access.indices) for access, _ in terms), kept)
+    summed = used - set(kept)
+    op = "+=" if summed and not is_product(renamed) else "="
+    made = Request(subscripts, renamed, op, len(terms) - 1 if masked else None)
+    return Gradient(made, tuple(reads), kept, repeated, tuple(folded), masked)
+
+
+@lru_cache(maxsize=256)
+def ties_of(request: Request, is_sparse: bool) -> Request:
+    """How many terms are the largest or smallest one: of the result, if it is sparse, its pattern before it, and the operands."""
+    subs, value, before = request.subscripts, _value(request), 1 + is_sparse
+    shifted = mapped(value, lambda a: _access(NAMES[NAMES.index(a.tensor.name) + before], [v.name for v in a.indices]))
+    equal: Expr = Binary("==", shifted, _access(NAMES[is_sparse], subs.result))
+    if is_sparse:
+        equal = Binary("*", equal, _access(NAMES[0], subs.result))
+    return Request(Subscripts((subs.result,) * before + subs.operands, subs.result), equal, "+=", 0 if is_sparse else None)
+
+
+def _all(subs: Subscripts) -> list[str]:
+    return list(dict.fromkeys(name for own in subs.operands for name in own))

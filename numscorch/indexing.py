@@ -1,0 +1,188 @@
+"""Indexing: parts of a SparseTensor, by numbers, slices, masks and lists of numbers, as torch has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .errors import SizeError, UnsupportedError
+from .rearranging import Moved, place, rearranged, unsqueeze
+from .sparse_tensor import SparseTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The coordinates of one dimension that are taken, in their new order; ``is_one`` where the dimension goes with that."""
+
+    numbers: range | tuple[int, ...]
+    is_one: bool = False
+
+
+def getitem(input: SparseTensor, key: Any) -> Any:
+    """``A[i]``, ``A[1:3]``, ``A[:, mask]``, ``A[[2, 0]]``, ``A[..., None]``; a SparseTensor, or a strided tensor of no dimensions.
+
+    One dimension may be indexed by a list, a mask of its length, or a tensor of numbers.
+
+    Raises:
+        SizeError: a number is out of range, or there are more than there are dimensions.
+        UnsupportedError: several lists, or a mask of several dimensions.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    >>> A[1].to_dense(), A[0, 1], A[:, [1, 0]].to_dense().tolist()
+    (tensor([3., 4.]), tensor(2.), [[2.0, 0.0], [4.0, 3.0]])
+    """
+    keys = _spelled_out(key if isinstance(key, tuple) else (key,), input.ndim)
+    chosen = [_chosen(own, size, at) for at, (own, size) in enumerate(zip([k for k in keys if k is not None], input.shape, strict=True))]
+    made = taken(input, chosen)
+    at = 0
+    for own in keys:
+        if own is None:
+            made = unsqueeze(made, at) if isinstance(made, SparseTensor) else made.unsqueeze(at)
+        at += own is None or not isinstance(own, int)
+    return made
+
+
+def taken(input: SparseTensor, chosen: Sequence[Chosen]) -> Any:
+    """The entries at the chosen coordinates."""
+    if all(c.numbers == range(size) and not c.is_one for c, size in zip(chosen, input.shape, strict=True)):
+        return input
+    shape = [len(c.numbers) for c in chosen if not c.is_one]
+
+    def move(indices: np.ndarray) -> Moved:
+        kept, made = np.arange(indices.shape[1]), []
+        for own, c in zip(indices, chosen, strict=True):
+            places, which = _found(own[kept], c.numbers)
+            kept, made = kept[which], [column[which] for column in made]
+            made += [] if c.is_one else [places]
+        return np.stack(made) if made else np.empty((0, len(kept)), np.int64), kept
+
+    return rearranged(input, ("taken", tuple(chosen)), shape, move)
+
+
+def _found(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Where coordinates stand among numbers, and whose these are: one may stand there several times, or not at all."""
+    if isinstance(numbers, range):
+        places, rest = np.divmod(coordinates - numbers.start, numbers.step)
+        inside = (rest == 0) & (places >= 0) & (places < len(numbers))
+        return places[inside], np.flatnonzero(inside)
+    wanted = np.array(numbers, np.int64)
+    order = np.argsort(wanted, kind="stable")
+    first, last = (np.searchsorted(wanted[order], coordinates, side) for side in ("left", "right"))
+    counts = last - first
+    which = np.repeat(np.arange(len(coordinates)), counts)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return order[first[which] + within], which
+
+
+def _spelled_out(keys: tuple[Any, ...], ndim: int) -> list[Any]:
+    """A key for each dimension: the ellipsis, and what is left out, as slices."""
+    dots = [at for at, own in enumerate(keys) if own is Ellipsis]
+    given = sum(own is not None and own is not Ellipsis for own in keys)
+    if given > ndim or len(dots) > 1:
+        raise SizeError(f"{given} indices of a {ndim}-dimensional tensor: give at most {ndim}, and one ellipsis")
+    at = dots[0] if dots else len(keys)
+    whole: list[Any] = [slice(None)] * (ndim - given)
+    spelled = [*keys[:at], *whole, *keys[at + 1 :]]
+    if sum(not isinstance(own, int | slice | None.__class__) for own in spelled) > 1:
+        raise UnsupportedError("several dimensions are indexed by lists: index one after the other, as A[rows][:, columns]")
+    return spelled
+
+
+def _chosen(key: Any, size: int, dim: int) -> Chosen:
+    if isinstance(key, bool):
+        raise UnsupportedError("a truth value as index: use None for a new dimension, or an empty slice")
+    if isinstance(key, int):
+        return Chosen((_number(key, size, dim),), is_one=True)
+    if isinstance(key, slice):
+        if key.step is not None and key.step < 1:
+            raise SizeError(f"a step of {key.step} along dim {dim}: it must be positive, as in torch")
+        return Chosen(range(*key.indices(size)))
+    array = torch.as_tensor(key)
+    if array.ndim == 0 and not array.is_floating_point() and array.dtype != torch.bool:
+        return Chosen((_number(int(array), size, dim),), is_one=True)
+    if array.ndim != 1 or array.is_floating_point():
+        raise UnsupportedError(f"an index of shape {tuple(array.shape)} and dtype {array.dtype}: index a dimension by a list of numbers or a mask")
+    if array.dtype == torch.bool:
+        if len(array) != size:
+            raise SizeError(f"a mask of length {len(array)} along dim {dim}, whose size is {size}")
+        array = array.nonzero().reshape(-1)
+    return Chosen(tuple(_number(number, size, dim) for number in array.tolist()))
+
+
+def _number(number: int, size: int, dim: int) -> int:
+    if not -size <= number < size:
+        raise SizeError(f"index {number} is out of range along dim {dim}, whose size is {size}")
+    return number % size
+
+
+def _along(input: SparseTensor, dim: int, chosen: Chosen) -> Any:
+    at = place(dim, input.ndim)
+    return taken(input, [chosen if d == at else Chosen(range(size)) for d, size in enumerate(input.shape)])
+
+
+def select(input: SparseTensor, dim: int, index: int) -> Any:
+    """The slice at one coordinate of a dimension, without it."""
+    at = place(dim, input.ndim)
+    return _along(input, at, Chosen((_number(int(index), input.shape[at], at),), is_one=True))
+
+
+def index_select(input: SparseTensor, dim: int, index: torch.Tensor) -> Any:
+    """The slices at these coordinates of a dimension, in their order."""
+    at = place(dim, input.ndim)
+    return _along(input, at, _chosen(torch.atleast_1d(torch.as_tensor(index)), input.shape[at], at))
+
+
+def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
+    """So many slices of a dimension, from one on."""
+    at = place(dim, input.ndim)
+    size = input.shape[at]
+    first = start + size * (start < 0)
+    if not 0 <= first <= first + length <= size:
+        raise SizeError(f"narrow from {start} with length {length} along dim {dim}, whose size is {size}")
+    return _along(input, at, Chosen(range(first, first + length)))
+
+
+def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:
+    """The entries on one side of a diagonal of the last two dimensions, and on it."""
+    if input.ndim < 2:
+        raise SizeError(f"tril and triu take matrices, not {input.ndim} dimensions")
+
+    def move(indices: np.ndarray) -> Moved:
+        above = indices[-1] - indices[-2] - diagonal
+        kept = np.flatnonzero(above <= 0 if lower else above >= 0)
+        return indices[:, kept], kept
+
+    made: SparseTensor = rearranged(input, ("triangle", diagonal, lower), input.shape, move)
+    return made
+
+
+def tril(input: SparseTensor, diagonal: int = 0) -> SparseTensor:
+    """The entries on and below a diagonal."""
+    return triangle(input, diagonal, lower=True)
+
+
+def triu(input: SparseTensor, diagonal: int = 0) -> SparseTensor:
+    """The entries on and above a diagonal."""
+    return triangle(input, diagonal, lower=False)
+
+
+def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """The entries at ``j - i == offset`` of two dimensions, as the last dimension of a SparseTensor."""
+    first, second = place(dim1, input.ndim), place(dim2, input.ndim)
+    if first == second:
+        raise SizeError(f"diagonal of dim {dim1} and dim {dim2}, which is the same one")
+    rows, columns = input.shape[first], input.shape[second]
+    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    others = [d for d in range(input.ndim) if d not in (first, second)]
+
+    def move(indices: np.ndarray) -> Moved:
+        kept = np.flatnonzero(indices[second] - indices[first] == offset)
+        along = np.minimum(indices[first], indices[second])
+        return np.stack([*(indices[d][kept] for d in others), along[kept]]), kept
+
+    return rearranged(input, ("diagonal", offset, first, second), [*(input.shape[d] for d in others), length], move, order=False)

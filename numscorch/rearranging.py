@@ -1,0 +1,195 @@
+"""Rearranging: the same entries at other coordinates, as reshape, cat or a slice has them.
+
+What moves where follows from the pattern alone, and is remembered with it: from the second time on, values are only
+gathered. Gradients flow to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from .construct import assemble, from_torch
+from .errors import SizeError, UnsupportedError
+from .ir.format import COO, CSR, Format
+from .ir.levels import Compressed, Dense, Singleton
+from .packing import coordinates, is_identity, pack, positions_of
+from .reformat import Conversion
+from .sparse_tensor import SparseTensor
+
+Moved = tuple[np.ndarray, np.ndarray | None]  # coordinates, and which entries have these; None where all do, in order
+
+
+def rearranged(A: SparseTensor, key: Hashable, shape: Sequence[int], move: Callable[[np.ndarray], Moved], order: bool = True) -> Any:
+    """A tensor's entries at the coordinates that ``move`` makes of theirs, in a tensor of another shape.
+
+    Args:
+        A: the tensor.
+        key: what tells this move from others of the same pattern; None where it isn't to be remembered.
+        shape: the result's; without dimensions, it is a strided tensor.
+        move: from coordinates of shape (ndim, n) to others, and the numbers of the entries that are there.
+        order: whether the dimensions are those of ``A``, so that the format may be kept.
+    """
+    shape = tuple(shape)
+
+    def build() -> Conversion:
+        places = positions_of(A.pattern)
+        made, kept = move(coordinates(A.pattern).numpy())
+        kept = np.arange(made.shape[1]) if kept is None else kept
+        target, slots, sorting = pack(made, shape, fitting(A, len(shape), order), A.pattern.index_dtype)
+        source = kept[sorting] if places is None else places[kept[sorting]]
+        return Conversion(target, torch.from_numpy(source), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
+
+    conversion = build() if key is None else A.pattern.remember(key, build)
+    values = conversion.tensor(A.values)
+    return SparseTensor(conversion.pattern, values) if shape else values.sum()
+
+
+def fitting(A: SparseTensor, ndim: int, order: bool) -> Format:
+    """The format of what is made of a tensor: its own, if that stores any entries of as many dimensions in the same order.
+
+    >>> import numscorch as ns
+    >>> fitting(ns.from_torch(torch.eye(4), ns.BCSR(2, 2)), 2, True).name, fitting(ns.from_torch(torch.eye(4)), 3, True).name
+    ('CSR', 'COO(3)')
+    """
+    plain = all(isinstance(level, Dense | Compressed | Singleton) and level.is_ordered for level in A.format.levels)
+    if order and ndim == A.ndim and plain and A.format.is_plain:
+        return A.format
+    return CSR if ndim == 2 else COO(ndim)
+
+
+def place(dim: Any, ndim: int) -> int:
+    """A dimension counted from the front.
+
+    Raises:
+        SizeError: there is none.
+
+    >>> place(-1, 3)
+    2
+    """
+    if not isinstance(dim, int) or not -ndim <= dim < ndim:
+        raise SizeError(f"dim={dim} of a {ndim}-dimensional tensor: name one from {-ndim} to {ndim - 1}")
+    return dim % ndim
+
+
+def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
+    """Two dimensions exchanged; nothing is copied."""
+    order, first, second = list(range(input.ndim)), place(dim0, input.ndim), place(dim1, input.ndim)
+    order[first], order[second] = second, first
+    return input.permute(*order)
+
+
+def reshape(input: SparseTensor, *shape: Any) -> Any:
+    """The entries in row-major order of another shape; one size may be -1. O(nnz log nnz), and O(nnz) from the second time on.
+
+    >>> import numscorch as ns
+    >>> ns.from_torch(torch.eye(2)).reshape(4).to_dense()
+    tensor([1., 0., 0., 1.])
+    """
+    wanted = _sizes(shape, prod(input.shape), tuple(input.shape))
+    if wanted == tuple(input.shape):
+        return input
+
+    def move(indices: np.ndarray) -> Moved:
+        return _unraveled(_raveled(indices, input.shape), wanted), None
+
+    return rearranged(input, ("reshape", wanted), wanted, move, order=False)
+
+
+def _sizes(shape: tuple[Any, ...], numel: int, before: tuple[int, ...]) -> tuple[int, ...]:
+    sizes = [int(s) for s in (shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)]
+    if sizes.count(-1) == 1:
+        rest = prod(s for s in sizes if s != -1)
+        sizes[sizes.index(-1)] = numel // rest if rest else 0
+    if prod(sizes) != numel or min(sizes, default=0) < 0:
+        raise SizeError(f"a tensor of shape {before} can't have the shape {tuple(sizes)}: it has {numel} entries")
+    return tuple(sizes)
+
+
+def _raveled(indices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    number = np.zeros(indices.shape[1], np.int64)
+    for own, size in zip(indices, shape, strict=True):
+        number = number * size + own
+    return number
+
+
+def _unraveled(number: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    made = np.empty((len(shape), len(number)), np.int64)
+    for at in reversed(range(len(shape))):
+        number, made[at] = np.divmod(number, max(shape[at], 1))
+    return made
+
+
+def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """Dimensions from one to another made into one."""
+    if not input.ndim:
+        return reshape(input, 1)
+    first, last = place(start_dim, input.ndim), place(end_dim, input.ndim)
+    if first > last:
+        raise SizeError(f"flatten from dim {start_dim} to {end_dim}: the first one comes after the last")
+    return reshape(input, (*input.shape[:first], prod(input.shape[first : last + 1]), *input.shape[last + 1 :]))
+
+
+def squeeze(input: SparseTensor, dim: int | Sequence[int] | None = None) -> Any:
+    """Without dimensions of size 1: all of them, or those that are named."""
+    named = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    gone = {place(d, input.ndim) for d in named}
+    return reshape(input, [size for at, size in enumerate(input.shape) if at not in gone or size != 1])
+
+
+def unsqueeze(input: SparseTensor, dim: int) -> Any:
+    """With a dimension of size 1 more."""
+    sizes = list(input.shape)
+    sizes.insert(place(dim, input.ndim + 1), 1)
+    return reshape(input, sizes)
+
+
+def expand(input: SparseTensor, *sizes: Any) -> Any:
+    """Dimensions of size 1 repeated, and others before them; every entry is stored as often as it is there. O(result)."""
+    wanted = tuple(int(s) for s in (sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes))
+    own = (1,) * (len(wanted) - input.ndim) + tuple(input.shape)
+    wanted = tuple(size if new == -1 else new for size, new in zip(own, wanted, strict=False))
+    if len(wanted) < input.ndim or any(size not in (1, new) for size, new in zip(own, wanted, strict=True)):
+        raise SizeError(f"a tensor of shape {tuple(input.shape)} can't be expanded to {wanted}: only sizes of 1 grow")
+    copies = [range(new) if size != new else range(1) for size, new in zip(own, wanted, strict=True)]
+    steps = np.stack([axis.reshape(-1) for axis in np.meshgrid(*copies, indexing="ij")]).astype(np.int64)
+
+    def move(indices: np.ndarray) -> Moved:
+        full = np.concatenate([np.zeros((len(wanted) - input.ndim, indices.shape[1]), np.int64), indices])
+        made = (full[:, :, None] + steps[:, None, :]).reshape(len(wanted), -1)
+        return made, np.repeat(np.arange(indices.shape[1]), steps.shape[1])
+
+    return rearranged(input, ("expand", wanted), wanted, move)
+
+
+def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+    """SparseTensors, and torch's sparse ones beside them, end to end along a dimension; in the first one's format where that stores any.
+
+    Raises:
+        SizeError: other sizes than those along the dimension differ.
+        UnsupportedError: one of them is dense.
+    """
+    tensors = list(tensors)
+    if any(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
+        raise UnsupportedError("cat of sparse and dense tensors: convert one with .to_dense(), or with ns.from_torch")
+    given = [t if isinstance(t, SparseTensor) else from_torch(t) for t in tensors]
+    first = given[0]
+    at = place(dim, first.ndim)
+    others = [tuple(size for d, size in enumerate(t.shape) if d != at) for t in given]
+    if any(other != others[0] for other in others) or any(t.ndim != first.ndim for t in given):
+        raise SizeError(f"cat along dim {dim} of shapes {', '.join(str(tuple(t.shape)) for t in given)}: other sizes differ")
+    entries = [t.to(COO(t.ndim)) for t in given]
+    starts = np.cumsum([0, *(t.shape[at] for t in given)])
+    indices = [t.indices().numpy() for t in entries]
+    for own, start in zip(indices, starts[:-1], strict=True):
+        own[at] += start
+    dtype = entries[0].dtype
+    for t in entries[1:]:
+        dtype = torch.promote_types(dtype, t.dtype)
+    values = torch.cat([t.values.to(dtype) for t in entries])
+    shape = tuple(int(starts[-1]) if d == at else size for d, size in enumerate(first.shape))
+    return assemble(np.concatenate(indices, axis=1), values, shape, fitting(first, first.ndim, True))

@@ -1,0 +1,88 @@
+"""Gradients against torch's, of the same expression on dense operands: random einsums and statements in every format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cases import random_case
+from scale import scaled
+from statements import random_statement
+
+import numscorch as ns
+from numscorch.runtime.dispatch import uncompiled
+
+Operands = dict[str, Any]
+
+
+def leaves_of(operands: Operands) -> tuple[Operands, dict[str, torch.Tensor]]:
+    """The operands in float64 with values that require grad, and these."""
+    taken, leaves = {}, {}
+    for name, operand in operands.items():
+        if isinstance(operand, ns.SparseTensor):
+            leaves[name] = operand.values.double().clone().requires_grad_()
+            taken[name] = operand.with_values(leaves[name])
+        else:
+            leaves[name] = taken[name] = operand.double().clone().requires_grad_()
+    return taken, leaves
+
+
+def dense_of(operands: Operands) -> Operands:
+    """The same tensors without formats, as leaves."""
+    return {name: (o.to_dense() if isinstance(o, ns.SparseTensor) else o).double().clone().requires_grad_() for name, o in operands.items()}
+
+
+def at_entries(A: ns.SparseTensor, full: torch.Tensor) -> torch.Tensor:
+    """What a dense gradient is where a tensor stores entries, as a dense tensor."""
+    stored = ns.from_coo(A.indices(), torch.ones(A.nnz, dtype=torch.float64), A.shape, coalesce=True)
+    return full * stored.to_dense()
+
+
+def compare(call: Any, operands: Operands, format: ns.Format | None, said: str) -> None:
+    """It fails unless the gradients are torch's, at the entries that are stored."""
+    taken, leaves = leaves_of(operands)
+    full = dense_of(operands)
+    made, expected = call(taken, None), call(full, None)
+    if isinstance(made, ns.SparseTensor):  # of a strided result, only what isn't 0 would be stored
+        made = call(taken, format)
+    result = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+    np.testing.assert_allclose(result.detach(), expected.detach(), err_msg=said)
+    if not expected.requires_grad:
+        return
+    upstream = torch.from_numpy(np.random.default_rng(1).integers(-3, 4, expected.shape).astype(np.float64))
+    (expected * upstream).sum().backward()
+    if result.requires_grad:
+        (result * upstream).sum().backward()
+    for name, operand in operands.items():
+        theirs = torch.zeros_like(full[name]) if full[name].grad is None else full[name].grad
+        own = leaves[name].grad
+        own = torch.zeros_like(leaves[name]) if own is None else own
+        if isinstance(operand, ns.SparseTensor):
+            own, theirs = operand.with_values(own).to_dense(), at_entries(operand, theirs)
+        np.testing.assert_allclose(own, theirs, rtol=1e-9, atol=1e-9, err_msg=f"{name} of {said}")
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_einsums(part: int) -> None:
+    with uncompiled():
+        for seed in range(part, scaled(2000), 4):
+            case = random_case(seed)
+            operands = dict(zip("ABCDEFG", case.operands(), strict=False))
+            compare(lambda given, format, case=case: ns.einsum(case.expr, *given.values(), format=format), operands, case.result, str(case))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_statements(part: int) -> None:
+    with uncompiled():
+        for seed in range(part, scaled(2000), 4):
+            drawn = random_statement(seed)
+            if "*=" in drawn.text:
+                continue  # products have no gradient yet
+            compare(
+                lambda given, format, drawn=drawn: ns.evaluate(drawn.text, format=format, **given),
+                drawn.operands,
+                drawn.format,
+                str(drawn),
+            )
