@@ -8,21 +8,19 @@ from typing import Any
 import torch as _torch
 
 from . import collector as _collector
-from . import elementwise as _elementwise
 from . import nn, operators
 from .api import einsum, evaluate, explain, load, save
 from .autotuning import autotune
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
-from .operators import public_matmul as matmul
 from .ordering import coalesce, sort
 from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
 from .stacking import stack
 
-add, sub, mul, div = map(_elementwise.public, ("add", "sub", "mul", "div"))
-amax, amin, mean, sum, softmax = map(_elementwise.public, ("amax", "amin", "mean", "sum", "softmax"))
+add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
+amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
 
 _collector.resume()
 
@@ -78,6 +76,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in operators.PUBLIC:
+        return operators.public(name)
     if not hasattr(_torch, name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}, and neither has torch")
     return getattr(_torch, name)

@@ -17,12 +17,13 @@ from torch import Tensor
 
 from .computing import compute
 from .errors import SizeError, UnsupportedError
-from .evaluation import evaluate_parts
+from .evaluation import as_tensor, evaluate_parts
 from .ir.format import dense
 from .ir.index import Access, Binary, Call, IndexVar, TensorVar
 from .parser import Subscripts
-from .sparse_tensor import OPERATORS, SparseTensor
+from .sparse_tensor import SparseTensor
 from .statements import Request
+from .unary import UNARY
 
 Dim = int | Sequence[int] | None
 
@@ -43,6 +44,8 @@ def _term(name: str, order: int, most: int) -> str:
 
 def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
     """Two operands, tensors or numbers, in a form of A and B."""
+    if type(left) is SparseTensor and type(right) is SparseTensor and left.pattern is right.pattern and form in OF_VALUES and not numbers:
+        return SparseTensor(left.pattern, OF_VALUES[form](left._values, right._values))
     text = _statement(form, getattr(left, "ndim", 0), getattr(right, "ndim", 0))
     return evaluate_parts(text, {"A": left, "B": right, **numbers}, None)
 
@@ -58,13 +61,27 @@ def _statement(form: str, left: int, right: int) -> str:
     return f"{_term('R', most, most)} = {form.format(A=_term('A', left, most), B=_term('B', right, most))}"
 
 
-def _function(form: str) -> Callable[..., Any]:
-    def function(input: Any, *, inplace: bool = False) -> Any:
-        if inplace:
-            raise UnsupportedError("inplace=True of a SparseTensor: use what is returned")
-        return evaluate_parts(_statement(form, input.ndim, 0), {"A": input}, None)
+OF_VALUES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # where both tensors store the same entries
+    "{A} + {B}": torch.add,
+    "{A} - {B}": torch.sub,
+    "{A} * {B}": torch.mul,
+    "maximum({A}, {B})": torch.maximum,
+    "minimum({A}, {B})": torch.minimum,
+}
 
-    return function
+
+def _scaled(op: Callable[..., Tensor], tensor: Any, number: Any) -> Any:
+    """A SparseTensor times, or over, a number: of its values, in torch's data type for that. None for other operands.
+
+    Raises:
+        UnsupportedError: a whole number that the tensor's integers can't hold.
+    """
+    if type(tensor) is SparseTensor and (isinstance(number, int | float | complex) or (isinstance(number, Tensor) and number.ndim == 0)):
+        whole = number.item() if isinstance(number, Tensor) and not (number.is_floating_point() or number.is_complex()) else number
+        if isinstance(whole, int) and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+            as_tensor(whole, tensor.dtype)
+        return SparseTensor(tensor.pattern, op(tensor._values, number))
+    return None
 
 
 def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
@@ -85,11 +102,17 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
 
 def mul(input: Any, other: Any) -> Any:
     """The element-wise product: only entries that both store can be other than 0."""
+    scaled = _scaled(torch.mul, input, other)
+    scaled = scaled if scaled is not None else _scaled(torch.mul, other, input)
+    if scaled is not None:
+        return scaled
     return _joined("{A} * {B}", input, other)
 
 
 def div(input: Any, other: Any) -> Any:
     """The quotient, at the numerator's entries: 0 / 0 doesn't arise where nothing is stored."""
+    if (scaled := _scaled(torch.div, input, other)) is not None:
+        return scaled
     return _joined("{A} / {B}", input, other)
 
 
@@ -139,7 +162,8 @@ def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int) -> tuple[t
 
 
 def _reduction(op: str) -> Callable[..., Any]:
-    def reduction(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
+    def reduction(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+        input = input if dtype is None else input.to(dtype)
         gone, kept, text = _reducing(op, _whole(dim), input.ndim)
         if op == "+=" and input.dtype in (torch.int8, torch.int16, torch.int32):
             input = input.to(torch.int64)  # as torch does, lest it overflow
@@ -168,18 +192,20 @@ def mean(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
     return mul(sum(input, dim, keepdim), 1 / terms if terms else float("nan"))
 
 
-def softmax(input: Any, dim: int) -> Any:
+def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
     """softmax over the entries that are stored; the others stay unstored, as if they were -inf.
 
     Args:
         input: a SparseTensor of any format.
         dim: the dimension whose entries add up to 1.
+        dtype: to compute in; by default the input's.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[2.0, 2.0], [3.0, 0.0]]), ns.CSR)
     >>> ns.softmax(A, 1).values
     tensor([0.5000, 0.5000, 1.0000])
     """
+    input = input if dtype is None else input.to(dtype)
     (place,) = _dims(_whole(dim), input.ndim)
     largest, shifted = _softmax_requests(input.ndim, place)
     fixed = input.with_values(input.values.detach()) if isinstance(input, SparseTensor) else input.detach()
@@ -189,6 +215,54 @@ def softmax(input: Any, dim: int) -> Any:
     names = _letters(input.ndim, input.ndim)
     divisor = f"s[{kept}]" if kept else "s"
     return evaluate_parts(f"R[{names}] = E[{names}] / {divisor}", {"E": exponentials, "s": total}, None)
+
+
+def log_softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
+    """The logarithm of :func:`softmax`, at the entries that are stored."""
+    input = input if dtype is None else input.to(dtype)
+    (place,) = _dims(_whole(dim), input.ndim)
+    names = _letters(input.ndim, input.ndim)
+    kept = ",".join(f"i{at}" for at in range(input.ndim) if at != place)
+    largest, shifted = _softmax_requests(input.ndim, place)
+    fixed = input.with_values(input.values.detach())
+    top = compute(largest, (fixed,), "dense")
+    total = sum(compute(shifted, (fixed, input, top)), place)
+    bound = torch.where(torch.isfinite(top), top, torch.zeros_like(top)) + total.log()
+    ones = input.with_values(torch.ones_like(fixed.values))
+    divisor = f"s[{kept}]" if kept else "s"
+    return sub(input, evaluate_parts(f"R[{names}] = E[{names}] * {divisor}", {"E": ones, "s": bound}, None))
+
+
+COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+
+
+def _comparison(name: str) -> Callable[..., Any]:
+    theirs = getattr(torch, name)
+
+    def comparison(input: Any, other: Any) -> Any:
+        if type(input) is SparseTensor and isinstance(other, int | float):
+            if theirs(torch.zeros(()), other):
+                return theirs(input.to_dense(), other)
+            return SparseTensor(input.pattern, theirs(input._values, other))
+        return _joined(f"{{A}} {COMPARE[name]} {{B}}", input, other).to(torch.bool)
+
+    comparison.__name__ = comparison.__qualname__ = name
+    comparison.__doc__ = f"Whether input {COMPARE[name]} other, entry by entry; dense where it is so of two zeros."
+    return comparison
+
+
+COMPARISONS = {name: _comparison(name) for name in COMPARE}
+
+
+def where(condition: Any, input: Any, other: Any) -> Any:
+    """input where the condition holds, other elsewhere; any of them sparse."""
+    given = {"C": condition, "A": input, "B": other}
+    tensors = [value for value in (input, other) if isinstance(value, Tensor | SparseTensor)]
+    given["C"] = condition.to(tensors[0].dtype if tensors else torch.get_default_dtype())
+    orders = {name: getattr(value, "ndim", 0) for name, value in given.items()}
+    most = max(orders.values())
+    terms = ", ".join(_term(name, order, most) for name, order in orders.items())
+    return evaluate_parts(f"{_term('R', most, most)} = where({terms})", given, None)
 
 
 @lru_cache(maxsize=64)
@@ -201,18 +275,6 @@ def _softmax_requests(order: int, dim: int) -> tuple[Request, Request]:
     return Request(Subscripts((names,), kept), A, "stored max="), Request(Subscripts((names, names, kept), names), shifted, mask=0)
 
 
-FORMS = {
-    "abs": "abs({A})",
-    "neg": "-{A}",
-    "relu": "relu({A})",
-    "sqrt": "sqrt({A})",
-    "exp": "exp({A})",
-    "log": "log({A})",
-    "tanh": "tanh({A})",
-    "sigmoid": "sigmoid({A})",
-    "erf": "erf({A})",
-}
-UNARY = {name: _function(form) for name, form in FORMS.items()}
 NAMED: dict[str, Callable[..., Any]] = {
     "add": add,
     "sub": sub,
@@ -225,22 +287,8 @@ NAMED: dict[str, Callable[..., Any]] = {
     "amin": amin,
     "mean": mean,
     "softmax": softmax,
+    "log_softmax": log_softmax,
+    "where": where,
     **UNARY,
+    **COMPARISONS,
 }
-
-
-OPERATORS.update(NAMED)
-
-
-def public(name: str) -> Callable[..., Any]:
-    """A function of ours under torch's name: torch's own wherever nothing is sparse."""
-    ours, theirs = NAMED[name], getattr(torch, name)
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if any(map(is_sparse, args)) or any(map(is_sparse, kwargs.values())):
-            return ours(*args, **kwargs)
-        return theirs(*args, **kwargs)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = ours.__doc__ if ours.__doc__ else f"torch.{name}, for sparse tensors too."
-    return function

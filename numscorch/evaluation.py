@@ -74,10 +74,10 @@ def _operand(value: Any, given: Mapping[str, Any]) -> Any:
     tensors = [other for other in given.values() if isinstance(other, SparseTensor | Tensor)]
     leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
     if isinstance(value, int | float | complex):
-        return _tensor(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
+        return as_tensor(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
     if not leading or not _is_scalar(value) or value.dtype == leading[0] or _promoted(leading[0], value) != leading[0]:
         return value
-    _tensor(value.item(), leading[0])
+    as_tensor(value.item(), leading[0])
     return value.to(leading[0])
 
 
@@ -95,10 +95,10 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
 
 
-def _tensor(number: complex, dtype: torch.dtype) -> Tensor:
+def as_tensor(number: complex, dtype: torch.dtype) -> Tensor:
     """The number in a data type that can hold it.
 
-    >>> _tensor(2, torch.float32)
+    >>> as_tensor(2, torch.float32)
     tensor(2.)
     """
     promoted = dtype if isinstance(number, int) else _promoted(dtype, number)

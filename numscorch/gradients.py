@@ -6,7 +6,7 @@ where A stores something: a sampled product. So it takes O(nnz) memory, and has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -75,14 +75,14 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
     request = expr if isinstance(expr, Request) else plain_request(parse_einsum(expr, tuple(o.ndim for o in operands)))
     if request.op not in (*SUMS, *EXTREMES):
         raise UnsupportedError(f"no gradient goes through {request.op} reductions: pass x.detach(), A.with_values(A.values.detach())")
-    if (made := _by_values(request, operands)) is not None:
-        return _in_format(made, format)
+    if (same := _by_values(request, operands)) is not None:
+        return _in_format(same, format)
     names = request.subscripts.operands
     if any(len(set(own)) < len(own) for own in names):
         operands = [_diagonal(o, own) for o, own in zip(operands, names, strict=True)]
         expr = request = _without_diagonals(request)
     call = _Call(expr, request, format, operands)
-    made = _Through.apply(call, *map(_values, operands))
+    made: Tensor = _Through.apply(call, *map(_values, operands))  # type: ignore[no-untyped-call]
     return made if call.result is None else SparseTensor.trusted(call.result, made)
 
 
@@ -281,7 +281,7 @@ class _Through(torch.autograd.Function):
         return made
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         call, values, result = ctx.call, ctx.saved_tensors, None
         if call.request.op in EXTREMES:
             *values, result = values

@@ -54,7 +54,7 @@ def taken(input: SparseTensor, chosen: Sequence[Chosen]) -> Any:
     shape = [len(c.numbers) for c in chosen if not c.is_one]
 
     def move(indices: np.ndarray) -> Moved:
-        kept, made = np.arange(indices.shape[1]), []
+        kept, made = np.arange(indices.shape[1]), list[np.ndarray]()
         for own, c in zip(indices, chosen, strict=True):
             places, which = _found(own[kept], c.numbers)
             kept, made = kept[which], [column[which] for column in made]
@@ -106,7 +106,9 @@ def _chosen(key: Any, size: int, dim: int) -> Chosen:
     if array.ndim == 0 and not array.is_floating_point() and array.dtype != torch.bool:
         return Chosen((_number(int(array), size, dim),), is_one=True)
     if array.ndim != 1 or array.is_floating_point():
-        raise UnsupportedError(f"an index of shape {tuple(array.shape)} and dtype {array.dtype}: index a dimension by a list of numbers or a mask")
+        raise UnsupportedError(
+            f"an index of shape {tuple(array.shape)} and dtype {array.dtype}: index a dimension by a list of numbers or a mask"
+        )
     if array.dtype == torch.bool:
         if len(array) != size:
             raise SizeError(f"a mask of length {len(array)} along dim {dim}, whose size is {size}")

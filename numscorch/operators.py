@@ -1,126 +1,159 @@
-"""Matrix products under torch's names, and the table of every torch function that takes a SparseTensor."""
+"""The table of operators: what numscorch.*, torch.* and methods do to SparseTensors, by torch's names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.nn import functional
 
-from .api import einsum
-from .elementwise import NAMED, UNARY, add, div, is_sparse, mul, sub
-from .errors import SizeError, UnsupportedError
+from .convert import has_torch_layout
+from .elementwise import NAMED, add, div, is_sparse, mul, sub
+from .gradients import attached
+from .indexing import diagonal, getitem, index_select, narrow, select, tril, triu
+from .ir.format import COO, sorted_format
+from .objects import OBJECTS, iterated
+from .products import PRODUCT_OPERATORS, matmul, sampled_addmm
+from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
+from .reducing import REDUCING, vector_norm
+from .sparse_parameter import SparseParameter, unwrapped
 from .sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
 from .stacking import stack
 
-
-def matmul(left: Any, right: Any, *, out: Any = None) -> Any:
-    """Matrix product with torch.matmul's rules: vectors, matrices, and batches that broadcast.
-
-    Raises:
-        SizeError: an operand has no dimensions, or the inner sizes differ.
-
-    >>> import torch, numscorch as ns
-    >>> A = ns.from_torch(torch.eye(3).to_sparse_csr())
-    >>> ns.operators.matmul(torch.arange(3.0), A)
-    tensor([0., 1., 2.])
-    """
-    for operand in (left, right):
-        if not isinstance(operand, SparseTensor | torch.Tensor):
-            raise UnsupportedError(f"matmul takes tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
-    ranks = left.ndim, right.ndim
-    if 0 in ranks:
-        raise SizeError(f"matmul of {ranks[0]}- and {ranks[1]}-dimensional operands: both need at least one dimension")
-    return einsum(PRODUCTS.get(ranks) or _product(*ranks), left, right, out=out)
-
-
-def public_matmul(input: Any, other: Any, *, out: Any = None) -> Any:
-    """torch.matmul, for SparseTensors too, and for batches with torch's own sparse tensors, which torch can't multiply.
-
-    >>> batch = torch.eye(2).expand(3, 2, 2).to_sparse_csr()
-    >>> public_matmul(batch, torch.ones(2))
-    tensor([[1., 1.],
-            [1., 1.],
-            [1., 1.]])
-    """
-    given = input, other
-    is_batch = any(isinstance(operand, torch.Tensor) and operand.ndim > 2 for operand in given)
-    if any(isinstance(operand, SparseTensor) or (is_batch and is_sparse(operand)) for operand in given):
-        return matmul(input, other, out=out)
-    return torch.matmul(input, other, out=out)
-
-
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    """torch.nn.functional.linear: input @ weight.t() + bias, any of them sparse.
-
-    >>> import torch, numscorch as ns
-    >>> W = ns.from_torch(torch.eye(3)[:2], ns.CSR)
-    >>> linear(torch.arange(3.0), W, torch.ones(2))
-    tensor([1., 2.])
-    """
-    made = matmul(input, weight.t())
-    return made if bias is None else made + bias
+ARRANGING: dict[str, Callable[..., Any]] = {
+    "cat": cat,
+    "concat": cat,
+    "diagonal": diagonal,
+    "expand": expand,
+    "flatten": flatten,
+    "index_select": index_select,
+    "narrow": narrow,
+    "permute": SparseTensor.permute,
+    "reshape": reshape,
+    "select": select,
+    "squeeze": squeeze,
+    "stack": stack,
+    "swapaxes": transpose,
+    "t": SparseTensor.t,
+    "transpose": transpose,
+    "tril": tril,
+    "triu": triu,
+    "unsqueeze": unsqueeze,
+    "view": reshape,
+}
+CASTS = {
+    name: getattr(torch, dtype)
+    for name, dtype in {
+        "float": "float32",
+        "double": "float64",
+        "half": "float16",
+        "bfloat16": "bfloat16",
+        "int": "int32",
+        "long": "int64",
+        "bool": "bool",
+    }.items()
+}
+BESIDES = {
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "true_divide": "div",
+    "greater": "gt",
+    "less": "lt",
+    "not_equal": "ne",
+}
 
 
-def _product(left: int, right: int) -> str:
-    """The einsum of a matrix product of operands with these ranks.
-
-    >>> _product(2, 1), _product(2, 3)
-    ('ij,j->i', 'ij,...jk->...ik')
-    """
-    rows, columns = ("i" if left > 1 else ""), ("k" if right > 1 else "")
-    before, after = ("..." if left > 2 else ""), ("..." if right > 2 else "")
-    return f"{before}{rows}j,{after}j{columns}->{before or after}{rows}{columns}"
+def _flipped(operator: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda left, right: operator(right, left)
 
 
-def _ranked(name: str, *wanted: int) -> Callable[..., Any]:
-    """matmul for operands of just these ranks."""
+def _cast(dtype: torch.dtype) -> Callable[..., Any]:
+    return lambda input: input.to(dtype)
 
-    def product(left: Any, right: Any, *, out: Any = None) -> Any:
-        if (left.ndim, right.ndim) != wanted:
-            raise SizeError(
-                f"{name} of {left.ndim}- and {right.ndim}-dimensional operands: it takes {wanted[0]} and {wanted[1]}, matmul any"
-            )
-        return matmul(left, right, out=out)
 
-    return product
+PYTHONS = ("add", "sub", "mul", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
+
+OPERATORS.update(
+    {**NAMED, **REDUCING, **ARRANGING, **OBJECTS, **PRODUCT_OPERATORS, **{name: _cast(dtype) for name, dtype in CASTS.items()}}
+)
+OPERATORS.update({other: OPERATORS[name] for other, name in BESIDES.items()})
 
 
 def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., Any], Callable[..., Any]]:
-    """For each name, torch's function and, where there is one, its method of tensors.
+    """For each name, torch's functions and its method of tensors, where there are such.
 
-    >>> list(entries_of({"softmax": len})) == [torch.softmax, torch.Tensor.softmax]
+    >>> list(entries_of({"softmax": len})) == [torch.softmax, torch.Tensor.softmax, functional.softmax]
     True
     """
-    functions = {getattr(torch, name): function for name, function in named.items()}
-    return functions | {getattr(torch.Tensor, name): function for name, function in named.items() if hasattr(torch.Tensor, name)}
+    homes = (torch, torch.Tensor, functional)
+    return {getattr(home, name): function for name, function in named.items() for home in homes if callable(getattr(home, name, None))}
 
 
-PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}
-TAKEN: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.matmul: matmul,
-    torch.mm: _ranked("mm", 2, 2),
-    torch.mv: _ranked("mv", 2, 1),
-    torch.bmm: _ranked("bmm", 3, 3),
-    torch.Tensor.matmul: matmul,
-    torch.Tensor.mm: _ranked("mm", 2, 2),
-    torch.Tensor.mv: _ranked("mv", 2, 1),
-    torch.Tensor.__matmul__: matmul,
-    torch.Tensor.__rmatmul__: lambda left, right: matmul(right, left),
-    torch.einsum: einsum,
-    torch.stack: stack,
-    **entries_of(NAMED),
-    torch.Tensor.__add__: add,
-    torch.Tensor.__radd__: lambda left, right: add(right, left),
-    torch.Tensor.__sub__: sub,
-    torch.Tensor.__rsub__: lambda left, right: sub(right, left),
-    torch.Tensor.__mul__: mul,
-    torch.Tensor.__rmul__: lambda left, right: mul(right, left),
-    torch.Tensor.__truediv__: div,
-    torch.Tensor.__rtruediv__: lambda left, right: div(right, left),
-    torch.true_divide: div,
-    torch.nn.functional.relu: UNARY["relu"],
-    torch.nn.functional.linear: linear,
-}
-FUNCTIONS.update(TAKEN)
-OPERATORS["matmul"] = matmul
+FUNCTIONS.update(entries_of(OPERATORS))
+FUNCTIONS.update(
+    {
+        **{
+            getattr(torch.Tensor, f"__{name}__"): OPERATORS[name]
+            for name in ("add", "sub", "mul", "matmul", "gt", "ge", "lt", "le", "eq", "ne")
+        },
+        torch.Tensor.__radd__: _flipped(add),
+        torch.Tensor.__rsub__: _flipped(sub),
+        torch.Tensor.__rmul__: _flipped(mul),
+        torch.Tensor.__truediv__: div,
+        torch.Tensor.__rtruediv__: _flipped(div),
+        torch.Tensor.__rmatmul__: _flipped(matmul),
+        torch.Tensor.sparse_mask: lambda input, mask: mul(mask.with_values(torch.ones_like(mask.values)), input),
+        torch.linalg.norm: vector_norm,
+        torch.linalg.vector_norm: vector_norm,
+        torch.sparse.mm: matmul,
+        torch.sparse.sampled_addmm: sampled_addmm,
+        torch.sparse.softmax: OPERATORS["softmax"],
+        torch.sparse.addmm: OPERATORS["addmm"],
+    }
+)
+PUBLIC = frozenset(name for name in OPERATORS if hasattr(torch, name) and not isinstance(getattr(torch, name), torch.dtype))
+OPERATORS["getitem"], OPERATORS["iter"] = getitem, iterated
+
+
+def _sparse_in(values: Any) -> Iterator[Any]:
+    """The sparse tensors among arguments, and in lists of them."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _sparse_in(value)
+        elif is_sparse(value) or isinstance(value, SparseParameter):
+            yield value
+
+
+def _ours(value: Any) -> Any:
+    """torch's sparse tensors as SparseTensors, in lists too."""
+    if isinstance(value, list | tuple) and any(True for _ in _sparse_in(value)):
+        return type(value)(map(_ours, value))
+    return attached(value) if is_sparse(value) and not isinstance(value, SparseTensor) else unwrapped(value)
+
+
+def _theirs(made: Any) -> Any:
+    """A result as torch's users have it: in a layout of torch."""
+    if not isinstance(made, SparseTensor):
+        return made
+    made = made.to(sorted_format(made.format))
+    return (made if has_torch_layout(made.pattern) else made.to(COO(made.ndim))).to_torch()
+
+
+@lru_cache(maxsize=1024)
+def public(name: str) -> Callable[..., Any]:
+    """A function of ours under torch's name: torch's own wherever nothing is sparse; torch's sparse tensors give such results."""
+    ours, theirs = OPERATORS[name], getattr(torch, name, None) or getattr(functional, name, None)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        found = list(_sparse_in((*args, *kwargs.values())))
+        if not found and theirs is not None:
+            return theirs(*args, **kwargs)
+        made = ours(*map(_ours, args), **{key: _ours(value) for key, value in kwargs.items()})
+        return _theirs(made) if all(isinstance(t, torch.Tensor) for t in found) else made
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = ours.__doc__ if ours.__doc__ else f"torch.{name}, for sparse tensors too."
+    return function

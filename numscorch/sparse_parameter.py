@@ -61,7 +61,7 @@ class SparseParameter(torch.nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name.startswith("_") or not hasattr(SparseTensor, name):
+            if name.startswith("_") or name in ("values", "pattern"):
                 raise
         return getattr(self.tensor, name)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,26 @@ from .pattern import Pattern
 
 if TYPE_CHECKING:
     from scipy.sparse import sparray
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by elementwise and operators, which are made of tensors,
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # and what torch's functions do when an argument is a SparseTensor
+TAKEN = (torch.Tensor, int, float, complex)
+
+
+def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:
+    """One of Python's operators."""
+
+    def operator(self: SparseTensor, other: Any) -> Any:
+        if type(other) is not SparseTensor and not isinstance(other, TAKEN):
+            return NotImplemented
+        return OPERATORS[name](other, self) if flipped else OPERATORS[name](self, other)
+
+    return operator
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    return lambda self: OPERATORS[name](self)
 
 
 class SparseTensor:
@@ -199,44 +220,38 @@ class SparseTensor:
             raise SizeError(f"t() takes at most 2 dimensions, not {self.ndim}: use permute")
         return self._permuted((1, 0) if self.ndim == 2 else tuple(range(self.ndim)))
 
-    def __neg__(self) -> SparseTensor:
-        return self.with_values(-self.values)
-
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         raise UnsupportedError("a SparseTensor is no numpy array: use .to_dense().numpy(), or .to_scipy()")
 
     __array_ufunc__ = None  # so that numpy leaves its operators to ours
 
-    def __add__(self, other: Any) -> Any:
-        return _applied("add", self, other)
+    def __getattr__(self, name: str) -> Any:
+        """Every operator of the table (``operators.py``) is a method, too."""
+        ours = None if name.startswith("_") else OPERATORS.get(name)
+        if ours is None:
+            hint = ": train its values, A.values.requires_grad_(), or hold it in a ns.nn.Parameter" if name == "requires_grad_" else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+        return partial(ours, self)
 
-    def __radd__(self, other: Any) -> Any:
-        return _applied("add", other, self)
+    def __getitem__(self, key: Any) -> Any:
+        return OPERATORS["getitem"](self, key)
 
-    def __sub__(self, other: Any) -> Any:
-        return _applied("sub", self, other)
+    def __iter__(self) -> Iterator[Any]:
+        found: Iterator[Any] = OPERATORS["iter"](self)
+        return found
 
-    def __rsub__(self, other: Any) -> Any:
-        return _applied("sub", other, self)
+    def __bool__(self) -> bool:
+        return bool(OPERATORS["item"](self))
 
-    def __mul__(self, other: Any) -> Any:
-        return _applied("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _applied("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return _applied("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _applied("div", other, self)
-
-    def __abs__(self) -> Any:
-        return _applied("abs", self)
-
-    def sum(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Any:
-        """The sum over some dimensions, all by default."""
-        return _applied("sum", self, dim, keepdim)
+    __add__, __radd__ = _binary("add"), _binary("add", flipped=True)
+    __sub__, __rsub__ = _binary("sub"), _binary("sub", flipped=True)
+    __mul__, __rmul__ = _binary("mul"), _binary("mul", flipped=True)
+    __truediv__, __rtruediv__ = _binary("div"), _binary("div", flipped=True)
+    __matmul__, __rmatmul__ = _binary("matmul"), _binary("matmul", flipped=True)
+    __pow__, __rpow__ = _binary("pow"), _binary("pow", flipped=True)
+    __gt__, __ge__, __lt__, __le__, __eq__, __ne__ = map(_binary, ("gt", "ge", "lt", "le", "eq", "ne"))
+    __neg__, __abs__ = _unary("neg"), _unary("abs")
+    __hash__ = object.__hash__  # as torch's tensors, which compare entry by entry
 
     def coalesce(self) -> SparseTensor:
         """The tensor with its coordinates in order, each once: itself where they are, and sorted rows where a level has no order."""
@@ -247,12 +262,6 @@ class SparseTensor:
     def sort(self) -> SparseTensor:
         """The coordinates of each row in order, as ``coalesce()``: not the values, as torch.sort."""
         return self.coalesce()
-
-    def __matmul__(self, other: Any) -> Any:
-        return OPERATORS["matmul"](self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return OPERATORS["matmul"](other, self)
 
     @classmethod
     def __torch_function__(
@@ -276,18 +285,3 @@ class SparseTensor:
         if not self.ndim:
             raise FormatError("len() of a 0-dimensional tensor")
         return self.pattern.shape[0]
-
-
-def _applied(name: str, *args: Any) -> Any:
-    """An operator of ours, of what torch's takes."""
-    if name in ARITHMETIC:
-        for arg in args:
-            if type(arg) is not SparseTensor and not isinstance(arg, TAKEN):
-                return NotImplemented
-    return OPERATORS[name](*args)
-
-
-ARITHMETIC = frozenset({"add", "sub", "mul", "div"})
-TAKEN = (SparseTensor, torch.Tensor, int, float, complex)
-OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by elementwise and operators, which are made of tensors,
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # and what torch's functions do when an argument is a SparseTensor

@@ -42,10 +42,11 @@ def test_operands_are_not_swapped(A: ns.SparseTensor) -> None:
     assert torch.equal(x @ square, x @ square.to_dense())
 
 
-@pytest.mark.parametrize("other", [3.0, [1.0, 2.0, 3.0]])
-def test_a_product_needs_a_tensor(A: ns.SparseTensor, other: object) -> None:
+def test_a_product_needs_a_tensor(A: ns.SparseTensor) -> None:
     with pytest.raises(ns.UnsupportedError, match="matmul takes tensors"):
-        A @ other
+        A @ 3.0
+    with pytest.raises(TypeError, match="unsupported operand"):
+        A @ [1.0, 2.0, 3.0]
 
 
 def test_a_product_has_dimensions(A: ns.SparseTensor) -> None:
@@ -153,15 +154,14 @@ def test_element_wise(name: str, fmt: ns.Format, plain: None) -> None:
 @pytest.mark.parametrize("scalar", SCALARS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.int64, torch.complex64], ids=str)
 def test_tensors_without_dimensions_are_promoted_as_by_torch(dtype: torch.dtype, scalar: torch.dtype, plain: None) -> None:
-    """They take the other's data type, and are refused where torch would promote that."""
+    """They take the other's data type, or promote it; in statements they are refused where torch would do that."""
     A, s = ns.from_torch(LEFT.to(dtype)).to(ns.CSR), torch.tensor(2).to(scalar)
     expected = LEFT.to(dtype) * s
     if expected.dtype != dtype:
         with pytest.raises(ns.UnsupportedError, match="operands have data types"):
-            A * s
-        return
-    for made in (A * s, s * A, ns.evaluate("R[i,j] = s * A[i,j]", A=A, s=s)):
-        assert made.dtype == dtype
+            ns.evaluate("R[i,j] = s * A[i,j]", A=A, s=s)
+    for made in (A * s, s * A, *([ns.evaluate("R[i,j] = s * A[i,j]", A=A, s=s)] if expected.dtype == dtype else [])):
+        assert made.dtype == expected.dtype
         assert torch.equal(dense(made), expected)
 
 
@@ -171,9 +171,8 @@ def test_a_scalar_that_does_not_fit_is_refused(A: ns.SparseTensor) -> None:
         with pytest.raises(ns.UnsupportedError, match=r"the number 300 does not fit torch\.int8"):
             whole * number
     with pytest.raises(ns.UnsupportedError, match=r"the number 2j beside torch.float32 values: convert them with .to\(torch.complex64\)"):
-        A * 2j
-    with pytest.raises(ns.UnsupportedError, match="requires grad"):
-        A * torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+        A + 2j
+    assert (A * 2j).dtype == torch.complex64
 
 
 def test_numbers_beside_complex_values(plain: None) -> None:

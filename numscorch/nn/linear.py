@@ -10,7 +10,7 @@ import torch
 from ..construct import from_coo, from_torch
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format, as_format
-from ..operators import linear
+from ..products import linear
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
 
@@ -86,7 +86,8 @@ class SparseLinear(torch.nn.Module):
     def extra_repr(self) -> str:
         weight = self.weight.tensor
         has = "True" if self.bias is not None else "False"
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has}, density={weight.density:.3g}, {weight.format.name}"
+        stored = f"density={weight.density:.3g}, {weight.format.name}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has}, {stored}"
 
 
 def _random(shape: tuple[int, int], density: float, dtype: torch.dtype) -> SparseTensor:

@@ -1,0 +1,198 @@
+"""What torch's tensors can do besides arithmetic, for SparseTensors: copies, comparisons as a whole, and writing in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import torch
+
+from .elementwise import add, is_sparse, mul
+from .errors import SizeError, UnsupportedError
+from .ir.format import COO
+from .sparse_tensor import SparseTensor
+
+
+def clone(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
+    """A tensor with values of its own, and the same pattern."""
+    return SparseTensor(input.pattern, input._values.clone())
+
+
+def detach(input: SparseTensor) -> SparseTensor:
+    """The tensor without its gradient; it shares the values."""
+    return SparseTensor(input.pattern, input._values.detach())
+
+
+def contiguous(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
+    """The tensor itself: its values are contiguous always."""
+    return input
+
+
+def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTensor:
+    """Write another tensor's values over this one's, whose pattern must be the same; a strided tensor's at the stored entries.
+
+    Raises:
+        SizeError: another shape, or another pattern, since entries are neither added nor dropped.
+    """
+    if tuple(src.shape) != tuple(input.shape):
+        raise SizeError(f"copy_ of a tensor of shape {tuple(src.shape)} into one of shape {tuple(input.shape)}")
+    values = _at_entries(input, src, "copy_")
+    input._values.copy_(values)
+    return input
+
+
+def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
+    """Another tensor's values at the entries of this one, in their order."""
+    if isinstance(other, SparseTensor) and other.pattern is not input.pattern and other.format == input.format:
+        pairs = zip(input.pattern.views, other.pattern.views, strict=True)
+        same = all(len(a) == len(b) and bool((a == b).all()) for a, b in pairs)
+        other = SparseTensor(input.pattern, other._values) if same else other
+    if isinstance(other, SparseTensor) and other.pattern is not input.pattern:
+        raise SizeError(
+            f"{what} of {other}\n  into {input}: their patterns differ, and entries are neither added nor dropped in place: "
+            "use what the operator without the underscore returns"
+        )
+    if isinstance(other, SparseTensor):
+        return other._values
+    ones = input.with_values(torch.ones_like(input._values.detach()))
+    made: SparseTensor = mul(ones, other.to(input.dtype))
+    return made.values
+
+
+def zero_(input: SparseTensor) -> SparseTensor:
+    """Set all stored entries to 0; they stay stored."""
+    input._values.zero_()
+    return input
+
+
+def fill_(input: SparseTensor, value: float) -> SparseTensor:
+    """Set all stored entries to a number."""
+    input._values.fill_(value)
+    return input
+
+
+def add_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
+    """Add a tensor with the same pattern."""
+    _only_sparse(other, "add_")
+    input._values.add_(_at_entries(input, other, "add_"), alpha=alpha)
+    return input
+
+
+def sub_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
+    """Subtract a tensor with the same pattern."""
+    return add_(input, other, alpha=-alpha)
+
+
+def _only_sparse(other: Any, what: str) -> None:
+    if not isinstance(other, SparseTensor):
+        raise UnsupportedError(f"{what} of a dense tensor or a number would store every entry: use A + other, which is dense")
+
+
+def mul_(input: SparseTensor, other: Any) -> SparseTensor:
+    """Multiply by a number, or by a tensor, at the stored entries."""
+    made = mul(input, other)
+    input._values.copy_(_at_entries(input, made, "mul_"))
+    return input
+
+
+def div_(input: SparseTensor, other: Any) -> SparseTensor:
+    """Divide by a number."""
+    input._values.div_(other)
+    return input
+
+
+def numel(input: SparseTensor) -> int:
+    """How many entries there are, stored or not."""
+    return prod(input.shape)
+
+
+def item(input: SparseTensor) -> Any:
+    """The only entry, as a number.
+
+    Raises:
+        SizeError: there are more, or none.
+    """
+    if numel(input) != 1:
+        raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: it has {numel(input)} entries, not one")
+    return input.to_dense().item()
+
+
+def tolist(input: SparseTensor) -> Any:
+    """Nested lists of all entries."""
+    return input.to_dense().tolist()
+
+
+def equal(input: Any, other: Any) -> bool:
+    """Whether both have the same shape, and the same entries other than 0, however they are stored."""
+    if tuple(input.shape) != tuple(other.shape):
+        return False
+    if isinstance(input, SparseTensor) and isinstance(other, SparseTensor) and input.pattern is other.pattern:
+        return torch.equal(input.values, other.values)
+    first, second = (_nonzeros(t) for t in (input, other))
+    return torch.equal(first.indices(), second.indices()) and torch.equal(first.values, second.values)
+
+
+def _nonzeros(tensor: Any) -> SparseTensor:
+    from .construct import from_coo, from_torch
+
+    entries = tensor.to(COO(tensor.ndim)) if isinstance(tensor, SparseTensor) else from_torch(tensor, COO(tensor.ndim))
+    kept = entries.values.detach() != 0
+    return from_coo(entries.indices()[:, kept], entries.values.detach()[kept], entries.shape)
+
+
+def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Whether ``|input - other| <= atol + rtol * |other|`` at every entry.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> allclose(A, torch.eye(2)), allclose(A, A + A)
+    (True, False)
+    """
+    with torch.no_grad():
+        if not (isinstance(input, SparseTensor) and isinstance(other, SparseTensor)):
+            full = [t.to_dense() if is_sparse(t) else t for t in (input, other)]
+            return torch.allclose(full[0], full[1], rtol, atol, equal_nan)
+        zero = input * 0 + other * 0  # what either one stores
+        left, right = (add(zero, t).values for t in (input, other))
+    return torch.allclose(left, right, rtol, atol, equal_nan)
+
+
+def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
+    def like(input: SparseTensor, *args: Any, dtype: torch.dtype | None = None, requires_grad: bool = False, **kwargs: Any) -> SparseTensor:
+        values = make(input._values.detach(), *args, dtype=dtype, **kwargs)
+        return SparseTensor(input.pattern, values.requires_grad_(requires_grad))
+
+    like.__name__ = like.__qualname__ = make.__name__
+    like.__doc__ = f"torch's {make.__name__}, at the entries that are stored."
+    return like
+
+
+LIKE = {f"{name}_like": _like(getattr(torch, f"{name}_like")) for name in ("empty", "full", "ones", "rand", "randn", "zeros")}
+
+
+def iterated(input: SparseTensor) -> Iterator[Any]:
+    """The slices along the first dimension."""
+    if not input.ndim:
+        raise SizeError("iteration over a tensor without dimensions")
+    return (input[at] for at in range(input.shape[0]))
+
+
+OBJECTS: dict[str, Callable[..., Any]] = {
+    **LIKE,
+    "add_": add_,
+    "allclose": allclose,
+    "clone": clone,
+    "contiguous": contiguous,
+    "copy_": copy_,
+    "detach": detach,
+    "div_": div_,
+    "equal": equal,
+    "fill_": fill_,
+    "item": item,
+    "mul_": mul_,
+    "numel": numel,
+    "sub_": sub_,
+    "tolist": tolist,
+    "zero_": zero_,
+}

@@ -1,0 +1,122 @@
+"""Reductions beyond sums under torch's names: products, norms, and where the largest entry is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import torch
+
+from .api import einsum
+from .elementwise import Dim, _dims, _whole, amax, amin
+from .elementwise import sum as total
+from .errors import UnsupportedError
+from .sparse_tensor import SparseTensor
+
+
+def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """The product over some dimensions; an entry that isn't stored is a factor 0."""
+    input = input if dtype is None else input.to(dtype)
+    gone = _dims(_whole(dim), input.ndim)
+    if input.requires_grad and torch.is_grad_enabled():  # the gradient at an entry is the product of the others
+        made = input.to_dense().permute([at for at in range(input.ndim) if at not in gone] + gone)
+        made = made.flatten(input.ndim - len(gone)).prod(-1)
+        return made.reshape([1 if at in gone else size for at, size in enumerate(input.shape)]) if keepdim else made
+    letters = "abcdefghijklmnopqrstuvwxyz"[: input.ndim]
+    kept = "".join(letter for at, letter in enumerate(letters) if at not in gone)
+    made = einsum(f"{letters}->{kept}", input, format="dense", reduce="prod")
+    return made.reshape([1 if at in gone else size for at, size in enumerate(input.shape)]) if keepdim else made
+
+
+def norm(
+    input: SparseTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, dtype: torch.dtype | None = None, out: None = None
+) -> Any:
+    """The vector norm over some dimensions, all by default: ``p`` is a number, inf, or "fro".
+
+    Raises:
+        UnsupportedError: a matrix norm ("nuc"), or an out.
+    """
+    no_out(out, "norm")
+    if isinstance(p, str) and p != "fro":
+        raise UnsupportedError(f"norm with p={p!r} of a SparseTensor: use a number, or .to_dense()")
+    order, input = (2 if p == "fro" or p is None else p), input if dtype is None else input.to(dtype)
+    if dim is None and not keepdim and order > 0:
+        return torch.linalg.vector_norm(input.values, order)
+    sizes: Any = abs(input)
+    if order == inf:
+        return amax(sizes, dim, keepdim)
+    if order == 0:
+        return total((sizes != 0).to(input.dtype), dim, keepdim)
+    if order < 0:
+        raise UnsupportedError(f"norm with p={p} of a SparseTensor, which has zeros: use .to_dense()")
+    powers = total(sizes**order, dim, keepdim)
+    return (powers.to_dense() if isinstance(powers, SparseTensor) else powers) ** (1 / order)
+
+
+def vector_norm(x: Any, ord: Any = 2, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """torch.linalg.vector_norm; see :func:`norm`."""
+    return norm(x, ord, dim, keepdim, dtype)
+
+
+def no_out(out: Any, name: str) -> None:
+    """Refuse a tensor that would receive the result.
+
+    Raises:
+        UnsupportedError: there is one.
+    """
+    if out is not None:
+        raise UnsupportedError(f"out= of {name} with a SparseTensor: use what is returned")
+
+
+def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
+    """max or min: of all entries, or with a dimension also where; two tensors are compared entry by entry."""
+    places, pairs = getattr(torch, f"arg{name}"), getattr(torch, f"{name}imum")
+    kinds = getattr(torch.return_types, name)
+
+    def extreme(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(dim, torch.Tensor | SparseTensor):
+            return pairs(input, dim)
+        if dim is None:
+            return reduction(input)
+        values = reduction(input, dim, keepdim)
+        values = values.to_dense() if isinstance(values, SparseTensor) else values
+        return kinds((values, places(input, dim, keepdim)))
+
+    extreme.__name__ = extreme.__qualname__ = name
+    extreme.__doc__ = f"The {name} of all entries, stored or not; with a dimension also where they are, by way of a dense tensor."
+    return extreme
+
+
+def _places(name: str) -> Callable[..., Any]:
+    theirs = getattr(torch, name)
+
+    def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+        found: torch.Tensor = theirs(input.to_dense().detach(), dim, keepdim)
+        return found
+
+    places.__name__ = places.__qualname__ = name
+    places.__doc__ = f"torch's {name}, by way of a dense tensor, since entries that aren't stored count."
+    return places
+
+
+def _tested(name: str, reduce: Callable[..., Any]) -> Callable[..., Any]:
+    def test(input: SparseTensor, dim: Dim = None, keepdim: bool = False) -> Any:
+        made = reduce((input != 0).to(torch.float32), dim, keepdim)
+        return made.to(torch.bool) if isinstance(made, SparseTensor) else made != 0
+
+    test.__name__ = test.__qualname__ = name
+    test.__doc__ = f"Whether {name} of the entries are other than 0; those that aren't stored are 0."
+    return test
+
+
+REDUCING: dict[str, Callable[..., Any]] = {
+    "prod": prod,
+    "norm": norm,
+    "max": _extreme("max", amax),
+    "min": _extreme("min", amin),
+    "argmax": _places("argmax"),
+    "argmin": _places("argmin"),
+    "any": _tested("any", amax),
+    "all": _tested("all", amin),
+}

@@ -1,0 +1,94 @@
+"""Functions of one tensor, under torch's names: of the stored values where they are 0 at 0, else of the dense tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from .sparse_tensor import SparseTensor
+
+KEEPING_ZERO = """
+    abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu conj deg2rad elu erf erfinv expm1 fix floor frac gelu
+    hardshrink hardswish hardtanh imag isinf isnan isneginf isposinf leaky_relu log1p mish nan_to_num neg negative positive rad2deg real
+    relu relu6 round selu sgn sign signbit silu sin sinh softshrink softsign sqrt square tan tanh tanhshrink trunc
+"""
+OTHERS = """
+    acos arccos acosh arccosh cos cosh digamma erfc exp exp2 i0 isfinite lgamma log log10 log2 logical_not logit logsigmoid reciprocal
+    rsqrt sigmoid sinc softplus
+"""
+
+
+def torchs(name: str) -> Callable[..., Any]:
+    """torch's function of this name, or that of torch.nn.functional."""
+    found: Callable[..., Any] = getattr(torch, name, None) or getattr(functional, name)
+    return found
+
+
+def _of_values(name: str) -> Callable[..., Any]:
+    theirs = torchs(name)
+
+    def function(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        if kwargs.pop("inplace", False):
+            input.values = theirs(input.values, *args, **kwargs)
+            return input
+        return SparseTensor(input.pattern, theirs(input._values, *args, **kwargs))
+
+    return _named(function, name, "of the stored values; 0 at entries that aren't stored")
+
+
+def _of_dense(name: str) -> Callable[..., Any]:
+    theirs = torchs(name)
+
+    def function(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        made: torch.Tensor = theirs(input.to_dense(), *args, **kwargs)
+        return made
+
+    return _named(function, name, "of the dense tensor, since it is not 0 at 0; of stored entries alone, use A.with_values(...)")
+
+
+def _named(function: Callable[..., Any], name: str, what: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"torch's {name}, {what}."
+    return function
+
+
+def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> SparseTensor:
+    """Stored entries set to 0 with this probability while training, the others scaled; they stay stored.
+
+    >>> import numscorch as ns
+    >>> dropout(ns.from_torch(torch.eye(2)), training=False).values
+    tensor([1., 1.])
+    """
+    return SparseTensor(input.pattern, functional.dropout(input._values, p, training, inplace))
+
+
+def pow(input: Any, exponent: Any) -> Any:
+    """Each entry to the power of a number; dense unless that is positive.
+
+    >>> import numscorch as ns
+    >>> pow(ns.from_torch(torch.tensor([[0.0, 3.0]])), 2).values
+    tensor([9.])
+    """
+    if isinstance(input, SparseTensor) and isinstance(exponent, int | float) and exponent > 0:
+        return SparseTensor(input.pattern, torch.pow(input._values, exponent))
+    base, power = (o.to_dense() if isinstance(o, SparseTensor) else o for o in (input, exponent))
+    return torch.pow(base, power)
+
+
+def clamp(input: SparseTensor, min: Any = None, max: Any = None) -> Any:
+    """Each entry between two numbers; dense where 0 isn't between them."""
+    keeps = (min is None or min <= 0) and (max is None or max >= 0) if not any(isinstance(b, torch.Tensor) for b in (min, max)) else False
+    return SparseTensor(input.pattern, torch.clamp(input._values, min, max)) if keeps else torch.clamp(input.to_dense(), min, max)
+
+
+UNARY: dict[str, Callable[..., Any]] = {
+    **{name: _of_values(name) for name in KEEPING_ZERO.split()},
+    **{name: _of_dense(name) for name in OTHERS.split()},
+    "dropout": dropout,
+    "pow": pow,
+    "clamp": clamp,
+    "clip": clamp,
+}
