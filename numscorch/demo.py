@@ -158,8 +158,8 @@ def from_rows(rows: np.ndarray, columns: np.ndarray, values: torch.Tensor, shape
 
 
 def train(task: Task) -> Weights:
-    """Train the GCN through torch.sparse, with a line of progress."""
-    adjacency = task.adjacency.to_torch()
+    """Train the GCN, with a line of progress."""
+    adjacency = task.adjacency
     weights = initial(task)
     parameters = [weights.first, weights.first_bias, weights.second, weights.second_bias]
     for parameter in parameters:
@@ -168,7 +168,7 @@ def train(task: Task) -> Weights:
     optimizer = torch.optim.Adam(groups, lr=RATE)
     for epoch in range(1, EPOCHS + 1):
         optimizer.zero_grad()
-        hidden = F.relu(adjacency @ (dropped(task.features) @ weights.first) + weights.first_bias)
+        hidden = F.relu(adjacency @ (F.dropout(task.features, DROPOUT) @ weights.first) + weights.first_bias)
         scores = adjacency @ (F.dropout(hidden, DROPOUT) @ weights.second) + weights.second_bias
         loss = F.cross_entropy(scores[task.train], task.labels[task.train])
         loss.backward()
@@ -184,13 +184,6 @@ def initial(task: Task) -> Weights:
     for weight in (first, second):
         torch.nn.init.xavier_uniform_(weight)
     return Weights(first, torch.zeros(HIDDEN), second, torch.zeros(classes))
-
-
-def dropped(features: SparseTensor | torch.Tensor) -> torch.Tensor:
-    """The features as torch multiplies them, some of them left out."""
-    if isinstance(features, SparseTensor):
-        return features.with_values(F.dropout(features.values, DROPOUT)).to_torch()
-    return F.dropout(features, DROPOUT)
 
 
 def infer(task: Task, weights: Weights, product: Product) -> torch.Tensor:
