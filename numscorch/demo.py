@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -159,7 +159,7 @@ def from_rows(rows: np.ndarray, columns: np.ndarray, values: torch.Tensor, shape
 
 def train(task: Task) -> Weights:
     """Train the GCN, with a line of progress."""
-    adjacency = task.adjacency
+    adjacency, features = task.adjacency, cast("torch.Tensor", task.features)
     weights = initial(task)
     parameters = [weights.first, weights.first_bias, weights.second, weights.second_bias]
     for parameter in parameters:
@@ -168,7 +168,7 @@ def train(task: Task) -> Weights:
     optimizer = torch.optim.Adam(groups, lr=RATE)
     for epoch in range(1, EPOCHS + 1):
         optimizer.zero_grad()
-        hidden = F.relu(adjacency @ (F.dropout(task.features, DROPOUT) @ weights.first) + weights.first_bias)
+        hidden = F.relu(adjacency @ (F.dropout(features, DROPOUT) @ weights.first) + weights.first_bias)
         scores = adjacency @ (F.dropout(hidden, DROPOUT) @ weights.second) + weights.second_bias
         loss = F.cross_entropy(scores[task.train], task.labels[task.train])
         loss.backward()
@@ -254,7 +254,7 @@ def describe(task: Task) -> None:
     print(f"{len(task.train):,} nodes train, {len(task.validation):,} validate, {len(task.test):,} test")
     if task.note:
         print(f"  {task.note}")
-    print(f"training a two-layer GCN with torch.sparse, {torch.get_num_threads()} threads")
+    print(f"training a two-layer GCN, {torch.get_num_threads()} threads")
 
 
 def multiply(path: Path) -> None:
