@@ -9,6 +9,7 @@ import torch as _torch
 
 from . import collector as _collector
 from . import nn, operators
+from . import registration as _registration
 from .api import einsum, evaluate, explain, load, save
 from .autotuning import autotune
 from .construct import from_coo, from_csr, from_scipy, from_torch
@@ -22,6 +23,7 @@ from .stacking import stack
 add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
 
+_registration.register()
 _collector.resume()
 
 __version__ = "0.1.0"

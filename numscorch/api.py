@@ -17,9 +17,9 @@ from .explanation import Explanation, explain_problem, explain_statement
 from .io import load as read
 from .io import suffix_of
 from .ir.format import Format
-from .operands import admit, call_form, refuse_tangents, undeferred
+from .operands import admit, call_form, in_autocast, refuse_tangents, undeferred
 from .reductions import check_reduction, prepared, reduced
-from .sparse_tensor import SparseTensor
+from .sparse_tensor import SparseTensor, beside_programs
 
 
 def einsum(
@@ -75,15 +75,22 @@ def einsum(
     tensor([[1., 1.],
             [5., 5.]])
     """
+    if torch.compiler.is_compiling():
+        from .compiling import traced
+
+        return traced(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
     if forward_ad._current_level >= 0:
         refuse_tangents(operands)
     if type(expr) is not str or len(operands) == 1:
         expr, operands = call_form(expr, operands)
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled("cpu"):
+        operands = in_autocast(operands)
     if reduce != "sum" or mask is not None or schedule is not None:
         return reduced(expr, operands, format, out, reduce, mask, schedule)
     return compute(expr, operands, format, out)
 
 
+@beside_programs
 def evaluate(statement: str, /, *, format: Format | str | None = None, **operands: Any) -> Any:
     """A statement of index notation over any mix of sparse and dense tensors.
 

@@ -38,18 +38,20 @@ UPSTREAM, RESULT, PATTERN_OF = "G", "R", "P"  # what a gradient reads besides th
 
 
 def wanted(operands: Sequence[Any]) -> bool:
-    """Whether some operand requires grad.
+    """Whether some operand requires grad; what is no tensor has no such attribute.
 
     >>> wanted([torch.ones(2)]), wanted([torch.ones(2), torch.ones(2, requires_grad=True)])
     (False, True)
     """
     for operand in operands:
-        if type(operand) is SparseTensor:
-            if operand._values.requires_grad:
-                return True
-        elif getattr(operand, "requires_grad", False):
+        if (operand._values if type(operand) is SparseTensor else operand).requires_grad:
             return True
     return False
+
+
+def transformed() -> bool:
+    """Whether a transform of torch.func is at work, as vmap."""
+    return torch._C._functorch.maybe_current_level() is not None
 
 
 def attached(operand: Any) -> Any:
@@ -81,8 +83,9 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
     if any(len(set(own)) < len(own) for own in names):
         operands = [_diagonal(o, own) for o, own in zip(operands, names, strict=True)]
         expr = request = _without_diagonals(request)
-    call = _Call(expr, request, format, operands)
-    made: Tensor = _Through.apply(call, *map(_values, operands))  # type: ignore[no-untyped-call]
+    call = Call(expr, request, format, operands)
+    through: Any = _Transformed if transformed() else _Through
+    made: Tensor = through.apply(call, *map(_values, operands))
     return made if call.result is None else SparseTensor.trusted(call.result, made)
 
 
@@ -176,7 +179,7 @@ def _without_diagonals(request: Request) -> Request:
 # ---- through a kernel
 
 
-class _Call:
+class Call:
     """One call: what is computed of which patterns, and the result's pattern once there is one."""
 
     def __init__(self, expr: str | Request, request: Request, format: Format | str | None, operands: Sequence[Any]):
@@ -186,16 +189,27 @@ class _Call:
         self.shapes = [tuple(o.shape) for o in operands]
         self.result: Pattern | None = None
 
-    def run(self) -> Tensor:
-        """The result, or its values."""
+    def run(self, values: Sequence[Tensor] | None = None) -> Tensor:
+        """The result, or its values; of other values, if these are given."""
         from .computing import compute  # late: it computes with gradients where these are asked for
 
+        if values is not None:
+            pairs = zip(values, self.patterns, strict=True)
+            self.operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in pairs]
         taken = [o if isinstance(o, SparseTensor) else o.detach() for o in self.operands]
         self.operands = ()
         made = compute(self.expr, taken, self.format)
         if isinstance(made, SparseTensor):
             self.result = made.pattern
         return _values(made)
+
+    def again(self, values: Sequence[Tensor]) -> Any:
+        """The same call for other values."""
+        operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, self.patterns, strict=True)]
+        made = differentiable(self.expr, operands, self.format)
+        if isinstance(made, SparseTensor):
+            self.result = made.pattern
+        return made
 
     def tensor(self, at: int, values: Tensor) -> SparseTensor | Tensor:
         """An operand again."""
@@ -274,20 +288,59 @@ class _Through(torch.autograd.Function):
     """A request as a function of the values of its operands."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *values: Tensor) -> Tensor:
+    def forward(ctx: Any, call: Call, *values: Tensor) -> Tensor:
         made = call.run()
-        ctx.call = call
-        ctx.save_for_backward(*values, *([made] if call.request.op in EXTREMES else []))
+        _keep(ctx, call, values, made)
         return made
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        call, values, result = ctx.call, ctx.saved_tensors, None
-        if call.request.op in EXTREMES:
-            *values, result = values
-            upstream = call.shares(result, upstream, values)
-        needed = ctx.needs_input_grad[1:]
-        return (None, *(call.gradient(at, upstream, values, result) if wanted else None for at, wanted in enumerate(needed)))
+        return _gradients(ctx, upstream)
+
+
+class _Transformed(torch.autograd.Function):
+    """The same in the form that torch.func takes, which costs several times as much for each call."""
+
+    @staticmethod
+    def forward(call: Call, *values: Tensor) -> Tensor:
+        return call.run(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _keep(ctx, inputs[0], inputs[1:], output)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return _gradients(ctx, upstream)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], call: Call, *values: Tensor) -> tuple[Tensor, int]:
+        """A batch of dense operands is a dimension more; one of sparse tensors' values is gone through."""
+        moved = [v if dim is None else v.movedim(dim, 0) for v, dim in zip(values, in_dims[1:], strict=True)]
+        batched = [dim is not None for dim in in_dims[1:]]
+        plain = call.request.value is None and not any(b and p is not None for b, p in zip(batched, call.patterns, strict=True))
+        if plain and call.result is None and (request := batched_request(call.request, tuple(batched))) is not None:
+            operands = [v if p is None else SparseTensor(p, v) for v, p in zip(moved, call.patterns, strict=True)]
+            made = differentiable(request, operands, "dense")
+            return made, 0
+        rows = [[v[at] if b else v for v, b in zip(moved, batched, strict=True)] for at in range(info.batch_size)]
+        return torch.stack([_values(call.again(row)) for row in rows]), 0
+
+
+def _keep(ctx: Any, call: Call, values: Sequence[Tensor], made: Tensor) -> None:
+    """What the gradients need."""
+    ctx.call = call
+    ctx.save_for_backward(*values, *([made] if call.request.op in EXTREMES else []))
+
+
+def _gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of what forward takes."""
+    call, values, result = ctx.call, ctx.saved_tensors, None
+    if call.request.op in EXTREMES:
+        *values, result = values
+        upstream = call.shares(result, upstream, values)
+    needed = ctx.needs_input_grad[1:]
+    return (None, *(call.gradient(at, upstream, values, result) if wanted else None for at, wanted in enumerate(needed)))
 
 
 # ---- the requests
@@ -359,6 +412,14 @@ def gradient_of(
     op = "+=" if summed and not is_product(renamed) else "="
     made = Request(subscripts, renamed, op, len(terms) - 1 if masked else None)
     return Gradient(made, tuple(reads), kept, repeated, tuple(folded), masked)
+
+
+@lru_cache(maxsize=256)
+def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | None:
+    """A product of operands some of which have a dimension more in front, as its result then has."""
+    subs = request.subscripts
+    terms = tuple(("b0", *own) if b else own for own, b in zip(subs.operands, batched, strict=True))
+    return None if "b0" in _all(subs) else plain_request(Subscripts(terms, ("b0", *subs.result)))
 
 
 @lru_cache(maxsize=256)

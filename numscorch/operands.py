@@ -139,6 +139,12 @@ def refuse_tangents(operands: Sequence[Any]) -> None:
         raise UnsupportedError("an operand has a forward-mode tangent, which is not compiled yet: it would be dropped silently")
 
 
+def in_autocast(operands: Sequence[Any]) -> tuple[Any, ...]:
+    """The operands as products take them within ``torch.autocast``: 32-bit floats in its data type. Sums are of 32 bits all the same."""
+    dtype = torch.get_autocast_dtype("cpu")
+    return tuple([o.to(dtype) if getattr(o, "dtype", None) is torch.float32 else o for o in map(unwrapped, operands)])
+
+
 def strided(tensor: SparseTensor) -> Tensor:
     """The strided tensor that shares the values of a SparseTensor whose levels are all dense."""
     order = tensor.format.mode_order

@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional
 
 from .convert import has_torch_layout
-from .elementwise import NAMED, add, div, is_sparse, mul, sub
+from .elementwise import NAMED, is_sparse, mul
+from .errors import UnsupportedError
 from .gradients import attached
 from .indexing import diagonal, getitem, index_select, narrow, select, tril, triu
 from .ir.format import COO, sorted_format
@@ -19,7 +20,7 @@ from .products import PRODUCT_OPERATORS, matmul, sampled_addmm
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING, vector_norm
 from .sparse_parameter import SparseParameter, unwrapped
-from .sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
+from .sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .stacking import stack
 
 ARRANGING: dict[str, Callable[..., Any]] = {
@@ -76,9 +77,9 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
 
 PYTHONS = ("add", "sub", "mul", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
-OPERATORS.update(
-    {**NAMED, **REDUCING, **ARRANGING, **OBJECTS, **PRODUCT_OPERATORS, **{name: _cast(dtype) for name, dtype in CASTS.items()}}
-)
+OPERATORS.update(PRODUCT_OPERATORS)
+OPERATORS.update({name: beside_programs(own) for name, own in {**NAMED, **REDUCING, **ARRANGING, **OBJECTS}.items()})
+OPERATORS.update({name: beside_programs(_cast(dtype)) for name, dtype in CASTS.items()})
 OPERATORS.update({other: OPERATORS[name] for other, name in BESIDES.items()})
 
 
@@ -92,6 +93,17 @@ def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., An
     return {getattr(home, name): function for name, function in named.items() for home in homes if callable(getattr(home, name, None))}
 
 
+def _matmul_method(left: Any, right: Any) -> Any:
+    """``x @ A``, but for programs that torch compiles, where ``A @ x`` arrives with its operands exchanged.
+
+    Raises:
+        UnsupportedError: while compiling, since the order isn't known.
+    """
+    if torch.compiler.is_compiling():
+        raise UnsupportedError("torch.compile exchanges the operands of A @ x: write torch.matmul(A, x), or torch.matmul(x, A)")
+    return matmul(left, right)
+
+
 FUNCTIONS.update(entries_of(OPERATORS))
 FUNCTIONS.update(
     {
@@ -99,11 +111,13 @@ FUNCTIONS.update(
             getattr(torch.Tensor, f"__{name}__"): OPERATORS[name]
             for name in ("add", "sub", "mul", "matmul", "gt", "ge", "lt", "le", "eq", "ne")
         },
-        torch.Tensor.__radd__: _flipped(add),
-        torch.Tensor.__rsub__: _flipped(sub),
-        torch.Tensor.__rmul__: _flipped(mul),
-        torch.Tensor.__truediv__: div,
-        torch.Tensor.__rtruediv__: _flipped(div),
+        torch.Tensor.matmul: _matmul_method,
+        torch.Tensor.__matmul__: _matmul_method,
+        torch.Tensor.__radd__: _flipped(OPERATORS["add"]),
+        torch.Tensor.__rsub__: _flipped(OPERATORS["sub"]),
+        torch.Tensor.__rmul__: _flipped(OPERATORS["mul"]),
+        torch.Tensor.__truediv__: OPERATORS["div"],
+        torch.Tensor.__rtruediv__: _flipped(OPERATORS["div"]),
         torch.Tensor.__rmatmul__: _flipped(matmul),
         torch.Tensor.sparse_mask: lambda input, mask: mul(mask.with_values(torch.ones_like(mask.values)), input),
         torch.linalg.norm: vector_norm,
@@ -115,7 +129,7 @@ FUNCTIONS.update(
     }
 )
 PUBLIC = frozenset(name for name in OPERATORS if hasattr(torch, name) and not isinstance(getattr(torch, name), torch.dtype))
-OPERATORS["getitem"], OPERATORS["iter"] = getitem, iterated
+OPERATORS["getitem"], OPERATORS["iter"] = beside_programs(getitem), iterated
 
 
 def _sparse_in(values: Any) -> Iterator[Any]:

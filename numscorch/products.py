@@ -40,8 +40,10 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     >>> linear(torch.arange(3.0), W, torch.ones(2))
     tensor([1., 2.])
     """
-    made = matmul(input, weight.t())
-    return made if bias is None else made + bias
+    made = einsum(LINEAR.get(input.ndim, "...i,oi->...o") if weight.ndim == 2 else "...i,i->...", input, weight)
+    if bias is None:
+        return made
+    return made + (bias.to(made.dtype) if torch.is_autocast_enabled("cpu") else bias)
 
 
 def _product(left: int, right: int) -> str:
@@ -106,6 +108,7 @@ def _dimensions(given: Sequence[int] | int) -> list[int]:
     return [given] if isinstance(given, int) else list(given)
 
 
+LINEAR = {1: "i,oi->o", 2: "bi,oi->bo"}
 PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}
 PRODUCT_OPERATORS: dict[str, Callable[..., Any]] = {
     "matmul": matmul,

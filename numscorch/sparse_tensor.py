@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scipy.sparse import sparray
 
 
+F = TypeVar("F", bound=Callable[..., Any])
 OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by elementwise and operators, which are made of tensors,
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # and what torch's functions do when an argument is a SparseTensor
 TAKEN = (torch.Tensor, int, float, complex)
@@ -34,6 +35,20 @@ def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:
         return OPERATORS[name](other, self) if flipped else OPERATORS[name](self, other)
 
     return operator
+
+
+def beside_programs(function: F) -> F:
+    """A function that torch.compile doesn't look into: a program that calls it is compiled in parts."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            from .compiling import aside  # late: it imports torch's compiler
+
+            return aside(function, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return cast("F", call)
 
 
 def _unary(name: str) -> Callable[[Any], Any]:
@@ -160,6 +175,7 @@ class SparseTensor:
         """The shape, or the size of one dimension."""
         return self.shape if dim is None else self.shape[dim]
 
+    @beside_programs
     def indices(self) -> torch.Tensor:
         """A copy of the stored entries' coordinates: (ndim, nnz) int64, in storage order. O(nnz)."""
         return convert.coordinates(self.pattern).clone()
@@ -168,10 +184,12 @@ class SparseTensor:
         """The same pattern, shared, with other values of the same shape."""
         return SparseTensor(self.pattern, values)
 
+    @beside_programs
     def to_dense(self) -> torch.Tensor:
         """A dense tensor of the same shape; unstored entries are 0."""
         return convert.to_dense(self)
 
+    @beside_programs
     def to_torch(self) -> torch.Tensor:
         """A torch sparse tensor (CSR, CSC, BSR, BSC or COO, batched or hybrid) that shares the values.
 
@@ -186,6 +204,7 @@ class SparseTensor:
 
         return to_scipy(self)
 
+    @beside_programs
     def to(self, target: Format | torch.dtype | torch.device | str) -> SparseTensor:
         """The same tensor in another format or with another dtype; itself if nothing changes.
 
@@ -201,6 +220,7 @@ class SparseTensor:
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
         return convert.to_format(self, dense(self.ndim) if target == "dense" else as_format(target))
 
+    @beside_programs
     def permute(self, *dims: int | Sequence[int]) -> SparseTensor:
         """The tensor with its dimensions in another order; it shares every array."""
         order = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
@@ -214,6 +234,7 @@ class SparseTensor:
         made._view, made._address = self._view, self._address
         return made
 
+    @beside_programs
     def t(self) -> SparseTensor:
         """The transposed matrix; it shares every array (a CSR matrix becomes CSC)."""
         if self.ndim > 2:
@@ -253,6 +274,7 @@ class SparseTensor:
     __neg__, __abs__ = _unary("neg"), _unary("abs")
     __hash__ = object.__hash__  # as torch's tensors, which compare entry by entry
 
+    @beside_programs
     def coalesce(self) -> SparseTensor:
         """The tensor with its coordinates in order, each once: itself where they are, and sorted rows where a level has no order."""
         from .ordering import ordered

@@ -1,0 +1,164 @@
+"""torch.compile and torch.export: an einsum with a dense result as an operator of torch, over plain tensors.
+
+Dynamo looks into everything that a call does, which planning and binding are not made for. So while it does, a call is one
+operator, of the operands' values and index arrays and a text that says the rest; its gradient is a second one. Patterns
+come back from their index arrays, and are remembered beside these.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .computing import compute
+from .gradients import Call, attached
+from .ir.format import Format, as_format
+from .parser import parse_einsum
+from .pattern import Pattern
+from .sparse_tensor import SparseTensor
+from .statements import plain_request
+
+MOST_PATTERNS = 1 << 10
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_dense_result(expr: str, ranks: tuple[int, ...], sparse: tuple[bool, ...], format: Any) -> bool:
+    """Whether the result is dense for certain: it is asked for, or a factor is dense, and no sparse one has the result's indices."""
+    if format is not None:
+        return isinstance(format, str) and format == "dense"
+    subscripts = parse_einsum(expr, ranks)
+    named = zip(subscripts.operands, sparse, strict=True)
+    keepers = [names for names, is_sparse in named if is_sparse and sorted(names) == sorted(subscripts.result)]
+    return not all(sparse) and not keepers
+
+
+def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
+    """The call as an operator, while torch compiles or exports a program; beside the program, if its result is sparse."""
+    taken = [attached(operand) for operand in operands]
+    ranks, sparse = tuple([o.ndim for o in taken]), tuple([isinstance(o, SparseTensor) for o in taken])
+    if not any(sparse):
+        return torch.einsum(expr, *taken)
+    if not _has_dense_result(expr, ranks, sparse, format):
+        return aside(compute, expr, taken, format)
+    formats, values, arrays = [], [], []
+    for operand in taken:
+        if isinstance(operand, SparseTensor):
+            formats.append(_text(operand.pattern))
+            values.append(operand._values)
+            arrays += [array for own in operand.pattern.arrays for array in own]
+        else:
+            formats.append("")
+            values.append(operand)
+    return torch.ops.numscorch.einsum("|".join([expr, *formats]), values, arrays)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def aside(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A call beside the compiled program, which is in two parts then; with ``fullgraph=True``, torch refuses that."""
+    return function(*args, **kwargs)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _text(pattern: Pattern) -> str:
+    """A pattern's format and shape, which Dynamo takes as they are."""
+    return f"{pattern.format} of {'x'.join(map(str, pattern.shape))}"
+
+
+@lru_cache(maxsize=1024)
+def _read(spec: str) -> tuple[str, tuple[tuple[Format, tuple[int, ...]] | None, ...]]:
+    """The expression, and each sparse operand's format and shape."""
+    expr, *formats = spec.split("|")
+    found: list[tuple[Format, tuple[int, ...]] | None] = []
+    for text in formats:
+        name, _, shape = text.rpartition(" of ")
+        found.append((as_format(name), tuple(int(size) for size in shape.split("x") if size)) if text else None)
+    return expr, tuple(found)
+
+
+_patterns: dict[tuple[int, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
+
+
+def _pattern(format: Format, shape: tuple[int, ...], arrays: Sequence[Tensor]) -> Pattern:
+    """The pattern of these index tensors; remembered as long as they live."""
+    key = tuple(map(id, arrays))
+    known = _patterns.get(key)
+    if known is not None and all(ref() is array for ref, array in zip(known[0], arrays, strict=True)) and known[1].format == format:
+        return known[1]
+    own = iter([array.view(array.shape) for array in arrays])  # other tensors, which don't keep these alive
+    pattern = Pattern(format, shape, tuple(tuple(next(own) for _ in level.arrays) for level in format.levels))
+    while len(_patterns) >= MOST_PATTERNS:
+        _patterns.pop(next(iter(_patterns)), None)
+    _patterns[key] = [weakref.ref(array) for array in arrays], pattern
+    return pattern
+
+
+def _operands(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> tuple[str, list[Any]]:
+    """The expression and its operands again."""
+    expr, formats = _read(spec)
+    found: list[Any] = []
+    at = 0
+    for own, tensor in zip(formats, values, strict=True):
+        if own is None:
+            found.append(tensor)
+            continue
+        format, shape = own
+        count = sum(len(level.arrays) for level in format.levels)
+        found.append(SparseTensor(_pattern(format, shape, arrays[at : at + count]), tensor))
+        at += count
+    return expr, found
+
+
+@torch.library.custom_op("numscorch::einsum", mutates_args=())
+def _einsum(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
+    expr, operands = _operands(spec, values, arrays)
+    made: Tensor = compute(expr, operands, "dense")
+    return made
+
+
+@_einsum.register_fake
+def _(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
+    expr, formats = _read(spec)
+    shapes = [tuple(v.shape) if own is None else own[1] for own, v in zip(formats, values, strict=True)]
+    subscripts = parse_einsum(expr, tuple(map(len, shapes)))
+    sizes: dict[str, Any] = {}
+    for names, shape in zip(subscripts.operands, shapes, strict=True):
+        sizes |= {name: size for name, size in zip(names, shape, strict=True) if name not in sizes or sizes[name] == 1}
+    return values[0].new_empty([sizes[name] for name in subscripts.result])
+
+
+@torch.library.custom_op("numscorch::einsum_gradient", mutates_args=())
+def _gradient(spec: str, at: int, upstream: Tensor, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
+    expr, operands = _operands(spec, values, arrays)
+    call = Call(expr, plain_request(parse_einsum(expr, tuple(o.ndim for o in operands))), "dense", operands)
+    found = call.gradient(at, upstream, values, None)
+    if found is None:
+        return torch.zeros_like(values[at])
+    return found.contiguous() if found is not upstream else found.clone()
+
+
+@_gradient.register_fake
+def _(spec: str, at: int, upstream: Tensor, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
+    return values[at].new_empty(values[at].shape)
+
+
+def _setup(ctx: Any, inputs: tuple[str, list[Tensor], list[Tensor]], output: Tensor) -> None:
+    ctx.spec, values, arrays = inputs
+    ctx.count = len(values)
+    ctx.save_for_backward(*values, *arrays)
+
+
+def _backward(ctx: Any, upstream: Tensor) -> tuple[None, list[Tensor | None], list[None]]:
+    values, arrays = list(ctx.saved_tensors[: ctx.count]), list(ctx.saved_tensors[ctx.count :])
+    found = [
+        torch.ops.numscorch.einsum_gradient(ctx.spec, at, upstream, values, arrays) if value.requires_grad else None
+        for at, value in enumerate(values)
+    ]
+    return None, found, [None] * len(arrays)
+
+
+_einsum.register_autograd(_backward, setup_context=_setup)

@@ -1,0 +1,105 @@
+"""torch.compile and torch.export of programs with SparseTensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+
+D = torch.randn(6, 6, generator=torch.Generator().manual_seed(0)) * (torch.rand(6, 6, generator=torch.Generator().manual_seed(1)) < 0.5)
+x = torch.randn(6, 6, generator=torch.Generator().manual_seed(2))
+
+
+class Net(torch.nn.Module):
+    """Two sparse layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = ns.nn.SparseLinear(32, 64, density=0.2), ns.nn.SparseLinear(64, 10, density=0.2, format=ns.COO(2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(inputs)))
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    made: Callable[..., Any] = torch.compile(function, fullgraph=True, backend="aot_eager")
+    return made
+
+
+def test_a_model_and_its_gradients() -> None:
+    net, inputs = Net(), torch.randn(8, 32)
+    result = compiled(net)(inputs)
+    torch.testing.assert_close(result, net(inputs))
+    result.square().sum().backward()
+    found = [parameter.grad.clone() for parameter in net.parameters()]
+    net.zero_grad()
+    net(inputs).square().sum().backward()
+    for own, parameter in zip(found, net.parameters(), strict=True):
+        torch.testing.assert_close(own, parameter.grad)
+
+
+def test_three_graphs_at_most_for_six_batch_sizes() -> None:
+    graphs = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    net = Net()
+    program = torch.compile(net, fullgraph=True, backend=backend)
+    for batch in (1, 2, 5, 8, 16, 64):
+        inputs = torch.randn(batch, 32)
+        torch.testing.assert_close(program(inputs), net(inputs))
+    assert len(graphs) <= 3
+
+
+def test_export() -> None:
+    net, inputs = Net(), torch.randn(4, 32)
+    program = torch.export.export(net, (inputs,))
+    torch.testing.assert_close(program.module()(inputs), net(inputs))
+
+
+CALLS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
+    "matmul(A, x)": (lambda A, x: torch.matmul(A, x), D @ x),
+    "matmul(x, A)": (lambda A, x: torch.matmul(x, A), x @ D),
+    "A.matmul(x)": (lambda A, x: A.matmul(x), D @ x),
+    "einsum": (lambda A, x: ns.einsum("ij,jk->ik", A, x), D @ x),
+    "linear": (lambda A, x: torch.nn.functional.linear(x, A, x[0]), x @ D.t() + x[0]),
+    "of a transpose": (lambda A, x: ns.einsum("ji,jk->ik", A, x), D.t() @ x),
+    "of two": (lambda A, x: ns.einsum("ij,jk,kl->il", A, A, x), D @ D @ x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_dense_results(name: str) -> None:
+    A, (function, expected) = ns.from_torch(D, ns.CSR), CALLS[name]
+    torch.testing.assert_close(compiled(function)(A, x), expected)
+    torch.testing.assert_close(compiled(lambda x: function(A, x))(x), expected)
+
+
+@pytest.mark.parametrize("name", ["A @ x", "x @ A", "A - x", "A @ A"])
+def test_nothing_is_computed_with_its_operands_exchanged(name: str) -> None:
+    """Dynamo turns ``A @ x`` into ``x @ A`` where A is no Tensor: that is refused, and not compiled it is right."""
+    A = ns.from_torch(D, ns.CSR)
+    functions = {"A @ x": lambda x: A @ x, "x @ A": lambda x: x @ A, "A - x": lambda x: A - x, "A @ A": lambda x: (A @ A).to_dense()}
+    full = {"A @ x": D @ x, "x @ A": x @ D, "A - x": D - x, "A @ A": D @ D}
+    try:
+        made = compiled(functions[name])(x)
+    except torch._dynamo.exc.Unsupported:
+        torch.compiler.reset()
+        made = torch.compile(functions[name], backend="aot_eager")(x)
+    torch.testing.assert_close(made, full[name])
+    torch.testing.assert_close(functions[name](x), full[name])

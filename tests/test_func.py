@@ -1,0 +1,96 @@
+"""torch.func and second derivatives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import grad, jacrev, vmap
+
+import numscorch as ns
+
+FORMATS = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 2), ns.ELL, ns.DIA, ns.Format("(i, j) -> (i: dense, j: bitmap)"))
+D = torch.randn(5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+D = D * (torch.rand(5, 4, generator=torch.Generator().manual_seed(1)) < 0.5)
+X, B = torch.randn(4, 3, dtype=torch.float64), torch.randn(7, 4, dtype=torch.float64)
+
+
+@pytest.fixture
+def A(plain: None) -> ns.SparseTensor:
+    return ns.from_torch(D, ns.CSR)
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("expr", ["ij,jk->ik", "ij,jk->", "ij,ij->ij"])
+def test_first_and_second_derivatives(expr: str, format: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(D, format)
+    other = X if "k" in expr else D + 1
+
+    def call(values: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
+        made = ns.einsum(expr, A.with_values(values), dense)
+        return made.to_dense() if isinstance(made, ns.SparseTensor) else made
+
+    operands = (A.values.clone().requires_grad_(), other.clone().requires_grad_())
+    assert gradcheck(call, operands)
+    assert gradgradcheck(call, operands)
+
+
+@pytest.mark.parametrize(
+    "text", ["relu(A[i,j] + B[i,j])", "A[i,j] / x[j]", "exp(A[i,j]) * x[j]", "sigmoid(A[i,j] * x[j])", "gelu(A[i,j]) + tanh(B[i,j])"]
+)
+def test_derivatives_of_statements(text: str, A: ns.SparseTensor) -> None:
+    other = ns.from_torch(torch.roll(D, 1, 0), ns.CSC)
+    names = [name for name in "ABx" if f"{name}[" in text]
+    leaves = {"A": A.values, "B": other.values, "x": X[:, 0] + 3}
+
+    def call(*given: torch.Tensor) -> torch.Tensor:
+        taken = {"A": A.with_values, "B": other.with_values, "x": lambda x: x}
+        made = ns.evaluate(f"R[i,j] = {text}", **{name: taken[name](own) for name, own in zip(names, given, strict=True)})
+        return made.to_dense() if isinstance(made, ns.SparseTensor) else made
+
+    operands = tuple(leaves[name].clone().requires_grad_() for name in names)
+    assert gradcheck(call, operands)
+    assert gradgradcheck(call, operands)
+
+
+def test_complex_gradients_are_torchs(plain: None) -> None:
+    full = torch.complex(D, D.flip(0) * (D != 0))
+    A = ns.from_torch(full, ns.CSR)
+    values, dense = A.values.clone().requires_grad_(), full.clone().requires_grad_()
+    x = torch.complex(X, X.flip(0))
+    (A.with_values(values) @ x).abs().square().sum().backward()
+    (dense @ x).abs().square().sum().backward()
+    torch.testing.assert_close(A.with_values(values.grad).to_dense(), dense.grad * (D != 0))
+
+
+def test_grad(A: ns.SparseTensor) -> None:
+    found = grad(lambda x: (A @ x).square().sum())(X)
+    torch.testing.assert_close(found, grad(lambda x: (D @ x).square().sum())(X))
+    found = grad(lambda values: (A.with_values(values) @ X).square().sum())(A.values)
+    torch.testing.assert_close(A.with_values(found).to_dense(), grad(lambda full: (full @ X).square().sum())(D) * (D != 0))
+    whole = grad(lambda A: (A @ X).square().sum())(A)  # a tree of tensors, as far as torch.func goes
+    assert torch.equal(whole.values, found)
+
+
+def test_vmap(A: ns.SparseTensor) -> None:
+    torch.testing.assert_close(vmap(lambda b: A @ b)(B), B @ D.t())
+    both = torch.stack([A.values, 2 * A.values])
+    torch.testing.assert_close(vmap(lambda values: A.with_values(values) @ X)(both), torch.stack([D @ X, 2 * D @ X]))
+    torch.testing.assert_close(vmap(grad(lambda b: (A @ b).square().sum()))(B), 2 * B @ D.t() @ D)
+    torch.testing.assert_close(jacrev(lambda b: A @ b)(B[0]), D)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, which makes its rules then
+def test_forward_mode_is_refused(A: ns.SparseTensor) -> None:
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(X, X)
+        with pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
+            ns.einsum("ij,jk->ik", A, dual)
+
+
+@pytest.mark.parametrize("layout", ["to_sparse_csr", "to_sparse_coo"])
+def test_native_leaves_have_gradients_of_their_own_layout(layout: str, plain: None) -> None:
+    native = getattr(D, layout)().requires_grad_()
+    ns.einsum("ij,jk->ik", native, X).square().sum().backward()
+    assert native.grad.layout is native.layout
+    torch.testing.assert_close(native.grad.to_dense(), grad(lambda full: (full @ X).square().sum())(D) * (D != 0))
