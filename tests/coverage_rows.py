@@ -28,9 +28,12 @@ class Given:
 
 Row = Callable[[Given], Any]
 ROWS: dict[str, Row] = {
-    "torch.mm(S, D), S @ D": lambda g: torch.mm(g.S, g.X) + (g.S @ g.X),
+    "torch.mm(S, D)": lambda g: torch.mm(g.S, g.X),
+    "torch.mv(S, v)": lambda g: torch.mv(g.S, g.v),
+    "torch.matmul(u, S)": lambda g: torch.matmul(g.u, g.S),
+    "S @ D": lambda g: g.S @ g.X,
     "D @ S": lambda g: g.X.t() @ g.T,
-    "S @ v (mv)": lambda g: torch.mv(g.S, g.v) + g.S @ g.v,
+    "S @ v": lambda g: g.S @ g.v,
     "S @ S": lambda g: g.S @ g.T,
     "torch.addmm(D, S, D)": lambda g: torch.addmm(g.D @ g.X, g.S, g.X, beta=2, alpha=3),
     "S (2-D) @ D (3-D)": lambda g: g.S @ torch.stack([g.X, 2 * g.X]),
