@@ -7,8 +7,6 @@ where A stores something: a sampled product. So it takes O(nnz) memory, and has 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -18,13 +16,12 @@ from torch import Tensor
 from .construct import from_coo, from_torch
 from .dense import value_of
 from .errors import UnsupportedError
+from .gradient_requests import EXTREMES, SUMS, batched_request, gradient_of, ties_of, value_of_request, without_diagonals
 from .ir.format import COO, Format, dense
 from .ir.functions import is_zero, simplified
-from .ir.gradient import ONE, derivative
-from .ir.index import Access, Binary, Expr, IndexVar, TensorVar, accesses_in, factors_of, is_product, mapped, product
 from .operands import STRIDED, strided
 from .packing import coordinates, positions_of
-from .parser import Subscripts, parse_einsum
+from .parser import parse_einsum
 from .pattern import Pattern
 from .problem import wanted_format
 from .reformat import converted
@@ -32,9 +29,6 @@ from .runtime.native import wrap
 from .sparse_parameter import unwrapped
 from .sparse_tensor import SparseTensor
 from .statements import NAMES, Request, plain_request
-
-SUMS, EXTREMES = ("=", "+="), ("max=", "min=")
-UPSTREAM, RESULT, PATTERN_OF = "G", "R", "P"  # what a gradient reads besides the operands: longer names than theirs are not needed
 
 
 def wanted(operands: Sequence[Any]) -> bool:
@@ -82,7 +76,7 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
     names = request.subscripts.operands
     if any(len(set(own)) < len(own) for own in names):
         operands = [_diagonal(o, own) for o, own in zip(operands, names, strict=True)]
-        expr = request = _without_diagonals(request)
+        expr = request = without_diagonals(request)
     call = Call(expr, request, format, operands)
     through: Any = _Transformed if transformed() else _Through
     made: Tensor = through.apply(call, *map(_values, operands))
@@ -113,27 +107,11 @@ def _by_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None
                 return None
         elif operand.ndim:
             return None
-    value = _value(request)
+    value = value_of_request(request)
     named = {NAMES[at] for at, o in enumerate(operands) if isinstance(o, SparseTensor)}
     if not is_zero(simplified(value, named)):
         return None
     return SparseTensor(pattern, value_of(value, [_values(o) for o in operands], sparse[0].dtype))
-
-
-@lru_cache(maxsize=1024)
-def _value(request: Request) -> Expr:
-    """What a request computes, but for its mask."""
-    names = request.subscripts.operands
-    if request.value is None:
-        return product([_access(NAMES[at], own) for at, own in enumerate(names)])
-    if request.mask is None:
-        return request.value
-    mask = NAMES[request.mask]
-    return product([f for f in factors_of(request.value) if not (isinstance(f, Access) and f.tensor.name == mask)])
-
-
-def _access(name: str, indices: Sequence[str]) -> Access:
-    return Access(TensorVar(name, dense(len(indices))), tuple(map(IndexVar, indices)))
 
 
 # ---- diagonals
@@ -163,17 +141,6 @@ def _strided_diagonal(tensor: Tensor, names: list[str]) -> Tensor:
         tensor = tensor.diagonal(dim1=first, dim2=second)
         names = [n for at, n in enumerate(names) if at not in (first, second)] + [name]
     return tensor.permute([names.index(n) for n in once])
-
-
-@lru_cache(maxsize=1024)
-def _without_diagonals(request: Request) -> Request:
-    """The request for operands that are diagonals already."""
-    terms = tuple(tuple(dict.fromkeys(own)) for own in request.subscripts.operands)
-    subscripts = Subscripts(terms, request.subscripts.result)
-    if request.value is None:
-        return plain_request(subscripts)
-    value = mapped(request.value, lambda a: _access(a.tensor.name, list(dict.fromkeys(v.name for v in a.indices))))
-    return Request(subscripts, value, request.op, request.mask, request.options)
 
 
 # ---- through a kernel
@@ -341,97 +308,3 @@ def _gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         upstream = call.shares(result, upstream, values)
     needed = ctx.needs_input_grad[1:]
     return (None, *(call.gradient(at, upstream, values, result) if wanted else None for at, wanted in enumerate(needed)))
-
-
-# ---- the requests
-
-
-@dataclass(frozen=True, slots=True)
-class Gradient:
-    """The request of a gradient, of the upstream one, the result if its op takes that, operands, and perhaps the pattern.
-
-    ``reads`` are those operands' numbers, ``kept`` the indices of a dense gradient; along the operand's others it is constant.
-    ``repeated`` are the indices for each of which the same term is added; ``folded`` the operands that have the result's
-    pattern, and are multiplied into the upstream gradient.
-    """
-
-    request: Request
-    reads: tuple[int, ...]
-    kept: tuple[str, ...]
-    repeated: tuple[str, ...]
-    folded: tuple[int, ...]
-    masked: bool
-
-
-@lru_cache(maxsize=4096)
-def gradient_of(
-    request: Request, at: int, is_sparse: bool, stretched: tuple[frozenset[str], ...], shared: frozenset[int]
-) -> Gradient | None:
-    """The request for an operand's gradient; None where it is 0.
-
-    Args:
-        request: what is computed.
-        at: the operand's number.
-        is_sparse: whether it is a SparseTensor, so that its gradient has its pattern.
-        stretched: those indices of each operand along which it has size 1, and others more.
-        shared: the operands that have the result's pattern.
-
-    >>> matmul = plain_request(parse_einsum("ij,jk->ik", (2, 2)))
-    >>> for at, is_sparse in ((0, True), (1, False)):
-    ...     print(gradient_of(matmul, at, is_sparse, (frozenset(),) * 2, frozenset()).request)
-    A[i,k] * B[j,k] * C[i,j] over ik,jk,ij->ij
-    A[i,k] * B[i,j] over ik,ij->jk
-    """
-    value, subs = _value(request), request.subscripts
-    slope = derivative(value, NAMES[at])
-    if is_zero(slope) or at == request.mask:
-        return None
-    factors = [] if slope == ONE else factors_of(slope)
-    own = [k for k in shared if subs.operands[k] == subs.result]
-    folded = [k for factor in factors for k in own if factor == _access(NAMES[k], subs.result)]
-    factors = [factor for factor in factors if not any(factor == _access(NAMES[k], subs.result) for k in folded)]
-    terms: list[tuple[Access, str]] = [(_access(UPSTREAM * 2, subs.result), UPSTREAM * 2)]
-    if request.op in EXTREMES:
-        terms.append((_access(RESULT * 2, subs.result), RESULT * 2))
-        factors.append(Binary("==", value, terms[1][0]))
-    reads = sorted({NAMES.index(a.tensor.name) for factor in factors for a in accesses_in(factor) if len(a.tensor.name) == 1})
-    terms += [(_access(NAMES[k], subs.operands[k]), NAMES[k]) for k in reads]
-    masked = is_sparse and not (at in own and not stretched[at])
-    names = tuple(f"{name}0" if name in stretched[at] else name for name in subs.operands[at])
-    if masked:
-        terms.append((_access(PATTERN_OF * 2, names), PATTERN_OF * 2))
-    used = {var.name for access, _ in terms for var in access.indices}
-    whole_sized = {*subs.result, *(n for k in reads for n in subs.operands[k] if n not in stretched[k]), *(names if masked else ())}
-    kept = names if is_sparse else tuple(n for n in subs.operands[at] if n in whole_sized and n not in stretched[at])
-    repeated = tuple(n for n in _all(subs) if n not in whole_sized and (n not in subs.operands[at] or n in stretched[at]))
-    letters = {name: NAMES[k] for k, (_, name) in enumerate(terms)}
-    whole = product([terms[0][0], *factors, *([terms[-1][0]] if masked else [])])
-    renamed = mapped(whole, lambda a: _access(letters[a.tensor.name], [v.name for v in a.indices]))
-    subscripts = Subscripts(tuple(tuple(v.name for v in access.indices) for access, _ in terms), kept)
-    summed = used - set(kept)
-    op = "+=" if summed and not is_product(renamed) else "="
-    made = Request(subscripts, renamed, op, len(terms) - 1 if masked else None)
-    return Gradient(made, tuple(reads), kept, repeated, tuple(folded), masked)
-
-
-@lru_cache(maxsize=256)
-def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | None:
-    """A product of operands some of which have a dimension more in front, as its result then has."""
-    subs = request.subscripts
-    terms = tuple(("b0", *own) if b else own for own, b in zip(subs.operands, batched, strict=True))
-    return None if "b0" in _all(subs) else plain_request(Subscripts(terms, ("b0", *subs.result)))
-
-
-@lru_cache(maxsize=256)
-def ties_of(request: Request, is_sparse: bool) -> Request:
-    """How many terms are the largest or smallest one: of the result, if it is sparse, its pattern before it, and the operands."""
-    subs, value, before = request.subscripts, _value(request), 1 + is_sparse
-    shifted = mapped(value, lambda a: _access(NAMES[NAMES.index(a.tensor.name) + before], [v.name for v in a.indices]))
-    equal: Expr = Binary("==", shifted, _access(NAMES[is_sparse], subs.result))
-    if is_sparse:
-        equal = Binary("*", equal, _access(NAMES[0], subs.result))
-    return Request(Subscripts((subs.result,) * before + subs.operands, subs.result), equal, "+=", 0 if is_sparse else None)
-
-
-def _all(subs: Subscripts) -> list[str]:
-    return list(dict.fromkeys(name for own in subs.operands for name in own))
