@@ -1,0 +1,53 @@
+"""A pruned network as it is written for dense tensors; two lines differ: the import, and the one that makes the weight sparse.
+
+Nine in ten weights of the first layer are 0 and stay so. The classes are Gaussian clouds.
+Run it as ``python examples/unchanged_mlp.py``, or with ``--dense`` for the same program without numscorch.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if "--dense" in sys.argv:
+    import torch
+else:
+    import numscorch as torch
+
+INPUTS, HIDDEN, CLASSES, STEPS = 256, 512, 10, 200
+
+
+class MLP(torch.nn.Module):
+    """A pruned layer, and a dense one."""
+
+    def __init__(self):
+        super().__init__()
+        kept = torch.rand(HIDDEN, INPUTS) < 0.1
+        weight = torch.where(kept, torch.randn(HIDDEN, INPUTS) * 0.2, 0.0)
+        if "--dense" not in sys.argv:
+            weight = torch.from_torch(weight)
+        self.weight = torch.nn.Parameter(weight)
+        self.bias = torch.nn.Parameter(torch.zeros(HIDDEN))
+        self.last = torch.nn.Linear(HIDDEN, CLASSES)
+        if "--dense" in sys.argv:
+            self.weight.register_hook(lambda gradient: gradient * kept)
+
+    def forward(self, inputs):
+        hidden = torch.nn.functional.linear(inputs, self.weight, self.bias)
+        return self.last(torch.relu(hidden))
+
+
+torch.manual_seed(0)
+centres = torch.randn(CLASSES, INPUTS) * 0.3
+model = MLP()
+print(sum(parameter.numel() for parameter in model.parameters()), "parameters")
+optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+for step in range(1, STEPS + 1):
+    labels = torch.randint(0, CLASSES, (64,))
+    inputs = centres[labels] + torch.randn(64, INPUTS)
+    optimizer.zero_grad()
+    scores = model(inputs)
+    loss = torch.nn.functional.cross_entropy(scores, labels)
+    loss.backward()
+    optimizer.step()
+    if step % 50 == 0:
+        print(f"step {step}   loss {loss.item():.3f}   accuracy {(scores.argmax(1) == labels).float().mean():.1%}")
