@@ -80,20 +80,20 @@ def _read(spec: str) -> tuple[str, tuple[tuple[Format, tuple[int, ...]] | None, 
     return expr, tuple(found)
 
 
-_patterns: dict[tuple[int, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
+_patterns: dict[tuple[Any, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
 
 
 def _pattern(format: Format, shape: tuple[int, ...], arrays: Sequence[Tensor]) -> Pattern:
     """The pattern of these index tensors; remembered as long as they live."""
-    key = tuple(map(id, arrays))
+    key = (format, shape, *map(id, arrays))
     known = _patterns.get(key)
-    if known is not None and all(ref() is array for ref, array in zip(known[0], arrays, strict=True)) and known[1].format == format:
+    if known is not None and all(ref() is array for ref, array in zip(known[0], arrays, strict=True)):
         return known[1]
-    own = iter([array.view(array.shape) for array in arrays])  # other tensors, which don't keep these alive
+    own = iter([array.detach() for array in arrays])  # other tensors of the same memory, which don't keep these alive
     pattern = Pattern(format, shape, tuple(tuple(next(own) for _ in level.arrays) for level in format.levels))
-    while len(_patterns) >= MOST_PATTERNS:
-        _patterns.pop(next(iter(_patterns)), None)
-    _patterns[key] = [weakref.ref(array) for array in arrays], pattern
+    if len(_patterns) >= MOST_PATTERNS:
+        _patterns.clear()
+    _patterns[key] = [weakref.ref(array, lambda _: _patterns.pop(key, None)) for array in arrays], pattern
     return pattern
 
 

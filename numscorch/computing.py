@@ -31,13 +31,8 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     """The result of an einsum's text or of a request; operands and results as in :func:`numscorch.einsum`."""
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    if torch.is_grad_enabled():
-        try:
-            differentiated = gradients.wanted(operands) or gradients.transformed()
-        except AttributeError:  # which identify refuses
-            differentiated = False
-        if differentiated:
-            return _with_gradients(expr, operands, format, out)
+    if gradients.transformed() or (torch.is_grad_enabled() and gradients.wanted(operands)):
+        return _with_gradients(expr, operands, format, out)
     ready, signatures = identify(operands)
     plan = known_plan(expr, format, signatures)
     if plan is None:

@@ -13,15 +13,16 @@ from operator import index
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, promote_types
 
 from .computing import compute
+from .datatypes import WIDENED
 from .errors import SizeError, UnsupportedError
 from .evaluation import as_tensor, evaluate_parts
 from .ir.format import dense
 from .ir.index import Access, Binary, Call, IndexVar, TensorVar
 from .parser import Subscripts
-from .sparse_tensor import SparseTensor
+from .sparse_tensor import OPERATORS, SparseTensor
 from .statements import Request
 from .unary import UNARY
 
@@ -46,6 +47,7 @@ def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
     """Two operands, tensors or numbers, in a form of A and B."""
     if type(left) is SparseTensor and type(right) is SparseTensor and left.pattern is right.pattern and form in OF_VALUES and not numbers:
         return SparseTensor(left.pattern, OF_VALUES[form](left._values, right._values))
+    left, right = _promoted(left, right)
     text = _statement(form, getattr(left, "ndim", 0), getattr(right, "ndim", 0))
     return evaluate_parts(text, {"A": left, "B": right, **numbers}, None)
 
@@ -59,6 +61,14 @@ def _statement(form: str, left: int, right: int) -> str:
     """
     most = max(left, right)
     return f"{_term('R', most, most)} = {form.format(A=_term('A', left, most), B=_term('B', right, most))}"
+
+
+def _promoted(left: Any, right: Any) -> tuple[Any, Any]:
+    """Two tensors in one data type, as torch promotes those that have dimensions."""
+    if not getattr(left, "ndim", 0) or not getattr(right, "ndim", 0) or left.dtype == right.dtype:
+        return left, right
+    dtype = promote_types(left.dtype, right.dtype)
+    return left.to(dtype), right.to(dtype)
 
 
 OF_VALUES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # where both tensors store the same entries
@@ -113,6 +123,8 @@ def div(input: Any, other: Any) -> Any:
     """The quotient, at the numerator's entries: 0 / 0 doesn't arise where nothing is stored."""
     if (scaled := _scaled(torch.div, input, other)) is not None:
         return scaled
+    if all(getattr(t, "ndim", 0) and not (t.dtype.is_floating_point or t.dtype.is_complex) for t in (input, other)):
+        input, other = input.to(torch.get_default_dtype()), other.to(torch.get_default_dtype())
     return _joined("{A} / {B}", input, other)
 
 
@@ -165,16 +177,15 @@ def _reduction(op: str) -> Callable[..., Any]:
     def reduction(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
         input = input if dtype is None else input.to(dtype)
         gone, kept, text = _reducing(op, _whole(dim), input.ndim)
-        if op == "+=" and input.dtype in (torch.int8, torch.int16, torch.int32):
+        if op == "+=" and input.dtype in (torch.bool, torch.int8, torch.int16, torch.int32):
             input = input.to(torch.int64)  # as torch does, lest it overflow
         if op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in gone):
             raise SizeError(f"the largest or smallest of no entries: dim={dim} of shape {tuple(input.shape)} has size 0")
         result = evaluate_parts(text, {"A": input}, "dense" if kept < 2 else None)
         if not keepdim:
             return result
-        if isinstance(result, SparseTensor):
-            raise UnsupportedError("keepdim of a sparse result: leave it out")
-        return result.reshape([1 if at in gone else size for at, size in enumerate(input.shape)])
+        sizes = [1 if at in gone else size for at, size in enumerate(input.shape)]
+        return OPERATORS["reshape"](result, sizes) if isinstance(result, SparseTensor) else result.reshape(sizes)
 
     return reduction
 
@@ -184,12 +195,14 @@ amax = _reduction("max=")
 amin = _reduction("min=")
 
 
-def mean(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
+def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """The mean, over entries that aren't stored too."""
+    input = input if dtype is None else input.to(dtype)
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise UnsupportedError(f"the mean of {input.dtype} values would be cut off to whole numbers: convert with .to(torch.float32)")
     terms = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
-    return mul(sum(input, dim, keepdim), 1 / terms if terms else float("nan"))
+    total = sum(input.to(WIDENED.get(input.dtype, input.dtype)), dim, keepdim)  # rounded to 16 bits only at the end
+    return mul(total, 1 / terms if terms else float("nan")).to(input.dtype)
 
 
 def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
@@ -251,6 +264,21 @@ def _comparison(name: str) -> Callable[..., Any]:
     return comparison
 
 
+def _logical(name: str, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def logical(input: Any, other: Any) -> Any:
+        left, right = ((t != 0).to(torch.int8) if isinstance(t, Tensor | SparseTensor) else int(bool(t)) for t in (input, other))
+        return function(left, right).to(torch.bool)
+
+    logical.__name__ = logical.__qualname__ = name
+    logical.__doc__ = f"torch's {name}: whether input {name.removeprefix('logical_')} other is other than 0."
+    return logical
+
+
+LOGICAL = {
+    "logical_and": _logical("logical_and", mul),
+    "logical_or": _logical("logical_or", maximum),
+    "logical_xor": _logical("logical_xor", lambda a, b: _joined("{A} != {B}", a, b)),
+}
 COMPARISONS = {name: _comparison(name) for name in COMPARE}
 
 
@@ -291,4 +319,5 @@ NAMED: dict[str, Callable[..., Any]] = {
     "where": where,
     **UNARY,
     **COMPARISONS,
+    **LOGICAL,
 }

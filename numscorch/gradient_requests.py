@@ -17,6 +17,7 @@ from .parser import Subscripts
 from .statements import NAMES, Request, plain_request
 
 SUMS, EXTREMES = ("=", "+="), ("max=", "min=")
+CONSTANT = "stored max="  # what softmax subtracts, which changes nothing
 UPSTREAM, RESULT, STORED = "upstream", "result", "stored"  # what is read besides operands, whose names are letters
 
 
@@ -59,7 +60,7 @@ def gradient_of(
     """
     value, subs = value_of_request(request), request.subscripts
     slope = derivative(value, NAMES[at])
-    if is_zero(slope) or at == request.mask:
+    if is_zero(slope) or at == request.mask or request.op == CONSTANT:
         return None
     alike = [k for k in shared if subs.operands[k] == subs.result]
     folded, factors = _folded(slope, alike, subs)

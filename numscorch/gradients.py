@@ -16,7 +16,7 @@ from torch import Tensor
 from .construct import from_coo, from_torch
 from .dense import value_of
 from .errors import UnsupportedError
-from .gradient_requests import EXTREMES, SUMS, batched_request, gradient_of, ties_of, value_of_request, without_diagonals
+from .gradient_requests import CONSTANT, EXTREMES, SUMS, batched_request, gradient_of, ties_of, value_of_request, without_diagonals
 from .ir.format import COO, Format, dense
 from .ir.functions import is_zero, simplified
 from .operands import STRIDED, strided
@@ -27,7 +27,7 @@ from .problem import wanted_format
 from .reformat import converted
 from .runtime.native import wrap
 from .sparse_parameter import unwrapped
-from .sparse_tensor import SparseTensor
+from .sparse_tensor import SparseTensor, at_entries
 from .statements import NAMES, Request, plain_request
 
 
@@ -37,9 +37,12 @@ def wanted(operands: Sequence[Any]) -> bool:
     >>> wanted([torch.ones(2)]), wanted([torch.ones(2), torch.ones(2, requires_grad=True)])
     (False, True)
     """
-    for operand in operands:  # noqa: SIM110 (a generator would take three times as long)
-        if (operand._values if type(operand) is SparseTensor else operand).requires_grad:
-            return True
+    try:
+        for operand in operands:
+            if (operand._values if type(operand) is SparseTensor else operand).requires_grad:
+                return True
+    except AttributeError:
+        return False  # and is refused as no tensor
     return False
 
 
@@ -69,7 +72,7 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
         UnsupportedError: the reduction has no gradient.
     """
     request = expr if isinstance(expr, Request) else plain_request(parse_einsum(expr, tuple(o.ndim for o in operands)))
-    if request.op not in (*SUMS, *EXTREMES):
+    if request.op not in (*SUMS, *EXTREMES, CONSTANT):
         raise UnsupportedError(f"no gradient goes through {request.op} reductions: pass x.detach(), A.with_values(A.values.detach())")
     if (same := _by_values(request, operands)) is not None:
         return _in_format(same, format)
@@ -111,7 +114,7 @@ def _by_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None
     named = {NAMES[at] for at, o in enumerate(operands) if isinstance(o, SparseTensor)}
     if not is_zero(simplified(value, named)):
         return None
-    return SparseTensor(pattern, value_of(value, [_values(o) for o in operands], sparse[0].dtype))
+    return SparseTensor(pattern, at_entries(pattern, lambda *given: value_of(value, given, sparse[0].dtype), *map(_values, operands)))
 
 
 # ---- diagonals

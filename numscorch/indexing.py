@@ -36,7 +36,7 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     >>> A[1].to_dense(), A[0, 1], A[:, [1, 0]].to_dense().tolist()
     (tensor([3., 4.]), tensor(2.), [[2.0, 0.0], [4.0, 3.0]])
     """
-    keys = _spelled_out(key if isinstance(key, tuple) else (key,), input.ndim)
+    keys = _spelled_out([_plain(own) for own in (key if isinstance(key, tuple) else (key,))], input.ndim)
     chosen = [_chosen(own, size, at) for at, (own, size) in enumerate(zip([k for k in keys if k is not None], input.shape, strict=True))]
     made = taken(input, chosen)
     at = 0
@@ -61,7 +61,8 @@ def taken(input: SparseTensor, chosen: Sequence[Chosen]) -> Any:
             made += [] if c.is_one else [places]
         return np.stack(made) if made else np.empty((0, len(kept)), np.int64), kept
 
-    return rearranged(input, ("taken", tuple(chosen)), shape, move)
+    ranges = all(isinstance(c.numbers, range) for c in chosen)
+    return rearranged(input, ("taken", tuple(chosen)) if ranges else None, shape, move)
 
 
 def _found(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +80,15 @@ def _found(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[n
     return order[first[which] + within], which
 
 
-def _spelled_out(keys: tuple[Any, ...], ndim: int) -> list[Any]:
+def _plain(key: Any) -> Any:
+    """Numbers of numpy's, and tensors that hold one, as integers."""
+    is_number = hasattr(key, "__index__") and not isinstance(key, bool)
+    if isinstance(key, torch.Tensor | np.ndarray | np.generic):
+        is_number = key.ndim == 0 and torch.as_tensor(key).dtype not in (torch.bool, torch.float32, torch.float64)
+    return int(key) if is_number else key
+
+
+def _spelled_out(keys: Sequence[Any], ndim: int) -> list[Any]:
     """A key for each dimension: the ellipsis, and what is left out, as slices."""
     dots = [at for at, own in enumerate(keys) if own is Ellipsis]
     given = sum(own is not None and own is not Ellipsis for own in keys)
@@ -102,7 +111,7 @@ def _chosen(key: Any, size: int, dim: int) -> Chosen:
         if key.step is not None and key.step < 1:
             raise SizeError(f"a step of {key.step} along dim {dim}: it must be positive, as in torch")
         return Chosen(range(*key.indices(size)))
-    array = torch.as_tensor(key)
+    array = torch.as_tensor(key) if not isinstance(key, list) or key else torch.empty(0, dtype=torch.int64)
     if array.ndim == 0 and not array.is_floating_point() and array.dtype != torch.bool:
         return Chosen((_number(int(array), size, dim),), is_one=True)
     if array.ndim != 1 or array.is_floating_point():

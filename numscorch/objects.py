@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import wraps
 from math import prod
 from typing import Any
 
 import torch
 
-from .elementwise import add, is_sparse, mul
+from .elementwise import add, div, is_sparse, mul
 from .errors import SizeError, UnsupportedError
 from .ir.format import COO
-from .sparse_tensor import SparseTensor
+from .sparse_tensor import OPERATORS, SparseTensor, at_entries
+from .unary import written
 
 
 def clone(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
@@ -29,6 +31,19 @@ def contiguous(input: SparseTensor, *, memory_format: Any = None) -> SparseTenso
     return input
 
 
+def _of_dense(name: str, write: Callable[..., SparseTensor]) -> Callable[..., Any]:
+    """A function that writes into a SparseTensor, and, of a dense tensor, what torch's does with the other one made dense."""
+    theirs = getattr(torch.Tensor, name)
+
+    @wraps(write)
+    def written_to(input: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(input, SparseTensor):
+            return write(input, other, *args, **kwargs)
+        return theirs(input, other.to_dense(), *args, **kwargs)
+
+    return written_to
+
+
 def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTensor:
     """Write another tensor's values over this one's, whose pattern must be the same; a strided tensor's at the stored entries.
 
@@ -37,9 +52,7 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
     """
     if tuple(src.shape) != tuple(input.shape):
         raise SizeError(f"copy_ of a tensor of shape {tuple(src.shape)} into one of shape {tuple(input.shape)}")
-    values = _at_entries(input, src, "copy_")
-    input._values.copy_(values)
-    return input
+    return written(input, _at_entries(input, src, "copy_").to(input.dtype))
 
 
 def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
@@ -66,17 +79,10 @@ def zero_(input: SparseTensor) -> SparseTensor:
     return input
 
 
-def fill_(input: SparseTensor, value: float) -> SparseTensor:
-    """Set all stored entries to a number."""
-    input._values.fill_(value)
-    return input
-
-
 def add_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
     """Add a tensor with the same pattern."""
     _only_sparse(other, "add_")
-    input._values.add_(_at_entries(input, other, "add_"), alpha=alpha)
-    return input
+    return written(input, torch.add(input._values, _at_entries(input, other, "add_"), alpha=alpha))
 
 
 def sub_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
@@ -91,15 +97,12 @@ def _only_sparse(other: Any, what: str) -> None:
 
 def mul_(input: SparseTensor, other: Any) -> SparseTensor:
     """Multiply by a number, or by a tensor, at the stored entries."""
-    made = mul(input, other)
-    input._values.copy_(_at_entries(input, made, "mul_"))
-    return input
+    return written(input, _at_entries(input, mul(input, other), "mul_"))
 
 
 def div_(input: SparseTensor, other: Any) -> SparseTensor:
-    """Divide by a number."""
-    input._values.div_(other)
-    return input
+    """Divide by a number, or by a tensor, at the stored entries."""
+    return written(input, _at_entries(input, div(input, other), "div_"))
 
 
 def numel(input: SparseTensor) -> int:
@@ -153,14 +156,14 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
         if not (isinstance(input, SparseTensor) and isinstance(other, SparseTensor)):
             full = [t.to_dense() if is_sparse(t) else t for t in (input, other)]
             return torch.allclose(full[0], full[1], rtol, atol, equal_nan)
-        zero = input * 0 + other * 0  # what either one stores
+        zero = LIKE["zeros_like"](input) + LIKE["zeros_like"](other)  # what either one stores
         left, right = (add(zero, t).values for t in (input, other))
     return torch.allclose(left, right, rtol, atol, equal_nan)
 
 
 def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
     def like(input: SparseTensor, *args: Any, dtype: torch.dtype | None = None, requires_grad: bool = False, **kwargs: Any) -> SparseTensor:
-        values = make(input._values.detach(), *args, dtype=dtype, **kwargs)
+        values = at_entries(input.pattern, lambda values: make(values, *args, dtype=dtype, **kwargs), input._values.detach())
         return SparseTensor(input.pattern, values.requires_grad_(requires_grad))
 
     like.__name__ = like.__qualname__ = make.__name__
@@ -169,6 +172,17 @@ def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
 
 
 LIKE = {f"{name}_like": _like(getattr(torch, f"{name}_like")) for name in ("empty", "full", "ones", "rand", "randn", "zeros")}
+
+
+def count_nonzero(input: SparseTensor, dim: Any = None) -> Any:
+    """How many entries are other than 0."""
+    return OPERATORS["sum"](input != 0, dim)
+
+
+def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
+    """The coordinates of entries other than 0, row by row."""
+    found = _nonzeros(input).indices()
+    return tuple(found) if as_tuple else found.t()
 
 
 def iterated(input: SparseTensor) -> Iterator[Any]:
@@ -180,19 +194,20 @@ def iterated(input: SparseTensor) -> Iterator[Any]:
 
 OBJECTS: dict[str, Callable[..., Any]] = {
     **LIKE,
-    "add_": add_,
+    "add_": _of_dense("add_", add_),
     "allclose": allclose,
     "clone": clone,
     "contiguous": contiguous,
-    "copy_": copy_,
+    "count_nonzero": count_nonzero,
+    "nonzero": nonzero,
+    "copy_": _of_dense("copy_", copy_),
     "detach": detach,
-    "div_": div_,
+    "div_": _of_dense("div_", div_),
     "equal": equal,
-    "fill_": fill_,
     "item": item,
-    "mul_": mul_,
+    "mul_": _of_dense("mul_", mul_),
     "numel": numel,
-    "sub_": sub_,
+    "sub_": _of_dense("sub_", sub_),
     "tolist": tolist,
     "zero_": zero_,
 }

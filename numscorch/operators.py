@@ -18,10 +18,15 @@ from .ir.format import COO, sorted_format
 from .objects import OBJECTS, iterated
 from .products import PRODUCT_OPERATORS, matmul, sampled_addmm
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
-from .reducing import REDUCING, vector_norm
+from .reducing import REDUCING, linalg_norm, vector_norm
 from .sparse_parameter import SparseParameter, unwrapped
 from .sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .stacking import stack
+
+
+def _permute(input: SparseTensor, *dims: Any, **named: Any) -> SparseTensor:
+    return input.permute(*named.get("dims", dims))
+
 
 ARRANGING: dict[str, Callable[..., Any]] = {
     "cat": cat,
@@ -31,7 +36,7 @@ ARRANGING: dict[str, Callable[..., Any]] = {
     "flatten": flatten,
     "index_select": index_select,
     "narrow": narrow,
-    "permute": SparseTensor.permute,
+    "permute": _permute,
     "reshape": reshape,
     "select": select,
     "squeeze": squeeze,
@@ -120,7 +125,7 @@ FUNCTIONS.update(
         torch.Tensor.__rtruediv__: _flipped(OPERATORS["div"]),
         torch.Tensor.__rmatmul__: _flipped(matmul),
         torch.Tensor.sparse_mask: lambda input, mask: mul(mask.with_values(torch.ones_like(mask.values)), input),
-        torch.linalg.norm: vector_norm,
+        torch.linalg.norm: linalg_norm,
         torch.linalg.vector_norm: vector_norm,
         torch.sparse.mm: matmul,
         torch.sparse.sampled_addmm: sampled_addmm,

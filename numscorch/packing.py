@@ -195,10 +195,16 @@ def entry_count(pattern: Pattern) -> int:
     >>> bitmap.nnz, entry_count(bitmap)
     (6, 2)
     """
-    has_gaps = any(level.gaps for level in pattern.format.levels)
-    if not has_gaps and prod(pattern.format.sizes(pattern.shape)) == prod(pattern.shape):
+    if not has_gaps(pattern):
         return pattern.nnz
     return pattern.remember("entry count", lambda: int(_unpack(pattern)[0].shape[1]))
+
+
+def has_gaps(pattern: Pattern) -> bool:
+    """Whether there may be positions that hold no entry, or lie outside of the tensor."""
+    if any(level.gaps for level in pattern.format.levels):
+        return True
+    return not pattern.format.is_plain and prod(pattern.format.sizes(pattern.shape)) != prod(pattern.shape)
 
 
 def _unpacked(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:

@@ -155,7 +155,7 @@ class Pattern:
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What ``compute`` returns, computed at the first call with this key."""
         if key not in self.derived:
-            return self.derived.setdefault(key, compute())  # type: ignore[no-any-return]
+            return self.derived.setdefault(key, _untransformed(compute))  # type: ignore[no-any-return]
         return self.derived[key]  # type: ignore[no-any-return]
 
     def permuted(self, permutation: tuple[int, ...]) -> Pattern:
@@ -170,6 +170,16 @@ class Pattern:
     def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
         """The index arrays of one level, as numpy views."""
         return tuple(array.numpy() for array in self.arrays[level])
+
+
+def _untransformed(compute: Callable[[], T]) -> T:
+    """What ``compute`` returns outside of torch.func's transforms, within which every new tensor belongs to one of them."""
+    if torch._C._functorch.maybe_current_level() is None:
+        return compute()
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # late: it takes long to import
+
+    with temporarily_clear_interpreter_stack():
+        return compute()
 
 
 def restored(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:

@@ -29,7 +29,18 @@ def matmul(left: Any, right: Any, *, out: Any = None) -> Any:
     ranks = left.ndim, right.ndim
     if 0 in ranks:
         raise SizeError(f"matmul of {ranks[0]}- and {ranks[1]}-dimensional operands: both need at least one dimension")
+    check_inner("matmul", left, right, left.ndim - 1, max(right.ndim - 2, 0))
     return einsum(PRODUCTS.get(ranks) or _product(*ranks), left, right, out=out)
+
+
+def check_inner(name: str, left: Any, right: Any, first: int, second: int) -> None:
+    """That the dimensions that are summed over have one size: an einsum would repeat one of size 1.
+
+    Raises:
+        SizeError: they differ.
+    """
+    if left.shape[first] != right.shape[second]:
+        raise SizeError(f"{name} of shapes {tuple(left.shape)} and {tuple(right.shape)}: {left.shape[first]} is not {right.shape[second]}")
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
@@ -40,6 +51,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     >>> linear(torch.arange(3.0), W, torch.ones(2))
     tensor([1., 2.])
     """
+    check_inner("linear", input, weight, input.ndim - 1, weight.ndim - 1)
     made = einsum(LINEAR.get(input.ndim, "...i,oi->...o") if weight.ndim == 2 else "...i,i->...", input, weight)
     if bias is None:
         return made
@@ -96,6 +108,8 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     left, right = ([d % t.ndim for d in own] for t, own in zip((a, b), pairs, strict=True))
     if len(left) != len(right):
         raise SizeError(f"tensordot over {len(left)} dimensions of a and {len(right)} of b: name as many of each")
+    for own, other in zip(left, right, strict=True):
+        check_inner("tensordot", a, b, own, other)
     first = [f"a{d}" for d in range(a.ndim)]
     second = [first[left[right.index(d)]] if d in right else f"b{d}" for d in range(b.ndim)]
     kept = [n for n in first if n not in second] + [n for n in second if n not in first]

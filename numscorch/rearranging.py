@@ -16,11 +16,13 @@ import torch
 from .construct import assemble, from_torch
 from .errors import SizeError, UnsupportedError
 from .ir.format import COO, CSR, Format
+from .ir.level import INT64_MAX
 from .ir.levels import Compressed, Dense, Singleton
 from .packing import coordinates, is_identity, pack, positions_of
-from .reformat import Conversion
+from .reformat import SPARSEST, Conversion
 from .sparse_tensor import SparseTensor
 
+MOST_MOVES = 32  # that a pattern remembers
 Moved = tuple[np.ndarray, np.ndarray | None]  # coordinates, and which entries have these; None where all do, in order
 
 
@@ -40,26 +42,38 @@ def rearranged(A: SparseTensor, key: Hashable, shape: Sequence[int], move: Calla
         places = positions_of(A.pattern)
         made, kept = move(coordinates(A.pattern).numpy())
         kept = np.arange(made.shape[1]) if kept is None else kept
-        target, slots, sorting = pack(made, shape, fitting(A, len(shape), order), A.pattern.index_dtype)
+        target, slots, sorting = pack(made, shape, fitting(A, shape, order), A.pattern.index_dtype)
         source = kept[sorting] if places is None else places[kept[sorting]]
         return Conversion(target, torch.from_numpy(source), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
-    conversion = build() if key is None else A.pattern.remember(key, build)
+    conversion = build() if key is None else _remembered(A, key, build)
     values = conversion.tensor(A.values)
-    return SparseTensor(conversion.pattern, values) if shape else values.sum()
+    if shape:
+        return SparseTensor(conversion.pattern, values)
+    return values.any() if values.dtype == torch.bool else values.sum(dtype=values.dtype)
 
 
-def fitting(A: SparseTensor, ndim: int, order: bool) -> Format:
+def _remembered(A: SparseTensor, key: Hashable, build: Callable[[], Conversion]) -> Conversion:
+    """A move that is made again and again; of many different ones, the last."""
+    known: dict[Hashable, Conversion] = A.pattern.remember("moves", dict)
+    if key not in known:
+        if len(known) >= MOST_MOVES:
+            known.clear()
+        known[key] = build()
+    return known[key]
+
+
+def fitting(A: SparseTensor, shape: Sequence[int], order: bool) -> Format:
     """The format of what is made of a tensor: its own, if that stores any entries of as many dimensions in the same order.
 
     >>> import numscorch as ns
-    >>> fitting(ns.from_torch(torch.eye(4), ns.BCSR(2, 2)), 2, True).name, fitting(ns.from_torch(torch.eye(4)), 3, True).name
+    >>> fitting(ns.from_torch(torch.eye(4), ns.BCSR(2, 2)), (4, 4), True).name, fitting(ns.from_torch(torch.eye(4)), (2, 2, 4), True).name
     ('CSR', 'COO(3)')
     """
     plain = all(isinstance(level, Dense | Compressed | Singleton) and level.is_ordered for level in A.format.levels)
-    if order and ndim == A.ndim and plain and A.format.is_plain:
+    if order and len(shape) == A.ndim and plain and A.format.is_plain:
         return A.format
-    return CSR if ndim == 2 else COO(ndim)
+    return CSR if len(shape) == 2 and shape[0] <= SPARSEST * max(A.nnz, 1 << 10) else COO(len(shape))
 
 
 def place(dim: Any, ndim: int) -> int:
@@ -83,18 +97,25 @@ def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
     return input.permute(*order)
 
 
-def reshape(input: SparseTensor, *shape: Any) -> Any:
+def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
     """The entries in row-major order of another shape; one size may be -1. O(nnz log nnz), and O(nnz) from the second time on.
 
     >>> import numscorch as ns
     >>> ns.from_torch(torch.eye(2)).reshape(4).to_dense()
     tensor([1., 0., 0., 1.])
     """
-    wanted = _sizes(shape, prod(input.shape), tuple(input.shape))
+    wanted = _sizes(sizes if shape is None else (shape,), prod(input.shape), tuple(input.shape))
     if wanted == tuple(input.shape):
         return input
+    before, after = ([size for size in own if size != 1] for own in (input.shape, wanted))
+    if before != after and prod(before) > INT64_MAX:
+        raise SizeError(f"reshape of {tuple(input.shape)} to {wanted}: entries of so many places can't be numbered in int64")
 
     def move(indices: np.ndarray) -> Moved:
+        if before == after:  # only dimensions of size 1 come or go
+            made = np.zeros((len(wanted), indices.shape[1]), np.int64)
+            made[[at for at, size in enumerate(wanted) if size != 1]] = indices[[at for at, size in enumerate(input.shape) if size != 1]]
+            return made, None
         return _unraveled(_raveled(indices, input.shape), wanted), None
 
     return rearranged(input, ("reshape", wanted), wanted, move, order=False)
@@ -192,4 +213,4 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
         dtype = torch.promote_types(dtype, t.dtype)
     values = torch.cat([t.values.to(dtype) for t in entries])
     shape = tuple(int(starts[-1]) if d == at else size for d, size in enumerate(first.shape))
-    return assemble(np.concatenate(indices, axis=1), values, shape, fitting(first, first.ndim, True))
+    return assemble(np.concatenate(indices, axis=1), values, shape, fitting(first, shape, True))

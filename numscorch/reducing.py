@@ -12,7 +12,7 @@ from .api import einsum
 from .elementwise import Dim, _dims, _whole, amax, amin
 from .elementwise import sum as total
 from .errors import UnsupportedError
-from .sparse_tensor import SparseTensor
+from .sparse_tensor import SparseTensor, at_entries
 
 
 def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
@@ -42,7 +42,7 @@ def norm(
         raise UnsupportedError(f"norm with p={p!r} of a SparseTensor: use a number, or .to_dense()")
     order, input = (2 if p == "fro" or p is None else p), input if dtype is None else input.to(dtype)
     if dim is None and not keepdim and order > 0:
-        return torch.linalg.vector_norm(input.values, order)
+        return torch.linalg.vector_norm(at_entries(input.pattern, torch.clone, input.values), order)
     sizes: Any = abs(input)
     if order == inf:
         return amax(sizes, dim, keepdim)
@@ -52,6 +52,22 @@ def norm(
         raise UnsupportedError(f"norm with p={p} of a SparseTensor, which has zeros: use .to_dense()")
     powers = total(sizes**order, dim, keepdim)
     return (powers.to_dense() if isinstance(powers, SparseTensor) else powers) ** (1 / order)
+
+
+def linalg_norm(
+    A: SparseTensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out: None = None, dtype: torch.dtype | None = None
+) -> Any:
+    """torch.linalg.norm: of a matrix with an ``ord`` the matrix norm, by way of a dense one unless that is "fro", 1 or inf."""
+    no_out(out, "norm")
+    dims = [0, 1] if dim is None and A.ndim == 2 else list(dim) if isinstance(dim, list | tuple) else []
+    if ord is None or len(dims) != 2:
+        return norm(A, 2 if ord is None else ord, dim, keepdim, dtype)
+    if ord == "fro":
+        return norm(A, 2, tuple(dims), keepdim, dtype)
+    if ord in (1, inf) and not keepdim and A.ndim == 2:
+        sums = total(abs(A if dtype is None else A.to(dtype)), dims[0] if ord == 1 else dims[1])
+        return sums.amax()
+    return torch.linalg.norm(A.to_dense(), ord, dim, keepdim, dtype=dtype)
 
 
 def vector_norm(x: Any, ord: Any = 2, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:

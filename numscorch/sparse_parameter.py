@@ -46,9 +46,22 @@ class SparseParameter(torch.nn.Module):
         return SparseTensor(self.pattern, self.values)
 
     @property
+    def requires_grad(self) -> bool:
+        """Whether the values require grad; False freezes them."""
+        return self.values.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.values.requires_grad = wanted
+
+    @property
     def grad(self) -> SparseTensor | None:
         """The gradient, with the same pattern."""
         return self.tensor.grad
+
+    @grad.setter
+    def grad(self, gradient: SparseTensor | None) -> None:
+        self.values.grad = None if gradient is None else gradient.values
 
     @classmethod
     def __torch_function__(
@@ -91,7 +104,9 @@ class SparseParameter(torch.nn.Module):
 
 
 def unwrapped(value: Any) -> Any:
-    """The SparseTensor of a parameter; anything else as it is."""
+    """The SparseTensor of a parameter, in lists too; anything else as it is."""
+    if isinstance(value, list | tuple) and any(isinstance(own, SparseParameter) for own in value):
+        return type(value)(map(unwrapped, value))
     return value.tensor if isinstance(value, SparseParameter) else value
 
 
@@ -109,7 +124,11 @@ def _delegated(name: str) -> Callable[..., Any]:
     return method
 
 
-OPERATORS = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "neg", "abs")
+OPERATORS = (
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "pow", "rpow"),
+    *("gt", "ge", "lt", "le", "eq", "ne", "neg", "abs", "getitem", "iter"),
+)
+SparseParameter.__hash__ = torch.nn.Module.__hash__  # type: ignore[method-assign]  # as torch's tensors, which compare entry by entry
 for operator in OPERATORS:
     setattr(SparseParameter, f"__{operator}__", _delegated(f"__{operator}__"))
 

@@ -13,7 +13,7 @@ import torch
 from . import convert
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import Format, as_format, dense
-from .packing import entry_count
+from .packing import entry_count, has_gaps, positions_of
 from .pattern import Pattern
 
 if TYPE_CHECKING:
@@ -31,10 +31,24 @@ def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:
 
     def operator(self: SparseTensor, other: Any) -> Any:
         if type(other) is not SparseTensor and not isinstance(other, TAKEN):
-            return NotImplemented
+            if not isinstance(other, np.generic):
+                return NotImplemented
+            other = other.item()
         return OPERATORS[name](other, self) if flipped else OPERATORS[name](self, other)
 
     return operator
+
+
+def at_entries(pattern: Pattern, function: Callable[..., torch.Tensor], *values: torch.Tensor) -> torch.Tensor:
+    """A function of values that lie in a pattern's order: of entries alone, 0 at positions that hold none.
+
+    Other tensors among them have no dimensions.
+    """
+    if not has_gaps(pattern):
+        return function(*values)
+    places = torch.from_numpy(positions_of(pattern)) if positions_of(pattern) is not None else torch.arange(pattern.nnz)
+    made = function(*(v.index_select(0, places) if v.ndim else v for v in values))
+    return made.new_zeros(pattern.nnz).index_copy(0, places, made)
 
 
 def beside_programs(function: F) -> F:
@@ -271,6 +285,9 @@ class SparseTensor:
     __matmul__, __rmatmul__ = _binary("matmul"), _binary("matmul", flipped=True)
     __pow__, __rpow__ = _binary("pow"), _binary("pow", flipped=True)
     __gt__, __ge__, __lt__, __le__, __eq__, __ne__ = map(_binary, ("gt", "ge", "lt", "le", "eq", "ne"))
+    __iadd__, __isub__, __imul__, __itruediv__ = map(_binary, ("add_", "sub_", "mul_", "div_"))
+    __and__, __or__, __xor__ = map(_binary, ("logical_and", "logical_or", "logical_xor"))
+    __invert__ = _unary("logical_not")
     __neg__, __abs__ = _unary("neg"), _unary("abs")
     __hash__ = object.__hash__  # as torch's tensors, which compare entry by entry
 

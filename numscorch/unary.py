@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from .sparse_tensor import SparseTensor
+from .sparse_tensor import SparseTensor, at_entries
 
 KEEPING_ZERO = """
     abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu conj deg2rad elu erf erfinv expm1 fix floor frac gelu
-    hardshrink hardswish hardtanh imag isinf isnan isneginf isposinf leaky_relu log1p mish nan_to_num neg negative positive rad2deg real
+    hardshrink hardswish imag isinf isnan isneginf isposinf leaky_relu log1p mish nan_to_num neg negative positive rad2deg real
     relu relu6 round selu sgn sign signbit silu sin sinh softshrink softsign sqrt square tan tanh tanhshrink trunc
 """
 OTHERS = """
@@ -31,10 +31,9 @@ def _of_values(name: str) -> Callable[..., Any]:
     theirs = torchs(name)
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
-        if kwargs.pop("inplace", False):
-            input.values = theirs(input.values, *args, **kwargs)
-            return input
-        return SparseTensor(input.pattern, theirs(input._values, *args, **kwargs))
+        inplace = kwargs.pop("inplace", False)
+        made = at_entries(input.pattern, lambda values: theirs(values, *args, **kwargs), input._values)
+        return written(input, made) if inplace else SparseTensor(input.pattern, made)
 
     return _named(function, name, "of the stored values; 0 at entries that aren't stored")
 
@@ -73,9 +72,24 @@ def pow(input: Any, exponent: Any) -> Any:
     tensor([9.])
     """
     if isinstance(input, SparseTensor) and isinstance(exponent, int | float) and exponent > 0:
-        return SparseTensor(input.pattern, torch.pow(input._values, exponent))
+        return SparseTensor(input.pattern, at_entries(input.pattern, lambda values: torch.pow(values, exponent), input._values))
     base, power = (o.to_dense() if isinstance(o, SparseTensor) else o for o in (input, exponent))
     return torch.pow(base, power)
+
+
+def hardtanh(input: SparseTensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+    """torch.nn.functional.hardtanh; dense where 0 isn't between the bounds."""
+    made = clamp(input, min_val, max_val)
+    return written(input, made.values) if inplace and isinstance(made, SparseTensor) else made
+
+
+def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
+    """The tensor, holding these values: written over its own, unless a gradient may need those."""
+    if torch.is_grad_enabled() and (values.requires_grad or input._values.requires_grad):
+        input.values = values
+    else:
+        input._values.copy_(values)
+    return input
 
 
 def clamp(input: SparseTensor, min: Any = None, max: Any = None) -> Any:
@@ -91,4 +105,5 @@ UNARY: dict[str, Callable[..., Any]] = {
     "pow": pow,
     "clamp": clamp,
     "clip": clamp,
+    "hardtanh": hardtanh,
 }
