@@ -34,12 +34,12 @@ def matmul(left: Any, right: Any, *, out: Any = None) -> Any:
 
 
 def check_inner(name: str, left: Any, right: Any, first: int, second: int) -> None:
-    """That the dimensions that are summed over have one size: an einsum would repeat one of size 1.
+    """That the dimensions that are summed over have one size, where an einsum would repeat one of size 1.
 
     Raises:
         SizeError: they differ.
     """
-    if left.shape[first] != right.shape[second]:
+    if left.shape[first] != right.shape[second] and 1 in (left.shape[first], right.shape[second]):
         raise SizeError(f"{name} of shapes {tuple(left.shape)} and {tuple(right.shape)}: {left.shape[first]} is not {right.shape[second]}")
 
 

@@ -97,7 +97,7 @@ NOTHING: Any = None
 WHOLE = ns.from_torch(torch.tensor([3, 0, 5], dtype=torch.int32))
 HUGE = ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (2**40, 2**40))
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "a fraction beside integers": (lambda: WHOLE * 2.5, ns.UnsupportedError, "the number 2.5 beside torch.int32 values"),
+    "a fraction beside integers": (lambda: WHOLE + 2.5, ns.UnsupportedError, "the number 2.5 beside torch.int32 values"),
     "a fraction in a statement": (
         lambda: ns.evaluate("D[i] = 0.5 * I[i]", I=WHOLE),
         ns.UnsupportedError,
@@ -127,7 +127,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "a number to reduce": (lambda: ns.einsum("ij,->ij", A, 2.0, reduce="max"), ns.UnsupportedError, "not float: wrap it with"),
     "a reduction that is no text": (lambda: ns.einsum("ij->i", A, reduce=["max"]), ns.ExpressionError, "unknown reduction ['max']"),  # type: ignore[arg-type]
-    "functions of complex numbers": (lambda: torch.exp(COMPLEX), ns.UnsupportedError, "exp of complex128 values"),
+    "functions of complex numbers": (
+        lambda: ns.evaluate("R[i,j] = exp(A[i,j])", A=COMPLEX),
+        ns.UnsupportedError,
+        "exp of complex128 values",
+    ),
     "a sparse out": (lambda: ns.einsum("ij,kj->ik", A, A, out=A), ns.UnsupportedError, "out can't hold a sparse result"),
     "sizes in a statement": (lambda: ns.evaluate("D[i,j] = A[i,j] + Q[i,j]", A=A, Q=Q), ns.SizeError, "= A[i,j] + B[i,j]"),
     "a result too large to count": (lambda: ns.einsum("ij,jk->ik", HUGE, HUGE, format="dense"), ns.SizeError, "but the limit is"),
@@ -155,7 +159,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ns.SizeError,
         "the result has 2147483648 entries, which int32 can't count",
     ),
-    "in place": (lambda: torch.nn.functional.relu(A, inplace=True), ns.UnsupportedError, "inplace=True"),
+    "in place": (lambda: A.clone().add_(1.0), ns.UnsupportedError, "add_ of a dense tensor or a number would store every entry"),
 }
 
 

@@ -202,20 +202,20 @@ class Usurper(Near):
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("dense", [D, torch.zeros(3, 0), torch.zeros(0, 2)], ids=["entries", "no columns", "no rows"])
 def test_an_operator_is_a_statement_under_torchs_name(dense: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    def square(input: Any) -> Any:
-        term = elementwise._term("A", input.ndim, input.ndim)
-        return elementwise.evaluate_parts(f"{elementwise._term('R', input.ndim, input.ndim)} = {term} * {term}", {"A": input}, None)
+    def addcmul(input: Any, tensor1: Any, tensor2: Any) -> Any:
+        terms = [elementwise._term(name, input.ndim, input.ndim) for name in "RABC"]
+        return elementwise.evaluate_parts("{} = {} + {} * {}".format(*terms), {"A": input, "B": tensor1, "C": tensor2}, None)
 
     A: Any = ns.from_torch(dense, ns.CSR)
-    with pytest.raises(ns.UnsupportedError, match="torch's square does not take a SparseTensor yet"):
-        torch.square(A)
-    monkeypatch.setitem(elementwise.NAMED, "square", square)
-    for function, ours in operators.entries_of({"square": elementwise.NAMED["square"]}).items():
+    with pytest.raises(ns.UnsupportedError, match="torch's addcmul does not take a SparseTensor yet"):
+        torch.addcmul(A, A, A)
+    monkeypatch.setitem(elementwise.NAMED, "addcmul", addcmul)
+    for function, ours in operators.entries_of({"addcmul": elementwise.NAMED["addcmul"]}).items():
         monkeypatch.setitem(operators.FUNCTIONS, function, ours)
-    made: Any = torch.square(A)
+    made: Any = torch.addcmul(A, A, A)
     assert made.format == ns.CSR
-    assert torch.equal(made.to_dense(), dense.square())
-    assert torch.equal(ns.square(dense), dense.square())
+    assert torch.equal(made.to_dense(), torch.addcmul(dense, dense, dense))
+    assert torch.equal(ns.addcmul(dense, dense, dense), torch.addcmul(dense, dense, dense))
 
 
 def numbers_last(stmt: Stmt) -> tuple[Stmt, str]:
