@@ -21,6 +21,8 @@ from .operands import admit, call_form, in_autocast, refuse_tangents, undeferred
 from .reductions import check_reduction, prepared, reduced
 from .sparse_tensor import SparseTensor, beside_programs
 
+any_autocast, is_compiling = torch._C._is_any_autocast_enabled, torch.compiler.is_compiling
+
 
 def einsum(
     expr: Any,
@@ -75,7 +77,7 @@ def einsum(
     tensor([[1., 1.],
             [5., 5.]])
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         from .compiling import traced
 
         return traced(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
@@ -83,7 +85,7 @@ def einsum(
         refuse_tangents(operands)
     if type(expr) is not str or len(operands) == 1:
         expr, operands = call_form(expr, operands)
-    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled("cpu"):
+    if any_autocast() and torch.is_autocast_enabled("cpu"):
         operands = in_autocast(operands)
     if reduce != "sum" or mask is not None or schedule is not None:
         return reduced(expr, operands, format, out, reduce, mask, schedule)

@@ -26,16 +26,20 @@ from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
 from .statements import Request, plain_request, reducing
 
+current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside
+
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
     """The result of an einsum's text or of a request; operands and results as in :func:`numscorch.einsum`."""
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    if gradients.transformed() or (torch.is_grad_enabled() and gradients.wanted(operands)):
+    if current_transform() is not None:
         return _with_gradients(expr, operands, format, out)
     ready, signatures = identify(operands)
     plan = known_plan(expr, format, signatures)
     if plan is None:
+        if torch.is_grad_enabled() and gradients.wanted(operands):
+            return _with_gradients(expr, operands, format, out)
         kinds = set(map(type, ready))
         if SparseTensor not in kinds:
             return _dense(expr, ready, format, out)
@@ -130,7 +134,7 @@ def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: 
 
 def _dense(expr: str | Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
     """All-dense expressions are torch's, gradient included."""
-    tensors = [o.tensor if isinstance(o, Deferred) else o for o in operands]
+    tensors: list[Any] = [o.tensor if isinstance(o, Deferred) else o for o in operands]
     result: Any = torch.einsum(expr, *tensors) if isinstance(expr, str) else dense_value(expr, tensors)
     wanted = wanted_format(format, result.ndim)
     if wanted is not None:

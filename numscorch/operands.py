@@ -38,34 +38,28 @@ def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A strided tensor that requires grad or is lazily negated: torch takes it as it is, a kernel doesn't."""
+    """A tensor that requires grad or is lazily negated: a kernel doesn't take it as it is."""
 
-    tensor: Tensor
+    tensor: Tensor | SparseTensor
 
 
 def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
-    """A SparseTensor for what has a sparse level, a strided tensor, perhaps deferred, for what has none.
+    """A SparseTensor for what has a sparse level, a strided tensor for what has none; deferred, if it requires grad.
 
     Raises:
-        UnsupportedError: it is no tensor, or it is sparse and requires grad.
+        UnsupportedError: it is no tensor.
     """
     if type(operand) is Tensor and operand.layout is not STRIDED:
-        if operand.requires_grad:
-            refuse_grad()
-        return wrap(operand)
+        return Deferred(operand) if operand.requires_grad and torch.is_grad_enabled() else wrap(operand)
     if type(operand) is SparseTensor and not operand.pattern.is_dense:
-        if operand._values.requires_grad:
-            refuse_grad()
-        return operand
+        return Deferred(operand) if operand._values.requires_grad and torch.is_grad_enabled() else operand
     operand = unwrapped(operand)
     if isinstance(operand, SparseTensor):
         return strided(operand) if operand.pattern.is_dense else operand
     check_is_tensor(operand)
     if operand.layout is STRIDED:
         return Deferred(operand)
-    if operand.requires_grad:
-        refuse_grad()
-    return wrap(operand)
+    return Deferred(operand) if operand.requires_grad and torch.is_grad_enabled() else wrap(operand)
 
 
 def check_is_tensor(operand: Any) -> None:
@@ -82,16 +76,12 @@ def check_is_tensor(operand: Any) -> None:
 
 
 def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tensor:
-    """An operand that a kernel can take.
-
-    Raises:
-        UnsupportedError: it requires grad while gradients are on.
-    """
+    """An operand that a kernel can take, without a gradient."""
     if not isinstance(operand, Deferred):
         return operand
-    if operand.tensor.requires_grad:
-        refuse_grad()
-    return operand.tensor.detach().resolve_neg()
+    if isinstance(operand.tensor, SparseTensor):
+        return operand.tensor
+    return operand.tensor.detach().resolve_neg() if operand.tensor.layout is STRIDED else wrap(operand.tensor)
 
 
 def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
@@ -121,15 +111,6 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
         else:
             signatures += (operand.dtype, operand.shape, operand.stride(), operand.device)
     return ready, signatures
-
-
-def refuse_grad() -> None:
-    """Refuse an operand that requires grad, while gradients are on."""
-    if torch.is_grad_enabled():
-        raise UnsupportedError(
-            "an operand requires grad, and gradients are not compiled yet: a detached result would be wrong silently\n"
-            "  compute under torch.no_grad(), or pass x.detach(), for a SparseTensor A.with_values(A.values.detach())"
-        )
 
 
 def refuse_tangents(operands: Sequence[Any]) -> None:

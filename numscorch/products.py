@@ -9,6 +9,7 @@ import torch
 
 from .api import einsum
 from .errors import SizeError, UnsupportedError
+from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor
 
 
@@ -23,14 +24,27 @@ def matmul(left: Any, right: Any, *, out: Any = None) -> Any:
     >>> ns.matmul(torch.arange(3.0), A)
     tensor([0., 1., 2.])
     """
-    for operand in (left, right):
-        if not isinstance(operand, SparseTensor | torch.Tensor):
-            raise UnsupportedError(f"matmul takes tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
-    ranks = left.ndim, right.ndim
-    if 0 in ranks:
-        raise SizeError(f"matmul of {ranks[0]}- and {ranks[1]}-dimensional operands: both need at least one dimension")
-    check_inner("matmul", left, right, left.ndim - 1, max(right.ndim - 2, 0))
+    first, second = _shape_of(left), _shape_of(right)
+    if not first or not second:
+        raise SizeError(f"matmul of {len(first)}- and {len(second)}-dimensional operands: both need at least one dimension")
+    inner = len(second) - 2 if len(second) > 1 else 0
+    if first[-1] != second[inner]:
+        check_inner("matmul", left, right, len(first) - 1, inner)
+    ranks = len(first), len(second)
     return einsum(PRODUCTS.get(ranks) or _product(*ranks), left, right, out=out)
+
+
+def _shape_of(operand: Any) -> tuple[int, ...]:
+    """A tensor's shape.
+
+    Raises:
+        UnsupportedError: it is none.
+    """
+    if type(operand) is SparseTensor:
+        return operand.pattern.shape
+    if not isinstance(operand, torch.Tensor | SparseParameter):
+        raise UnsupportedError(f"matmul takes tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
+    return operand.shape
 
 
 def check_inner(name: str, left: Any, right: Any, first: int, second: int) -> None:
