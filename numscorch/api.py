@@ -78,8 +78,15 @@ def einsum(
             [5., 5.]])
     """
     if is_compiling():
-        from .compiling import traced
+        from .compiling import aside, traced
 
+        if (
+            type(expr) is not str
+            or type(operands[0]) in (list, tuple)
+            or reduce != "sum"
+            or any(given is not None for given in (out, mask, schedule))
+        ):
+            return aside(einsum, expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule)
         return traced(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
     if forward_ad._current_level >= 0:
         refuse_tangents(operands)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,13 +25,21 @@ from .statements import plain_request
 
 MOST_PATTERNS = 1 << 10
 
+F = TypeVar("F", bound=Callable[..., Any])
+constant: Callable[[F], F] = torch.compiler.assume_constant_result
+untraced: Callable[[F], F] = torch.compiler.disable
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _has_dense_result(expr: str, ranks: tuple[int, ...], sparse: tuple[bool, ...], format: Any) -> bool:
-    """Whether the result is dense for certain: it is asked for, or a factor is dense, and no sparse one has the result's indices."""
+
+@constant
+def _is_traceable(expr: str, ranks: tuple[int, ...], sparse: tuple[bool, ...], format: Any) -> bool:
+    """Whether no operand is a diagonal, and the result dense for certain: that is asked for, or a factor is dense, and no sparse one
+    has the result's indices.
+    """
+    subscripts = parse_einsum(expr, ranks)
+    if any(len(set(names)) < len(names) for names in subscripts.operands):
+        return False
     if format is not None:
         return isinstance(format, str) and format == "dense"
-    subscripts = parse_einsum(expr, ranks)
     named = zip(subscripts.operands, sparse, strict=True)
     keepers = [names for names, is_sparse in named if is_sparse and sorted(names) == sorted(subscripts.result)]
     return not all(sparse) and not keepers
@@ -43,7 +51,7 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
     ranks, sparse = tuple([o.ndim for o in taken]), tuple([isinstance(o, SparseTensor) for o in taken])
     if not any(sparse):
         return torch.einsum(expr, *taken)
-    if not _has_dense_result(expr, ranks, sparse, format):
+    if not _is_traceable(expr, ranks, sparse, format):
         return aside(compute, expr, taken, format)
     formats, values, arrays = [], [], []
     for operand in taken:
@@ -57,13 +65,13 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
     return torch.ops.numscorch.einsum("|".join([expr, *formats]), values, arrays)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@untraced
 def aside(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A call beside the compiled program, which is in two parts then; with ``fullgraph=True``, torch refuses that."""
     return function(*args, **kwargs)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def _text(pattern: Pattern) -> str:
     """A pattern's format and shape, which Dynamo takes as they are."""
     return f"{pattern.format} of {'x'.join(map(str, pattern.shape))}"

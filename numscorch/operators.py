@@ -22,6 +22,7 @@ from .reducing import REDUCING, linalg_norm, vector_norm
 from .sparse_parameter import SparseParameter, unwrapped
 from .sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .stacking import stack
+from .unary import torchs
 
 
 def _permute(input: SparseTensor, *dims: Any, **named: Any) -> SparseTensor:
@@ -80,7 +81,7 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
     return lambda input: input.to(dtype)
 
 
-PYTHONS = ("add", "sub", "mul", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
+PYTHONS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
 OPERATORS.update(PRODUCT_OPERATORS)
 OPERATORS.update({name: beside_programs(own) for name, own in {**NAMED, **REDUCING, **ARRANGING, **OBJECTS}.items()})
@@ -112,10 +113,7 @@ def _matmul_method(left: Any, right: Any) -> Any:
 FUNCTIONS.update(entries_of(OPERATORS))
 FUNCTIONS.update(
     {
-        **{
-            getattr(torch.Tensor, f"__{name}__"): OPERATORS[name]
-            for name in ("add", "sub", "mul", "matmul", "gt", "ge", "lt", "le", "eq", "ne")
-        },
+        **{getattr(torch.Tensor, f"__{name}__"): OPERATORS[name] for name in PYTHONS},
         torch.Tensor.matmul: _matmul_method,
         torch.Tensor.__matmul__: _matmul_method,
         torch.Tensor.__radd__: _flipped(OPERATORS["add"]),
@@ -164,11 +162,11 @@ def _theirs(made: Any) -> Any:
 @lru_cache(maxsize=1024)
 def public(name: str) -> Callable[..., Any]:
     """A function of ours under torch's name: torch's own wherever nothing is sparse; torch's sparse tensors give such results."""
-    ours, theirs = OPERATORS[name], getattr(torch, name, None) or getattr(functional, name, None)
+    ours, theirs = OPERATORS[name], torchs(name)
 
     def function(*args: Any, **kwargs: Any) -> Any:
         found = list(_sparse_in((*args, *kwargs.values())))
-        if not found and theirs is not None:
+        if not found:
             return theirs(*args, **kwargs)
         made = ours(*map(_ours, args), **{key: _ours(value) for key, value in kwargs.items()})
         return _theirs(made) if all(isinstance(t, torch.Tensor) for t in found) else made

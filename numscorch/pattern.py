@@ -155,17 +155,18 @@ class Pattern:
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What ``compute`` returns, computed at the first call with this key."""
         if key not in self.derived:
-            return self.derived.setdefault(key, _untransformed(compute))  # type: ignore[no-any-return]
-        return self.derived[key]  # type: ignore[no-any-return]
+            self.derived.setdefault(key, _untransformed(compute))
+        found: T = self.derived[key]
+        return found
 
     def permuted(self, permutation: tuple[int, ...]) -> Pattern:
         """The pattern of the transposed tensor; it shares the index arrays."""
 
         known: Pattern | None = self.derived.get(("permuted", permutation))
-        if known is not None:
-            return known
-        shape = tuple(self.shape[d] for d in permutation)
-        return self.derived.setdefault(("permuted", permutation), Pattern(self.format.permuted(permutation), shape, self.arrays))  # type: ignore[no-any-return]
+        if known is None:
+            shape = tuple(self.shape[d] for d in permutation)
+            known = self.remember(("permuted", permutation), lambda: Pattern(self.format.permuted(permutation), shape, self.arrays))
+        return known
 
     def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
         """The index arrays of one level, as numpy views."""

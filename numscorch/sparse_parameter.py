@@ -32,6 +32,7 @@ class SparseParameter(torch.nn.Module):
 
     values: torch.nn.Parameter
     pattern: Pattern
+    __hash__ = torch.nn.Module.__hash__  # as torch's tensors, which compare entry by entry
 
     def __init__(self, tensor: SparseTensor, requires_grad: bool = True):
         super().__init__()
@@ -128,12 +129,11 @@ OPERATORS = (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "pow", "rpow"),
     *("gt", "ge", "lt", "le", "eq", "ne", "neg", "abs", "getitem", "iter"),
 )
-SparseParameter.__hash__ = torch.nn.Module.__hash__  # type: ignore[method-assign]  # as torch's tensors, which compare entry by entry
 for operator in OPERATORS:
     setattr(SparseParameter, f"__{operator}__", _delegated(f"__{operator}__"))
 
 
-class _Checked(type(torch.nn.Parameter)):  # type: ignore[misc]
+class _Checked(type(torch.nn.Parameter)):  # type: ignore[misc]  # torch gives its metaclass no type
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, torch.nn.Parameter | SparseParameter)
 

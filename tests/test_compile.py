@@ -103,3 +103,29 @@ def test_nothing_is_computed_with_its_operands_exchanged(name: str) -> None:
         made = torch.compile(functions[name], backend="aot_eager")(x)
     torch.testing.assert_close(made, full[name])
     torch.testing.assert_close(functions[name](x), full[name])
+
+
+ASIDE: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "reduce": lambda A, x: ns.einsum("ij,jk->ik", A, x, reduce="max"),
+    "mask": lambda A, x: ns.einsum("ij,jk->ik", A, x, mask=A).to_dense(),
+    "out": lambda A, x: ns.einsum("ij,jk->ik", A, x, out=torch.empty(6, 6)),
+    "diagonal": lambda A, x: ns.einsum("ii,ij->j", A, x),
+    "list": lambda A, x: ns.einsum("ij,jk->ik", [A, x]),
+}
+
+
+@pytest.mark.parametrize("name", ASIDE)
+def test_nothing_asked_for_is_dropped(name: str) -> None:
+    """What the operator of compiled programs can't do runs beside the program."""
+    A = ns.from_torch(D, ns.CSR)
+    expected = ASIDE[name](A, x)
+    torch.testing.assert_close(torch.compile(ASIDE[name], backend="aot_eager")(A, x), expected)
+
+
+def test_gradients_of_a_diagonal_are_right_beside_a_program() -> None:
+    values = ns.from_torch(D, ns.CSR).values.clone().requires_grad_()
+    A = ns.from_torch(D, ns.CSR)
+    torch.compile(lambda v: ns.einsum("ii,ij->j", A.with_values(v), x).sum(), backend="aot_eager")(values).backward()
+    expected = D.clone().requires_grad_()
+    torch.einsum("ii,ij->j", expected, x).sum().backward()
+    torch.testing.assert_close(A.with_values(values.grad).to_dense(), expected.grad * (D != 0))

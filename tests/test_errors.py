@@ -147,7 +147,7 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     ),
     # what is not compiled
     "another function of torch": (
-        lambda: torch.cumsum(A, 0),  # type: ignore[arg-type]
+        lambda: torch.cumsum(A, 0),
         ns.UnsupportedError,
         "torch's cumsum does not take a SparseTensor yet: use einsum, or .to_dense()",
     ),  # type: ignore[arg-type]
