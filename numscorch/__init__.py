@@ -13,8 +13,9 @@ from . import registration as _registration
 from .api import einsum, evaluate, explain, load, save
 from .autotuning import autotune
 from .construct import from_coo, from_csr, from_scipy, from_torch
-from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
+from .errors import DenseFallbackWarning, ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
+from .ledgers import ledger, strict
 from .ordering import coalesce, sort
 from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
@@ -38,6 +39,7 @@ __all__ = [
     "DIA",
     "ELL",
     "NM",
+    "DenseFallbackWarning",
     "ExpressionError",
     "Format",
     "FormatError",
@@ -59,6 +61,7 @@ __all__ = [
     "from_csr",
     "from_scipy",
     "from_torch",
+    "ledger",
     "load",
     "matmul",
     "mean",
@@ -70,6 +73,7 @@ __all__ = [
     "softmax",
     "sort",
     "stack",
+    "strict",
     "sub",
     "sum",
 ]

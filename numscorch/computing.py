@@ -17,6 +17,7 @@ from .datatypes import WIDENED
 from .dense import dense_value
 from .errors import UnsupportedError
 from .ir.format import COO, Format, as_format, sorted_format
+from .ledgers import is_listed, note
 from .operands import Deferred, check_is_tensor, identify, is_all_native, undeferred
 from .outputs import check_before, write
 from .parser import parse_einsum
@@ -96,9 +97,17 @@ def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any
         )
     if torch.bool in narrow:
         expr = _logical(expr, [o.ndim for o in operands])
-    wide = [o.to(WIDENED[o.dtype]) if o.dtype in WIDENED else o for o in operands]
+    wide = [_wide(o) if o.dtype in WIDENED else o for o in operands]
     result = compute(expr, wide, format).to(narrow.pop())
     return result if out is None else write(out, result)
+
+
+def _wide(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
+    dtype = WIDENED[operand.dtype]
+    if is_listed():
+        count = operand._values.numel() if isinstance(operand, SparseTensor) else operand.numel()
+        note("copy", f"{operand.dtype} values of {tuple(operand.shape)} as {dtype}", count * dtype.itemsize)
+    return operand.to(dtype)
 
 
 def _logical(expr: str | Request, orders: Sequence[int]) -> Request:
@@ -151,4 +160,6 @@ def _stored(result: Any, requested: Format | None, native: bool, asked: bool = T
             return result
         return (result if has_torch_layout(result.pattern) else result.to(COO(result.ndim))).to_torch()
     order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
+    if order != sorted(order):
+        note("copy", f"the dense result {tuple(result.shape)} in mode order {tuple(order)}", result.nbytes)
     return result.permute(order).contiguous().permute([order.index(d) for d in range(result.ndim)])

@@ -10,6 +10,7 @@ import torch
 from .datatypes import STORED, listed
 from .errors import UnsupportedError
 from .ir.format import sorted_format
+from .ledgers import densifying, note
 from .packing import coordinates, pack, positions_of
 from .reformat import dense_of, to_format
 from .runtime.memory import check_bytes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_values",
     "coordinates",
+    "densified",
     "has_torch_layout",
     "pack",
     "to_dense",
@@ -69,6 +71,27 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
         place, stride = place.add_(indices[d], alpha=stride), stride * A.pattern.shape[d]
     values = A.values if positions is None else A.values.index_select(0, torch.from_numpy(positions))
     return A.values.new_zeros(stride).index_copy_(0, place, values).reshape(A.pattern.shape)
+
+
+def dense_as_asked(A: SparseTensor) -> torch.Tensor:
+    """What ``A.to_dense()`` returns; in the ledger, where it isn't a view."""
+    if not A.format.is_dense:
+        note("densification", f"{A.format.name} {A.pattern.shape}", prod(A.pattern.shape) * A.dtype.itemsize)
+    return to_dense(A)
+
+
+def densified(A: SparseTensor | torch.Tensor, operator: str, instead: str = "A.to_dense() asks for it") -> torch.Tensor:
+    """The dense tensor, of a tensor in torch's layout too, for an operator that wasn't asked to make one; see :mod:`ledgers`.
+
+    Raises:
+        UnsupportedError: in strict mode.
+    """
+    if isinstance(A, torch.Tensor):
+        densifying(operator, f"{A.layout} {tuple(A.shape)}", A.numel() * A.dtype.itemsize, instead)
+        return A.to_dense()
+    if not A.format.is_dense:
+        densifying(operator, f"{A.format.name} {A.pattern.shape}", prod(A.pattern.shape) * A.dtype.itemsize, instead)
+    return to_dense(A)
 
 
 def to_torch(A: SparseTensor) -> torch.Tensor:

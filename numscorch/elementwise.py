@@ -16,11 +16,13 @@ import torch
 from torch import Tensor, promote_types
 
 from .computing import compute
+from .convert import densified
 from .datatypes import WIDENED
 from .errors import SizeError, UnsupportedError
 from .evaluation import as_tensor, evaluate_parts
 from .ir.format import dense
 from .ir.index import Access, Binary, Call, IndexVar, TensorVar
+from .ledgers import densifying
 from .parser import Subscripts
 from .sparse_tensor import OPERATORS, SparseTensor
 from .statements import Request
@@ -49,7 +51,27 @@ def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
         return SparseTensor(left.pattern, OF_VALUES[form](left._values, right._values))
     left, right = _promoted(left, right)
     text = _statement(form, getattr(left, "ndim", 0), getattr(right, "ndim", 0))
-    return evaluate_parts(text, {"A": left, "B": right, **numbers}, None)
+    made = evaluate_parts(text, {"A": left, "B": right, **numbers}, None)
+    if isinstance(made, Tensor):
+        _tell_if_filled(form.format(A="A", B="B"), made, left, right)
+    return made
+
+
+def _tell_if_filled(form: str, made: Tensor, *operands: Any) -> None:
+    """Tell of a dense result though every tensor is sparse: the form isn't 0 at 0.
+
+    Raises:
+        UnsupportedError: in strict mode.
+    """
+    tensors = [o for o in operands if getattr(o, "ndim", 0)]
+    if tensors and all(isinstance(o, SparseTensor) and not o.format.is_dense for o in tensors):
+        names = " and ".join(f"{o.format.name} {tuple(o.shape)}" for o in tensors)
+        densifying(
+            form,
+            names,
+            made.nbytes,
+            "it is not 0 at 0: A.with_values(...) is of the stored entries alone, A.to_dense() asks for a dense one",
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -255,7 +277,7 @@ def _comparison(name: str) -> Callable[..., Any]:
     def comparison(input: Any, other: Any) -> Any:
         if type(input) is SparseTensor and isinstance(other, int | float):
             if theirs(torch.zeros(()), other):
-                return theirs(input.to_dense(), other)
+                return theirs(densified(input, name, "it is so of entries that aren't stored"), other)
             return SparseTensor(input.pattern, theirs(input._values, other))
         return _joined(f"{{A}} {COMPARE[name]} {{B}}", input, other).to(torch.bool)
 

@@ -23,3 +23,7 @@ class ScheduleError(NumscorchError, RuntimeError):
 
 class UnsupportedError(NumscorchError, NotImplementedError):
     """The request is meaningful, but not (yet) compiled; the text names the construct."""
+
+
+class DenseFallbackWarning(UserWarning):
+    """An operator made a sparse tensor dense, unasked; told once for each operator."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .construct import from_coo, from_torch
+from .convert import to_dense
 from .dense import value_of
 from .errors import UnsupportedError
 from .gradient_requests import CONSTANT, EXTREMES, SUMS, batched_request, gradient_of, ties_of, value_of_request, without_diagonals
@@ -94,7 +95,7 @@ def _in_format(made: SparseTensor, format: Format | str | None) -> Any:
     asked = wanted_format(format, made.ndim)
     if asked is None:
         return made
-    return made.to_dense() if asked == dense(made.ndim) else made.to(asked)
+    return to_dense(made) if asked == dense(made.ndim) else made.to(asked)
 
 
 # ---- entry by entry

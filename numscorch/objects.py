@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .convert import densified
 from .elementwise import add, div, is_sparse, mul
 from .errors import SizeError, UnsupportedError
 from .ir.format import COO
@@ -39,7 +40,7 @@ def _of_dense(name: str, write: Callable[..., SparseTensor]) -> Callable[..., An
     def written_to(input: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(input, SparseTensor):
             return write(input, other, *args, **kwargs)
-        return theirs(input, other.to_dense(), *args, **kwargs)
+        return theirs(input, densified(other, name, f"{name.rstrip('_')} without the underscore takes it as it is"), *args, **kwargs)
 
     return written_to
 
@@ -154,7 +155,7 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
     """
     with torch.no_grad():
         if not (isinstance(input, SparseTensor) and isinstance(other, SparseTensor)):
-            full = [t.to_dense() if is_sparse(t) else t for t in (input, other)]
+            full = [densified(t, "allclose") if is_sparse(t) else t for t in (input, other)]
             return torch.allclose(full[0], full[1], rtol, atol, equal_nan)
         zero = LIKE["zeros_like"](input) + LIKE["zeros_like"](other)  # what either one stores
         left, right = (add(zero, t).values for t in (input, other))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .api import einsum
+from .convert import densified
 from .elementwise import Dim, _dims, _whole, amax, amin
 from .elementwise import sum as total
 from .errors import UnsupportedError
@@ -20,7 +21,7 @@ def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: 
     input = input if dtype is None else input.to(dtype)
     gone = _dims(_whole(dim), input.ndim)
     if input.requires_grad and torch.is_grad_enabled():  # the gradient at an entry is the product of the others
-        made = input.to_dense().permute([at for at in range(input.ndim) if at not in gone] + gone)
+        made = densified(input, "prod").permute([at for at in range(input.ndim) if at not in gone] + gone)
         made = made.flatten(input.ndim - len(gone)).prod(-1)
         return made.reshape([1 if at in gone else size for at, size in enumerate(input.shape)]) if keepdim else made
     letters = "abcdefghijklmnopqrstuvwxyz"[: input.ndim]
@@ -67,7 +68,7 @@ def linalg_norm(
     if ord in (1, inf) and not keepdim and A.ndim == 2:
         sums = total(abs(A if dtype is None else A.to(dtype)), dims[0] if ord == 1 else dims[1])
         return sums.amax()
-    return torch.linalg.norm(A.to_dense(), ord, dim, keepdim, dtype=dtype)
+    return torch.linalg.norm(densified(A, "linalg.norm", 'ord="fro", 1 and inf take no dense matrix'), ord, dim, keepdim, dtype=dtype)
 
 
 def vector_norm(x: Any, ord: Any = 2, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
@@ -108,7 +109,8 @@ def _places(name: str) -> Callable[..., Any]:
     theirs = getattr(torch, name)
 
     def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-        found: torch.Tensor = theirs(input.to_dense().detach(), dim, keepdim)
+        instead = f"A.values.{name}() is of the stored entries alone, A.to_dense() asks for a dense tensor"
+        found: torch.Tensor = theirs(densified(input, name, instead).detach(), dim, keepdim)
         return found
 
     places.__name__ = places.__qualname__ = name

@@ -21,6 +21,7 @@ from .ir.implicit import Implicit
 from .ir.level import INT32_MAX
 from .ir.levels import Compressed, Dense, Singleton
 from .ir.padded import Fixed, Nonzero
+from .ledgers import is_listed, note
 from .packing import coordinates, is_identity, pack, positions_of
 from .pattern import Pattern
 from .regrouping import can_regroup, regrouped
@@ -61,6 +62,7 @@ class Conversion:
             return values
         if not must_run_serial():  # torch's threads hang in a forked child
             return self.tensor(torch.from_numpy(values)).numpy()
+        self._note(values.itemsize)
         gathered: np.ndarray = values[self.order.numpy()]
         if self.slots is None:
             return gathered
@@ -68,8 +70,13 @@ class Conversion:
         target[self.slots.numpy()] = gathered
         return target
 
+    def _note(self, itemsize: int) -> None:
+        if is_listed():
+            note("copy", f"values in the order of {self.pattern.format.name} {self.pattern.shape}", self.pattern.nnz * itemsize)
+
     def tensor(self, values: torch.Tensor) -> torch.Tensor:
         """The same for a torch tensor, always a copy; gradients flow. O(nnz)."""
+        self._note(values.itemsize)
         if self.order is None:
             return values.clone()
         gathered = values.index_select(0, self.order)
@@ -91,12 +98,12 @@ def to_format(A: SparseTensor, format: Format) -> SparseTensor:
     if format == A.format:
         return A
     if _is_regrouped(A.pattern, format):
-        regrouping = A.pattern.remember(("converted", format), lambda: _regrouping(A.pattern, format))
-        return type(A).trusted(regrouping.pattern, A.values)
+        return type(A).trusted(converted(A.pattern, format).pattern, A.values)
     derived, moved = A.pattern.derived, ("moved", format)
     is_new = ("converted", format) not in derived and moved not in derived
     if is_new and can_copy(A.values) and (steps := _steps(A.pattern, format)):
         made = _copied(A, steps)
+        note_conversion(A.pattern, made.pattern, made.values.nbytes)
         return type(A).trusted(derived.setdefault(moved, made.pattern), made.values)
     conversion = converted(A.pattern, format)
     return type(A)(conversion.pattern, conversion.tensor(A.values))
@@ -143,7 +150,20 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
     >>> converted(csr, Format("ds", (1, 0))).values(np.array([1.0, 2.0, 3.0])).tolist()
     [1.0, 3.0, 2.0]
     """
-    return pattern.remember(("converted", format), lambda: _converted(pattern, format))
+    found: Conversion | None = pattern.derived.get(("converted", format))
+    if found is None:
+        found = pattern.remember(("converted", format), lambda: _converted(pattern, format))
+        note_conversion(pattern, found.pattern)
+    return found
+
+
+def note_conversion(source: Pattern, target: Pattern, values: int = 0) -> None:
+    """Enter a new pattern, and so many bytes of values, in the ledger: what it shares with the old one takes no memory."""
+    if is_listed():
+        shared = {array.data_ptr() for own in source.arrays for array in own}
+        index = sum(array.nbytes for own in target.arrays for array in own if array.data_ptr() not in shared)
+        what = f"{source.format.name} to {target.format.name} {source.shape}"
+        note("transposition" if source.format.levels == target.format.levels else "conversion", what, index + values)
 
 
 def _converted(pattern: Pattern, format: Format) -> Conversion:

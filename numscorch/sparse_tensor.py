@@ -13,6 +13,7 @@ import torch
 from . import convert
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import Format, as_format, dense
+from .ledgers import note
 from .packing import entry_count, has_gaps, positions_of
 from .pattern import Pattern
 
@@ -65,6 +66,11 @@ def beside_programs(function: F) -> F:
     return cast("F", call)
 
 
+def _contiguous(values: torch.Tensor) -> torch.Tensor:
+    note("copy", "values that weren't contiguous", values.nbytes)
+    return values.contiguous()
+
+
 def _unary(name: str) -> Callable[[Any], Any]:
     return lambda self: OPERATORS[name](self)
 
@@ -112,7 +118,7 @@ class SparseTensor:
         if values.shape != (stored,):
             raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern has {stored} positions: pass shape ({stored},)")
         values = convert.check_values(values)
-        self._values = values if values.is_contiguous() else values.contiguous()
+        self._values = values if values.is_contiguous() else _contiguous(values)
         self._view: np.ndarray | None = None
         self._address = -1
 
@@ -201,7 +207,7 @@ class SparseTensor:
     @beside_programs
     def to_dense(self) -> torch.Tensor:
         """A dense tensor of the same shape; unstored entries are 0."""
-        return convert.to_dense(self)
+        return convert.dense_as_asked(self)
 
     @beside_programs
     def to_torch(self) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from .convert import densified
 from .sparse_tensor import SparseTensor, at_entries
 
 KEEPING_ZERO = """
@@ -19,6 +20,9 @@ OTHERS = """
     acos arccos acosh arccosh cos cosh digamma erfc exp exp2 i0 isfinite lgamma log log10 log2 logical_not logit logsigmoid reciprocal
     rsqrt sigmoid sinc softplus
 """
+
+
+FROM_ZERO = "it is not 0 at 0, and A.to_dense() asks for a dense result"
 
 
 def torchs(name: str) -> Callable[..., Any]:
@@ -42,7 +46,8 @@ def _of_dense(name: str) -> Callable[..., Any]:
     theirs = torchs(name)
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        made: torch.Tensor = theirs(input.to_dense(), *args, **kwargs)
+        instead = f"A.with_values(torch.{name}(A.values)) is of the stored entries alone, A.to_dense() asks for a dense one"
+        made: torch.Tensor = theirs(densified(input, name, instead), *args, **kwargs)
         return made
 
     return _named(function, name, "of the dense tensor, since it is not 0 at 0; of stored entries alone, use A.with_values(...)")
@@ -73,7 +78,7 @@ def pow(input: Any, exponent: Any) -> Any:
     """
     if isinstance(input, SparseTensor) and isinstance(exponent, int | float) and exponent > 0:
         return SparseTensor(input.pattern, at_entries(input.pattern, lambda values: torch.pow(values, exponent), input._values))
-    base, power = (o.to_dense() if isinstance(o, SparseTensor) else o for o in (input, exponent))
+    base, power = (densified(o, "pow", FROM_ZERO) if isinstance(o, SparseTensor) else o for o in (input, exponent))
     return torch.pow(base, power)
 
 
@@ -95,7 +100,11 @@ def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
 def clamp(input: SparseTensor, min: Any = None, max: Any = None) -> Any:
     """Each entry between two numbers; dense where 0 isn't between them."""
     keeps = (min is None or min <= 0) and (max is None or max >= 0) if not any(isinstance(b, torch.Tensor) for b in (min, max)) else False
-    return SparseTensor(input.pattern, torch.clamp(input._values, min, max)) if keeps else torch.clamp(input.to_dense(), min, max)
+    return (
+        SparseTensor(input.pattern, torch.clamp(input._values, min, max))
+        if keeps
+        else torch.clamp(densified(input, "clamp", FROM_ZERO), min, max)
+    )
 
 
 UNARY: dict[str, Callable[..., Any]] = {

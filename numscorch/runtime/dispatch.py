@@ -21,6 +21,7 @@ from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import ScheduleError, UnsupportedError
 from ..ir.format import Format, dense
 from ..layouts import moving, with_last
+from ..ledgers import note
 from ..long_rows import cut, operand_to_cut
 from ..operand import Operand
 from ..operands import identify
@@ -141,12 +142,20 @@ def _copies(problem: Problem, operands: Sequence[Operand]) -> dict[int, Callable
     layout = problem.layout
     if layout is None:
         return {}
-    made = {at: _plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run for at, last in layout.operands.items()}
+    made = {at: _listed(_plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run) for at, last in layout.operands.items()}
     if layout.result is not None:
         shape = with_last(problem.shape, layout.result)
         written = Operand(dense(len(shape)), shape, problem.result.dtype, strides=row_major(shape))
-        made[len(operands)] = _plan_of(moving(len(shape), layout.result, back=True), [written], None).run
+        made[len(operands)] = _listed(_plan_of(moving(len(shape), layout.result, back=True), [written], None).run)
     return made
+
+
+def _listed(copy: Callable[..., Any]) -> Callable[..., Any]:
+    def run(tensor: Any) -> Any:
+        note("copy", "a dense tensor with another dimension contiguous", tensor.nbytes)
+        return copy(tensor)
+
+    return run
 
 
 @contextmanager
