@@ -81,6 +81,8 @@ ROWS = (
         Row(f"- {name}", "convert", only={"what": name})
         for name in ("COO to CSR", "CSR to CSC", "dense to CSR", "CSR to dense", "sort", "coalesce")
     ),
+    Row("training step, 784-1024-10, 90 % zeros", "training", mean=1.0, worst=1.0, only={"zeros": 90}),
+    *(Row(f"- {zeros} % zeros", "training", only={"zeros": zeros}) for zeros in (80, 95, 99)),
     Row("softmax, max, sum of rows", "rows", mean=2.0, worst=1.0),
     *(Row(f"- {name}", "rows", only={"what": name}) for name in ("softmax", "max", "sum")),
 )

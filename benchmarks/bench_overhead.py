@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import matmul
 from typing import Any
 
 import pytest
@@ -52,4 +54,33 @@ def test_overhead(kind: str, product: str, threads: int, compare: Compare) -> No
         calls=CALLS,
         what=f"warm call on 16 x 16, {product}, {kind}",
         bar=BARS[kind],
+    )
+
+
+OPERATORS: dict[str, tuple[str, Callable[..., Any], int]] = {
+    "torch.matmul(A, X)": ("ij,jk->ik", torch.matmul, 2),
+    "torch.mv(A, x)": ("ij,j->i", torch.mv, 1),
+    "A @ X": ("ij,jk->ik", matmul, 2),
+    "F.linear(X.t(), A)": ("ij,jk->ki", lambda A, X: torch.nn.functional.linear(X.t(), A), 2),
+    "torch.sum(A, 1)": ("ij->i", lambda A: torch.sum(A, 1), 0),
+    "torch.mul(A, X)": ("ij,ij->ij", torch.mul, 2),
+}
+
+
+@pytest.mark.parametrize("name", list(OPERATORS))
+@pytest.mark.parametrize("threads", [1], indirect=True, ids=["1t"])
+def test_operators(name: str, threads: int, compare: Compare) -> None:
+    """What torch's name for an einsum costs beyond it."""
+    expression, operator, order = OPERATORS[name]
+    matrix = Matrix("uniform", uniform(16, 16, 4))
+    operands = (matrix.tensor, *([dense(*[16] * order)] if order else []))
+    compare(
+        "overhead",
+        lambda: operator(*operands),
+        {"einsum": lambda: ns.einsum(expression, *operands)},
+        case=matrix,
+        threads=threads,
+        calls=CALLS,
+        what=f"warm {name} on 16 x 16, beside einsum",
+        bar={"above_peer": 3e-6},
     )

@@ -160,6 +160,8 @@ def _stored(result: Any, requested: Format | None, native: bool, asked: bool = T
             return result
         return (result if has_torch_layout(result.pattern) else result.to(COO(result.ndim))).to_torch()
     order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
+    if order == sorted(order) and result.is_contiguous():
+        return result
     if order != sorted(order):
         note("copy", f"the dense result {tuple(result.shape)} in mode order {tuple(order)}", result.nbytes)
     return result.permute(order).contiguous().permute([order.index(d) for d in range(result.ndim)])

@@ -19,13 +19,13 @@ from .computing import compute
 from .convert import densified
 from .datatypes import WIDENED
 from .errors import SizeError, UnsupportedError
-from .evaluation import as_tensor, evaluate_parts
+from .evaluation import as_tensor, evaluate_parts, only_request
 from .ir.format import dense
 from .ir.index import Access, Binary, Call, IndexVar, TensorVar
 from .ledgers import densifying
 from .parser import Subscripts
 from .sparse_tensor import OPERATORS, SparseTensor
-from .statements import Request
+from .statements import Request, parse_statement
 from .unary import UNARY
 
 Dim = int | Sequence[int] | None
@@ -50,9 +50,11 @@ def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
     if type(left) is SparseTensor and type(right) is SparseTensor and left.pattern is right.pattern and form in OF_VALUES and not numbers:
         return SparseTensor(left.pattern, OF_VALUES[form](left._values, right._values))
     left, right = _promoted(left, right)
-    text = _statement(form, getattr(left, "ndim", 0), getattr(right, "ndim", 0))
-    made = evaluate_parts(text, {"A": left, "B": right, **numbers}, None)
-    if isinstance(made, Tensor):
+    ranks = getattr(left, "ndim", 0), getattr(right, "ndim", 0)
+    text = _statement(form, *ranks)
+    request = only_request(text, "A", "B") if ranks[0] and ranks[1] and not numbers else None
+    made = evaluate_parts(text, {"A": left, "B": right, **numbers}, None) if request is None else compute(request, (left, right))
+    if type(made) is Tensor and not any(type(o) is Tensor and o.ndim for o in (left, right)):
         _tell_if_filled(form.format(A="A", B="B"), made, left, right)
     return made
 
@@ -166,8 +168,8 @@ def _whole(dim: Any) -> int | tuple[int, ...] | None:
     Raises:
         SizeError: it is something else.
     """
-    if dim is None:
-        return None
+    if dim is None or type(dim) is int:
+        return dim
     try:
         return index(dim) if hasattr(dim, "__index__") else tuple(map(index, dim))
     except TypeError as error:
@@ -183,27 +185,29 @@ def _dims(dim: int | tuple[int, ...] | None, order: int) -> list[int]:
 
 
 @lru_cache(maxsize=256)
-def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int) -> tuple[tuple[int, ...], int, str]:
-    """The dimensions that are reduced, how many are left, and the statement.
+def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int) -> tuple[tuple[int, ...], int, Request]:
+    """The dimensions that are reduced, how many are left, and the request.
 
-    >>> _reducing("+=", -1, 2)
-    ((1,), 1, 'R[i0] += A[i0,i1]')
+    >>> gone, kept, request = _reducing("+=", -1, 2)
+    >>> gone, kept, str(request)
+    ((1,), 1, 'A[i0,i1] over i0i1->i0')
     """
     gone = _dims(dim, order)
     kept = [f"i{at}" for at in range(order) if at not in gone]
     result = f"R[{','.join(kept)}]" if kept else "R"
-    return tuple(gone), len(kept), f"{result} {op} {_term('A', order, order)}"
+    (part,) = parse_statement(f"{result} {op} {_term('A', order, order)}")
+    return tuple(gone), len(kept), part.request
 
 
 def _reduction(op: str) -> Callable[..., Any]:
     def reduction(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
         input = input if dtype is None else input.to(dtype)
-        gone, kept, text = _reducing(op, _whole(dim), input.ndim)
+        gone, kept, request = _reducing(op, _whole(dim), input.ndim)
         if op == "+=" and input.dtype in (torch.bool, torch.int8, torch.int16, torch.int32):
             input = input.to(torch.int64)  # as torch does, lest it overflow
         if op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in gone):
             raise SizeError(f"the largest or smallest of no entries: dim={dim} of shape {tuple(input.shape)} has size 0")
-        result = evaluate_parts(text, {"A": input}, "dense" if kept < 2 else None)
+        result = compute(request, (input,), "dense" if kept < 2 else None)
         if not keepdim:
             return result
         sizes = [1 if at in gone else size for at, size in enumerate(input.shape)]

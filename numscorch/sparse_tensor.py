@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
+from torch.compiler import is_compiling
 
 from . import convert
 from .errors import FormatError, SizeError, UnsupportedError
@@ -57,7 +58,7 @@ def beside_programs(function: F) -> F:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             from .compiling import aside  # late: it imports torch's compiler
 
             return aside(function, *args, **kwargs)

@@ -1,0 +1,71 @@
+"""A step of training: forward, loss, backward, and Adam, of a network with sparse weights, and of a dense one with masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.nn import functional
+
+import numscorch as ns
+
+from .conftest import Compare
+from .data import Case
+
+SIZES = (784, 1024, 10)
+BATCH = 64
+MASKED = "torch, dense with masks"
+
+
+class Masked(torch.nn.Linear):
+    """A dense layer some of whose weights are kept at 0 by a mask."""
+
+    def __init__(self, layer: ns.nn.SparseLinear):
+        super().__init__(layer.in_features, layer.out_features)
+        full = layer.to_dense()
+        self.load_state_dict(full.state_dict())
+        self.mask = full.weight != 0
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return functional.linear(input, self.weight * self.mask, self.bias)
+
+
+def network(layers: Sequence[torch.nn.Module]) -> torch.nn.Sequential:
+    """The layers, with relu between them."""
+
+    def modules() -> Iterator[torch.nn.Module]:
+        yield layers[0]
+        for layer in layers[1:]:
+            yield torch.nn.ReLU()
+            yield layer
+
+    return torch.nn.Sequential(*modules())
+
+
+def step_of(model: torch.nn.Module) -> Callable[[], torch.Tensor]:
+    """A step of training on one batch, which returns the loss before it."""
+    made = torch.Generator().manual_seed(0)
+    input, target = torch.randn(BATCH, SIZES[0], generator=made), torch.randint(0, SIZES[-1], (BATCH,), generator=made)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(input), target)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+@pytest.mark.parametrize("zeros", [80, 90, 95, 99])
+def test_step(zeros: int, threads: int, compare: Compare) -> None:
+    """784-1024-10, a batch of 64."""
+    torch.manual_seed(0)
+    layers = [ns.nn.SparseLinear(inner, outer, density=1 - zeros / 100) for inner, outer in pairwise(SIZES)]
+    masked = [Masked(layer) for layer in layers]
+    case = Case(f"784-1024-10, {zeros} %", layers[0].weight.tensor)
+    peers = {MASKED: step_of(network(masked))}
+    compare("training", step_of(network(layers)), peers, case=case, threads=threads, zeros=zeros, tolerance=1e-3)
