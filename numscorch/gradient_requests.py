@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .ir.format import dense
-from .ir.functions import is_zero
+from .ir.functions import is_zero, terms_of
 from .ir.gradient import ONE, derivative
 from .ir.index import Access, Binary, Expr, IndexVar, TensorVar, accesses_in, factors_of, is_product, mapped, product
 from .parser import Subscripts
 from .statements import NAMES, Request, plain_request
 
-SUMS, EXTREMES = ("=", "+="), ("max=", "min=")
+SUMS, SEMIRINGS = ("=", "+="), ("max plus=", "min plus=")
+EXTREMES = ("max=", "min=", *SEMIRINGS)
 CONSTANT = "stored max="  # what softmax subtracts, which changes nothing
-UPSTREAM, RESULT, STORED = "upstream", "result", "stored"  # what is read besides operands, whose names are letters
+UPSTREAM, RESULT, STORED, PRESENT = "upstream", "result", "stored", "present"  # what is read besides operands, whose names are letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class Gradient:
 
     ``reads`` are those operands' numbers, ``kept`` the indices of a dense gradient; along the operand's others it is constant.
     ``repeated`` are the indices for each of which the same term is added; ``folded`` the operands that have the result's
-    pattern, and are multiplied into the upstream gradient; ``masked`` whether the operand's pattern is the last one.
+    pattern, and are multiplied into the upstream gradient; ``masked`` whether the operand's pattern is the last one. ``present``
+    are the operands that have to store an entry, whatever it is: of each, ones in its pattern are read after ``reads``.
     """
 
     request: Request
@@ -36,11 +38,17 @@ class Gradient:
     repeated: tuple[str, ...]
     folded: tuple[int, ...]
     masked: bool
+    present: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=4096)
 def gradient_of(
-    request: Request, at: int, is_sparse: bool, stretched: tuple[frozenset[str], ...], shared: frozenset[int]
+    request: Request,
+    at: int,
+    is_sparse: bool,
+    stretched: tuple[frozenset[str], ...],
+    shared: frozenset[int],
+    sparse: frozenset[int] = frozenset(),
 ) -> Gradient | None:
     """The request for an operand's gradient; None where it is 0.
 
@@ -50,6 +58,7 @@ def gradient_of(
         is_sparse: whether it is a SparseTensor, so that its gradient has its pattern.
         stretched: those indices of each operand along which it has size 1, and others more.
         shared: the operands that have the result's pattern.
+        sparse: those that don't store every entry, if an absent factor annihilates a term that is a sum (a semiring).
 
     >>> from .parser import parse_einsum
     >>> matmul = plain_request(parse_einsum("ij,jk->ik", (2, 2)))
@@ -58,7 +67,7 @@ def gradient_of(
     A[i,k] * B[j,k] * C[i,j] over ik,jk,ij->ij
     ik,ij->jk
     """
-    value, subs = value_of_request(request), request.subscripts
+    value, subs = terms_of(value_of_request(request), request.op), request.subscripts
     slope = derivative(value, NAMES[at])
     if is_zero(slope) or at == request.mask or request.op == CONSTANT:
         return None
@@ -68,14 +77,17 @@ def gradient_of(
         factors.append(Binary("==", value, _access(RESULT, subs.result)))
     reads = sorted({NAMES.index(a.tensor.name) for factor in factors for a in accesses_in(factor) if a.tensor.name in NAMES})
     names = tuple(f"{name}0" if name in stretched[at] else name for name in subs.operands[at])
+    present = tuple(sorted(sparse - {at}))
+    factors += [_access(f"{PRESENT}{k}", subs.operands[k]) for k in present]
     masked = is_sparse and (at not in alike or bool(stretched[at]))
     moving = {*subs.result, *(n for k in reads for n in subs.operands[k] if n not in stretched[k]), *(names if masked else ())}
     kept = names if is_sparse else tuple(n for n in subs.operands[at] if n in moving and n not in stretched[at])
     repeated = tuple(n for n in _all(subs) if n not in moving and (n not in subs.operands[at] or n in stretched[at]))
     given = [_access(UPSTREAM, subs.result), *([_access(RESULT, subs.result)] if request.op in EXTREMES else [])]
-    given += [_access(NAMES[k], subs.operands[k]) for k in reads] + ([_access(STORED, names)] if masked else [])
+    given += [_access(NAMES[k], subs.operands[k]) for k in reads]
+    given += [_access(f"{PRESENT}{k}", subs.operands[k]) for k in present] + ([_access(STORED, names)] if masked else [])
     made = _request(given, product([given[0], *factors, *([given[-1]] if masked else [])]), kept, masked)
-    return Gradient(made, tuple(reads), kept, repeated, folded, masked)
+    return Gradient(made, tuple(reads), kept, repeated, folded, masked, present)
 
 
 def _folded(slope: Expr, alike: Sequence[int], subs: Subscripts) -> tuple[tuple[int, ...], list[Expr]]:
@@ -133,14 +145,20 @@ def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | No
 
 
 @lru_cache(maxsize=256)
-def ties_of(request: Request, is_sparse: bool) -> Request:
-    """How many terms are the largest or smallest one: of the result, if it is sparse, its pattern before it, and the operands."""
-    subs, value, before = request.subscripts, value_of_request(request), 1 + is_sparse
+def ties_of(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> Request:
+    """How many terms are the largest or smallest one: of the result, if it is sparse, its pattern before it, and the operands.
+
+    After them come ones in the patterns of those that have to store an entry.
+    """
+    subs, value, before = request.subscripts, terms_of(value_of_request(request), request.op), 1 + is_sparse
     shifted = mapped(value, lambda a: _access(NAMES[NAMES.index(a.tensor.name) + before], [v.name for v in a.indices]))
     equal: Expr = Binary("==", shifted, _access(NAMES[is_sparse], subs.result))
     if is_sparse:
         equal = Binary("*", equal, _access(NAMES[0], subs.result))
-    return Request(Subscripts((subs.result,) * before + subs.operands, subs.result), equal, "+=", 0 if is_sparse else None)
+    present = [subs.operands[k] for k in sparse]
+    for at, names in enumerate(present):
+        equal = Binary("*", equal, _access(NAMES[before + len(subs.operands) + at], names))
+    return Request(Subscripts((*(subs.result,) * before, *subs.operands, *present), subs.result), equal, "+=", 0 if is_sparse else None)
 
 
 def _all(subs: Subscripts) -> list[str]:

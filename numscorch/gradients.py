@@ -17,7 +17,17 @@ from .construct import from_coo, from_torch
 from .convert import to_dense
 from .dense import value_of
 from .errors import UnsupportedError
-from .gradient_requests import CONSTANT, EXTREMES, SUMS, batched_request, gradient_of, ties_of, value_of_request, without_diagonals
+from .gradient_requests import (
+    CONSTANT,
+    EXTREMES,
+    SEMIRINGS,
+    SUMS,
+    batched_request,
+    gradient_of,
+    ties_of,
+    value_of_request,
+    without_diagonals,
+)
 from .ir.format import COO, Format, dense
 from .ir.functions import is_zero, simplified
 from .operands import STRIDED, strided
@@ -200,6 +210,12 @@ class Call:
         extents, terms = self.extents(), zip(self.request.subscripts.operands, self.shapes, strict=True)
         return tuple([frozenset(n for n, size in zip(names, shape, strict=True) if size != extents[n]) for names, shape in terms])
 
+    def annihilating(self) -> tuple[int, ...]:
+        """In a semiring whose product is a sum, the operands without whose entry there is no term."""
+        if self.request.op not in SEMIRINGS:
+            return ()
+        return tuple(k for k, p in enumerate(self.patterns) if p is not None and k != self.request.mask)
+
     def gradient(self, at: int, upstream: Tensor, values: Sequence[Tensor], result: Tensor | None) -> Tensor | None:
         """The gradient of an operand, or of its values."""
         from .computing import compute
@@ -208,7 +224,7 @@ class Call:
         extents, stretched = self.extents(), self.stretched()
         shared = frozenset(k for k, p in enumerate(self.patterns) if self.result is not None and p is self.result)
         is_sparse = pattern is not None and not all(level.full for level in pattern.format.levels)
-        made = gradient_of(self.request, at, is_sparse, stretched, shared)
+        made = gradient_of(self.request, at, is_sparse, stretched, shared, frozenset(self.annihilating()))
         if made is None:
             return None
         if made.folded:
@@ -217,6 +233,7 @@ class Call:
         if result is not None:
             operands.append(result if self.result is None else SparseTensor(self.result, result))
         operands += [self.tensor(k, values[k]) for k in made.reads]
+        operands += [self.tensor(k, torch.ones_like(values[k])) for k in made.present]
         if made.masked and pattern is not None:
             operands.append(SparseTensor(pattern, values[at].detach()))  # of which just the pattern is read
         found = compute(made.request, operands, None if is_sparse else "dense")
@@ -231,7 +248,10 @@ class Call:
         from .computing import compute
 
         of_result = [result] if self.result is None else [SparseTensor(self.result, result)] * 2
-        counted = compute(ties_of(self.request, self.result is not None), [*of_result, *(self.tensor(k, v) for k, v in enumerate(values))])
+        present = self.annihilating()
+        ones = (self.tensor(k, torch.ones_like(values[k])) for k in present)
+        ties = ties_of(self.request, self.result is not None, present)
+        counted = compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values)), *ones])
         return upstream / (counted if self.result is None else _as_stored(counted, self.result))
 
 
