@@ -18,7 +18,8 @@ import torch
 from .errors import DenseFallbackWarning, UnsupportedError
 
 Kind = Literal["densification", "copy", "conversion", "transposition"]
-HOMES = tuple(f"{Path(str(file)).parent}/" for file in (__file__, torch.__file__))  # whose lines are nobody's own
+GENERATED = ("<binder of ", "<eval_with_key>")  # by numscorch and by torch.fx
+HOMES = (*(f"{Path(str(file)).parent}/" for file in (__file__, torch.__file__)), *GENERATED)  # whose lines are nobody's own
 
 _open: ContextVar[tuple[Ledger, ...]] = ContextVar("ledgers", default=())
 _strict: ContextVar[bool] = ContextVar("strict", default=False)

@@ -73,6 +73,13 @@ def test_widened_values_are_copies() -> None:
     assert ("copy", "torch.bfloat16 values of (2, 3) as torch.float32", 12) in listed(lambda: A @ X.to(torch.bfloat16))
 
 
+def test_lines_are_the_program_s_where_a_kernel_reads_a_copy() -> None:
+    A, B = ns.from_torch(D, ns.CSC), csr()
+    with ns.ledger() as led:
+        ns.einsum("ij,ij->ij", A, B, format=ns.CSR)
+    assert len(led) and all("ns.einsum(" in entry.line for entry in led), led
+
+
 def test_the_line_that_caused_it_and_backward() -> None:
     values = csr().values.clone().requires_grad_()
     A = ns.from_coo([[0, 1, 1], [1, 0, 2]], values, (2, 3), ns.CSC)
