@@ -35,6 +35,7 @@ from .packing import coordinates, positions_of
 from .parser import parse_einsum
 from .pattern import Pattern
 from .problem import wanted_format
+from .product_gradients import multiplied
 from .reformat import converted
 from .runtime.native import wrap
 from .sparse_parameter import unwrapped
@@ -83,6 +84,8 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
         UnsupportedError: the reduction has no gradient.
     """
     request = expr if isinstance(expr, Request) else plain_request(parse_einsum(expr, tuple(o.ndim for o in operands)))
+    if request.op == "*=":
+        return _in_format(multiplied(request, operands), format)
     if request.op not in (*SUMS, *EXTREMES, CONSTANT):
         raise UnsupportedError(f"no gradient goes through {request.op} reductions: pass x.detach(), A.with_values(A.values.detach())")
     if (same := _by_values(request, operands)) is not None:
@@ -101,10 +104,12 @@ def _values(operand: SparseTensor | Tensor) -> Tensor:
     return operand._values if isinstance(operand, SparseTensor) else operand
 
 
-def _in_format(made: SparseTensor, format: Format | str | None) -> Any:
+def _in_format(made: SparseTensor | Tensor, format: Format | str | None) -> Any:
     asked = wanted_format(format, made.ndim)
     if asked is None:
         return made
+    if isinstance(made, Tensor):
+        return made if asked.is_dense else from_torch(made, asked)
     return to_dense(made) if asked == dense(made.ndim) else made.to(asked)
 
 

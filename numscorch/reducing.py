@@ -19,16 +19,17 @@ from .statistics import root, topk
 
 
 def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """The product over some dimensions; an entry that isn't stored is a factor 0."""
+    """The product over some dimensions; an entry that isn't stored is a factor 0.
+
+    >>> import numscorch as ns
+    >>> prod(ns.from_torch(torch.tensor([[2.0, 3.0], [0.0, 4.0]])), 1)
+    tensor([6., 0.])
+    """
     input = input if dtype is None else input.to(dtype)
     gone = _dims(_whole(dim), input.ndim)
-    if input.requires_grad and torch.is_grad_enabled():  # the gradient at an entry is the product of the others
-        made = densified(input, "prod").permute([at for at in range(input.ndim) if at not in gone] + gone)
-        made = made.flatten(input.ndim - len(gone)).prod(-1)
-        return made.reshape([1 if at in gone else size for at, size in enumerate(input.shape)]) if keepdim else made
     letters = "abcdefghijklmnopqrstuvwxyz"[: input.ndim]
-    kept = "".join(letter for at, letter in enumerate(letters) if at not in gone)
-    made = einsum(f"{letters}->{kept}", input, format="dense", reduce="prod")
+    reduced = f"{letters}->{''.join(letter for at, letter in enumerate(letters) if at not in gone)}"
+    made = einsum(reduced, input, format="dense", reduce="prod")
     return made.reshape([1 if at in gone else size for at, size in enumerate(input.shape)]) if keepdim else made
 
 
