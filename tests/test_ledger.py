@@ -95,8 +95,8 @@ def test_the_line_that_caused_it_and_backward() -> None:
 
 @pytest.mark.parametrize(
     "call",
-    [torch.exp, torch.argmax, lambda A: A + 1, lambda A: A == 0, lambda A: torch.clamp(A, 1, 2), lambda A: 2.0**A, torch.sigmoid],
-    ids=["exp", "argmax", "A + 1", "A == 0", "clamp", "2 ** A", "sigmoid"],
+    [torch.exp, lambda A: A + 1, lambda A: A == 0, lambda A: torch.clamp(A, 1, 2), lambda A: 2.0**A, torch.sigmoid],
+    ids=["exp", "A + 1", "A == 0", "clamp", "2 ** A", "sigmoid"],
 )
 def test_strict(call: Callable[[ns.SparseTensor], Any]) -> None:
     A = csr()
