@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,7 @@ from .indexing import diagonal, getitem, index_select, narrow, select, tril, tri
 from .ir.format import COO, sorted_format
 from .objects import OBJECTS, iterated
 from .products import PRODUCT_OPERATORS, matmul, sampled_addmm
+from .rearrangement import rearrange
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING, linalg_norm, vector_norm
 from .sparse_parameter import SparseParameter, unwrapped
@@ -38,6 +40,7 @@ ARRANGING: dict[str, Callable[..., Any]] = {
     "index_select": index_select,
     "narrow": narrow,
     "permute": _permute,
+    "rearrange": rearrange,
     "reshape": reshape,
     "select": select,
     "squeeze": squeeze,
@@ -162,7 +165,8 @@ def _theirs(made: Any) -> Any:
 @lru_cache(maxsize=1024)
 def public(name: str) -> Callable[..., Any]:
     """A function of ours under torch's name: torch's own wherever nothing is sparse; torch's sparse tensors give such results."""
-    ours, theirs = OPERATORS[name], torchs(name)
+    ours = OPERATORS[name]
+    theirs = torchs(name) if name in PUBLIC else inspect.unwrap(ours)  # what torch lacks takes dense tensors as well
 
     def function(*args: Any, **kwargs: Any) -> Any:
         found = list(_sparse_in((*args, *kwargs.values())))
