@@ -53,7 +53,8 @@ def in_formats(
 def _taken(name: str, kwargs: dict[str, Any], refused: tuple[str, ...]) -> dict[str, Any]:
     """The arguments that are left when a device is checked; what only torch's tensors have is refused."""
     for other in refused:
-        if kwargs.pop(other, None):
+        given = kwargs.pop(other, None)
+        if given is not None and given is not False:
             raise UnsupportedError(f"{name} with format= and {other}=: a SparseTensor has none, so leave one of them out")
     device = kwargs.pop("device", None)
     if device is not None and torch.device(device).type != "cpu":

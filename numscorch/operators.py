@@ -24,6 +24,7 @@ from .reducing import REDUCING, linalg_norm, vector_norm
 from .sparse_parameter import SparseParameter, unwrapped
 from .sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .stacking import stack
+from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
 from .unary import torchs
 
 
@@ -87,7 +88,9 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
 PYTHONS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
 OPERATORS.update(PRODUCT_OPERATORS)
-OPERATORS.update({name: beside_programs(own) for name, own in {**NAMED, **REDUCING, **ARRANGING, **OBJECTS}.items()})
+OPERATORS.update(
+    {name: beside_programs(own) for name, own in {**NAMED, **REDUCING, **ARRANGING, **OBJECTS, **TO_LAYOUTS, **INDEX_ARRAYS}.items()}
+)
 OPERATORS.update({name: beside_programs(_cast(dtype)) for name, dtype in CASTS.items()})
 OPERATORS.update({other: OPERATORS[name] for other, name in BESIDES.items()})
 
