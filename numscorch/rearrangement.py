@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import chain
 from math import prod
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -15,8 +15,6 @@ from .arrays import as_shape
 from .errors import SizeError
 from .parser import ELLIPSIS, pointed
 
-F = TypeVar("F", bound=Callable[..., Any])
-constant: Callable[[F], F] = torch.compiler.assume_constant_result  # while torch compiles a program
 Names = tuple[str, ...]  # of what is joined in one dimension, the outermost first
 Found = tuple[tuple[str, int], ...]  # these, with their places in the text
 
@@ -48,7 +46,12 @@ def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:
     >>> rearrange(ns.from_torch(torch.eye(4)), "(block row) column -> block row column", block=2)
     SparseTensor(COO(3), shape=(2, 2, 4), nnz=4, density=0.25, float32, int32 indices)
     """
-    before, after = parse_rearrangement(pattern, tensor.ndim, tuple(sizes))
+    if torch.compiler.is_compiling():
+        from .compiling import dimensions_of  # late: it imports torch's compiler
+
+        before, after = dimensions_of(pattern, tensor.ndim, tuple(sizes))
+    else:
+        before, after = parse_rearrangement(pattern, tensor.ndim, tuple(sizes))
     known = _measured(pattern, before, tuple(tensor.shape), sizes)
     first, last = tuple(chain(*before)), tuple(chain(*after))
     made = tensor.reshape([known[name] for name in first])
@@ -81,7 +84,7 @@ def _place_of(text: str, name: str) -> int:
     return found.start() if found else text.find(name)
 
 
-@constant
+@lru_cache(maxsize=1024)
 def parse_rearrangement(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[Names, ...], tuple[Names, ...]]:
     """The names of each dimension before and after.
 
@@ -93,20 +96,15 @@ def parse_rearrangement(text: str, rank: int, given: tuple[str, ...]) -> tuple[t
     >>> parse_rearrangement("... (h w) -> h w ...", 3, ("h",))
     ((('...0',), ('...1',), ('h', 'w')), (('h',), ('w',), ('...0',), ('...1',)))
     """
-    return _parse(text, rank, given)
-
-
-@lru_cache(maxsize=1024)
-def _parse(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[Names, ...], tuple[Names, ...]]:
     left, arrow, right = text.partition("->")
     if not arrow or "->" in right:
         raise pointed(text, len(text) if not arrow else text.rfind("->"), "rearrange takes one ->: names before it, and names after it")
     words = any(re.search(r"\S\s+\S", side.strip()) for side in (left, right))
     before, after = _dimensions(text, left, 0, words), _dimensions(text, right, len(left) + 2, words)
-    _check_names(text, before, after, given)
     hidden = rank - sum(not _is_ellipsis(dimension) for dimension in before)
     if hidden < 0 or (hidden and not any(map(_is_ellipsis, before))):
         raise pointed(text, 0, f"{left.strip()!r} names {rank - hidden} dimensions, but the tensor has {rank}: name each, or use ...")
+    _check_names(text, before, after, given)
     return _spelled(before, hidden), _spelled(after, hidden)
 
 
