@@ -71,7 +71,7 @@ def _sizes(sizes: tuple[Any, ...], size: Any) -> tuple[int, ...]:
     """The shape of a call with sizes one by one, in a sequence, or by keyword."""
     if size is not None:
         return as_shape(size)
-    return as_shape(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
+    return as_shape(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes)
 
 
 @in_formats(torch.eye)
