@@ -203,28 +203,32 @@ def _random(
         )
     count = round(density * prod(shape))
     _check_room(count, shape, dtype or torch.get_default_dtype(), format, "ask for a smaller density")
-    places = unraveled(drawn(count, prod(shape), generator).numpy(), shape)
+    places = unraveled(drawn(count, prod(shape), generator), shape)
     values = draw(count, generator=generator, dtype=dtype)
     return trained(_stored(places, values, shape, format), requires_grad)
 
 
-def drawn(count: int, among: int, generator: torch.Generator | None = None) -> torch.Tensor:
+def drawn(count: int, among: int, generator: torch.Generator | None = None) -> np.ndarray:
     """So many different numbers below ``among``, in increasing order, each set as likely as any other. Memory is O(count).
 
-    >>> drawn(3, 3), len(drawn(5, 10**15).unique())
-    (tensor([0, 1, 2]), 5)
+    >>> drawn(3, 3).tolist(), len(set(drawn(5, 10**15).tolist()))
+    ([0, 1, 2], 5)
     """
     if 2 * count > among:  # few are left out, and fewer draws repeat one
-        kept = torch.ones(among, dtype=torch.bool)
+        kept = np.ones(among, np.bool_)
         kept[drawn(among - count, among, generator)] = False
-        return kept.nonzero()[:, 0]
-    found = torch.empty(0, dtype=torch.int64)
+        return np.flatnonzero(kept)
+    found = np.empty(0, np.int64)
     while (missing := count - len(found)) > 0:
         repeats = missing * count // among  # about so many of the draws are known already
-        found = torch.cat([found, torch.randint(among, (missing + repeats + 8,), generator=generator)]).unique()
+        more = torch.randint(among, (missing + repeats + 8,), generator=generator)
+        found = np.sort(np.concatenate([found, more.numpy()]))
+        found = found[np.diff(found, prepend=-1) > 0]
     if len(found) == count:
         return found
-    return found[torch.randperm(len(found), generator=generator)[:count].sort().values]
+    kept = np.zeros(len(found), np.bool_)
+    kept[torch.randperm(len(found), generator=generator)[:count].numpy()] = True
+    return found[kept]
 
 
 def _check_room(count: int, shape: tuple[int, ...], dtype: torch.dtype, format: Format, way_out: str) -> None:
