@@ -11,8 +11,17 @@ from . import collector as _collector
 from . import nn, operators
 from . import registration as _registration
 from .api import einsum, evaluate, explain, load, save
+from .array_constructors import (
+    sparse_bsc_tensor,
+    sparse_bsr_tensor,
+    sparse_compressed_tensor,
+    sparse_coo_tensor,
+    sparse_csc_tensor,
+    sparse_csr_tensor,
+)
 from .autotuning import autotune
 from .construct import from_coo, from_csr, from_scipy, from_torch
+from .constructors import empty, eye, full, ones, rand, randn, zeros
 from .errors import DenseFallbackWarning, ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
 from .ledgers import ledger, strict
@@ -23,6 +32,7 @@ from .stacking import stack
 
 add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
+rearrange = operators.public("rearrange")
 
 _registration.register()
 _collector.resume()
@@ -55,27 +65,41 @@ __all__ = [
     "coalesce",
     "div",
     "einsum",
+    "empty",
     "evaluate",
     "explain",
+    "eye",
     "from_coo",
     "from_csr",
     "from_scipy",
     "from_torch",
+    "full",
     "ledger",
     "load",
     "matmul",
     "mean",
     "mul",
     "nn",
+    "ones",
     "operators",
+    "rand",
+    "randn",
+    "rearrange",
     "register_level",
     "save",
     "softmax",
     "sort",
+    "sparse_bsc_tensor",
+    "sparse_bsr_tensor",
+    "sparse_compressed_tensor",
+    "sparse_coo_tensor",
+    "sparse_csc_tensor",
+    "sparse_csr_tensor",
     "stack",
     "strict",
     "sub",
     "sum",
+    "zeros",
 ]
 
 

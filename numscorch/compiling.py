@@ -20,6 +20,7 @@ from .gradients import Call, attached
 from .ir.format import Format, as_format
 from .parser import parse_einsum
 from .pattern import Pattern
+from .rearrangement import Names, parse_rearrangement
 from .sparse_tensor import SparseTensor
 from .statements import plain_request
 
@@ -75,6 +76,12 @@ def aside(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _text(pattern: Pattern) -> str:
     """A pattern's format and shape, which Dynamo takes as they are."""
     return f"{pattern.format} of {'x'.join(map(str, pattern.shape))}"
+
+
+@constant
+def dimensions_of(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[Names, ...], tuple[Names, ...]]:
+    """What rearrange reads of its text."""
+    return parse_rearrangement(text, rank, given)
 
 
 @lru_cache(maxsize=1024)

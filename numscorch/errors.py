@@ -13,6 +13,10 @@ class SizeError(NumscorchError, ValueError):
     """Sizes disagree, or a result would not fit in memory."""
 
 
+class ClassError(SizeError, RuntimeError):
+    """one_hot of numbers that are no classes; torch's is a RuntimeError."""
+
+
 class FormatError(NumscorchError, ValueError):
     """A format's text is wrong, or arrays break what their format promises."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -23,12 +24,14 @@ from .objects import OBJECTS, iterated
 from .pieces import PIECES
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm
 from .quotients import QUOTIENTS
+from .rearrangement import rearrange
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING, linalg_norm, vector_norm
 from .sparse_parameter import SparseParameter, unwrapped
 from .sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .stacking import stack
 from .statistics import STATISTICS
+from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
 from .unary import torchs
 
 
@@ -45,6 +48,7 @@ ARRANGING: dict[str, Callable[..., Any]] = {
     "index_select": index_select,
     "narrow": narrow,
     "permute": _permute,
+    "rearrange": rearrange,
     "reshape": reshape,
     "select": select,
     "squeeze": squeeze,
@@ -101,6 +105,8 @@ TABLES = {
     **GATHERING,
     **OBJECTS,
     **ATTRIBUTES,
+    **TO_LAYOUTS,
+    **INDEX_ARRAYS,
 }
 PYTHONS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
@@ -192,7 +198,8 @@ def _theirs(made: Any) -> Any:
 @lru_cache(maxsize=1024)
 def public(name: str) -> Callable[..., Any]:
     """A function of ours under torch's name: torch's own wherever nothing is sparse; torch's sparse tensors give such results."""
-    ours, theirs = OPERATORS[name], torchs(name)
+    ours = OPERATORS[name]
+    theirs = torchs(name) if name in PUBLIC else inspect.unwrap(ours)  # what torch lacks takes dense tensors as well
 
     def function(*args: Any, **kwargs: Any) -> Any:
         found = list(_sparse_in((*args, *kwargs.values())))

@@ -53,7 +53,7 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
     result = _names(expr, right, most, most, len(left) + 2)
     _check_result(expr, operands, result, len(left) + 2)
     if most and ELLIPSIS not in right:
-        raise _error(expr, len(left) + 2, "the ellipsis of the operands is missing from the result: write ... there, or sum named indices")
+        raise pointed(expr, len(left) + 2, "the ellipsis of the operands is missing from the result: write ... there, or sum named indices")
     return Subscripts(operands, result)
 
 
@@ -71,7 +71,7 @@ def _hidden(expr: str, term: str, rank: int, place: int) -> int:
     if ELLIPSIS in term and rank >= named:
         return rank - named
     if named != rank:
-        raise _error(expr, place, f"{term.strip()!r} names {named} dimensions, but its operand has {rank}: name each, or use ...")
+        raise pointed(expr, place, f"{term.strip()!r} names {named} dimensions, but its operand has {rank}: name each, or use ...")
     return 0
 
 
@@ -89,7 +89,7 @@ def _names(expr: str, term: str, hidden: int, most: int, place: int) -> tuple[st
         elif term[at].isspace():
             at += 1
         else:
-            raise _error(expr, place + at, f"{term[at]!r} is no index: use letters, commas, one ... in a term, and one ->")
+            raise pointed(expr, place + at, f"{term[at]!r} is no index: use letters, commas, one ... in a term, and one ->")
     return tuple(names)
 
 
@@ -103,12 +103,13 @@ def _check_result(expr: str, operands: Sequence[tuple[str, ...]], result: tuple[
     for name in result:
         at = expr.find(name, place) if len(name) == 1 else place
         if name not in known:
-            raise _error(expr, at, f"the result's index {name} is in no operand: the known ones are {', '.join(sorted(known))}")
+            raise pointed(expr, at, f"the result's index {name} is in no operand: the known ones are {', '.join(sorted(known))}")
         if result.count(name) > 1:
-            raise _error(expr, expr.rfind(name), f"the result's index {name} is repeated: name each once")
+            raise pointed(expr, expr.rfind(name), f"the result's index {name} is repeated: name each once")
 
 
-def _error(expr: str, place: int, why: str) -> ExpressionError:
+def pointed(expr: str, place: int, why: str) -> ExpressionError:
+    """The error of a text, with a caret below the place that it is about."""
     return ExpressionError(f"{why}\n  {expr}\n  {' ' * place}^")
 
 

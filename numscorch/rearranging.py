@@ -116,7 +116,7 @@ def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None
             made = np.zeros((len(wanted), indices.shape[1]), np.int64)
             made[[at for at, size in enumerate(wanted) if size != 1]] = indices[[at for at, size in enumerate(input.shape) if size != 1]]
             return made, None
-        return _unraveled(_raveled(indices, input.shape), wanted), None
+        return unraveled(_raveled(indices, input.shape), wanted), None
 
     return rearranged(input, ("reshape", wanted), wanted, move, order=False)
 
@@ -138,7 +138,7 @@ def _raveled(indices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return number
 
 
-def _unraveled(number: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def unraveled(number: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     made = np.empty((len(shape), len(number)), np.int64)
     for at in reversed(range(len(shape))):
         number, made[at] = np.divmod(number, max(shape[at], 1))

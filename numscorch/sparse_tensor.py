@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by elementwise and operators, which are made of tensors,
-PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # by attributes,
+PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # by attributes and torch_names,
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # and what torch's functions do when an argument is a SparseTensor
 TAKEN = (torch.Tensor, int, float, complex)
 
@@ -232,8 +232,8 @@ class SparseTensor:
         return to_scipy(self)
 
     @beside_programs
-    def to(self, target: Format | torch.dtype | torch.device | str) -> SparseTensor:
-        """The same tensor in another format or with another dtype; itself if nothing changes.
+    def to(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
+        """The same tensor in another format, of torch's layouts too, or with another dtype; itself if nothing changes.
 
         >>> import torch, numscorch as ns
         >>> ns.from_torch(torch.eye(2).to_sparse_csr()).to(ns.CSC).format == ns.CSC
@@ -241,6 +241,9 @@ class SparseTensor:
         """
         if isinstance(target, torch.dtype):
             return self if target == self.dtype else self.with_values(convert.check_values(self.values.to(target)))
+        if isinstance(target, torch.layout):
+            made: SparseTensor = OPERATORS["to_sparse"](self, layout=target)
+            return made
         if (isinstance(target, str) and target == "cpu") or (isinstance(target, torch.device) and target.type == "cpu"):
             return self
         if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
@@ -274,7 +277,7 @@ class SparseTensor:
     __array_ufunc__ = None  # so that numpy leaves its operators to ours
 
     def __getattr__(self, name: str) -> Any:
-        """Every operator of the table (``operators.py``) is a method, too; ``attributes.py`` has the rest."""
+        """Every operator of the table (``operators.py``) is a method, too; ``attributes.py`` and ``torch_names.py`` have the rest."""
         if name in PROPERTIES:
             return PROPERTIES[name](self)
         ours = None if name.startswith("_") else OPERATORS.get(name)

@@ -7,7 +7,7 @@ have the shape (\\*batch, stored, \\*block, \\*dense), which is the order of our
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -187,12 +187,45 @@ def native_tensor(pattern: Pattern, values: torch.Tensor, layout: Layout) -> tor
             f"torch's {layout.name} tensors are made of whole blocks, but those of {pattern.format.name} reach over the edge "
             f"of shape {shape}: use .to(ns.CSR) first, or pad the shape to multiples of {layout.block}"
         )
-    pos, crd = pattern.arrays[layout.batch + 1]
-    if layout.batch:
-        pos = pattern.remember("torch starts", lambda: _split_starts(pattern, layout))
-        crd = crd.reshape(*shape[: layout.batch], crd.numel() // max(pattern.counts[layout.batch - 1], 1))
+    pos, crd = compressed_arrays(pattern, layout)
     shaped = values.reshape(layout.shape_of_values(shape, crd.shape[-1]))
     return quietly(lambda: torch.sparse_compressed_tensor(pos, crd, shaped, shape, layout=layout.layout, check_invariants=False))
+
+
+def compressed_arrays(pattern: Pattern, layout: Layout) -> tuple[torch.Tensor, torch.Tensor]:
+    """The starts (\\*batch, n + 1) and coordinates (\\*batch, stored) of a compressed layout; without batches, those of the pattern itself.
+
+    Raises:
+        UnsupportedError: batches store different numbers of values.
+    """
+    pos, crd = pattern.arrays[layout.batch + 1]
+    if not layout.batch:
+        return pos, crd
+    starts = pattern.remember("torch starts", lambda: _split_starts(pattern, layout))
+    return starts, crd.reshape(*pattern.shape[: layout.batch], crd.numel() // max(pattern.counts[layout.batch - 1], 1))
+
+
+def format_of(layout: torch.layout, ndim: int, blocksize: Sequence[int] | None = None, dense: int = 0) -> Format:
+    """The format of so many dimensions that stores what a layout of torch does, the last ``dense`` ones in full.
+
+    Raises:
+        SizeError: too few dimensions, or a block that isn't of two.
+        UnsupportedError: strided, a block for a layout without, or none for one of blocks.
+
+    >>> format_of(torch.sparse_csc, 2).name, format_of(torch.sparse_bsr, 2, (4, 4)).name
+    ('CSC', 'BCSR(4, 4)')
+    """
+    name = str(layout).removeprefix("torch.")
+    if layout is not torch.sparse_coo and layout not in COMPRESSED:
+        raise UnsupportedError(f"{name} is no sparse layout that formats follow: .to_dense() makes a strided tensor")
+    if (layout in BLOCKED) != (blocksize is not None):
+        way_out = f"name its block, as .to_{name}((b0, b1)), or .to(ns.BCSR(b0, b1))" if blocksize is None else "leave blocksize out"
+        raise UnsupportedError(f"{name} {'has blocks' if blocksize is None else 'has no blocks'}: {way_out}")
+    sparse = ndim - dense if layout is torch.sparse_coo else 2
+    block = tuple(map(int, blocksize)) if blocksize is not None else (1, 1)
+    if dense < 0 or sparse < 1 or ndim - dense < sparse or len(block) != 2 or min(block) < 1:
+        raise SizeError(f"{name} with {dense} dense dimensions and blocks {block} of a {ndim}-dimensional tensor: there is no such layout")
+    return Layout(layout, ndim - dense - sparse, sparse, dense, (block[0], block[1])).format
 
 
 def _over_the_edge(pattern: Pattern, layout: Layout) -> bool:

@@ -128,6 +128,85 @@ def sort() -> None:
     assert torch.sort(input=x, out=out)[0] is out[0]
 
 
+def constants() -> None:
+    """Sizes one by one, in a sequence or by keyword; out, dtype, layout, device, requires_grad."""
+    for name in ("zeros", "ones"):
+        ours, theirs = getattr(torch, name), getattr(real, name)
+        for args, keywords in (
+            ((2, 3), {}),
+            (((2, 3),), {}),
+            (([2, 3],), {}),
+            ((real.Size([2, 3]),), {}),
+            ((), {"size": (2, 3)}),
+            ((), {"size": ()}),
+        ):
+            made = ours(*args, **keywords, dtype=real.int32, device="cpu")
+            assert type(made) is real.Tensor
+            assert made.dtype == real.int32
+            assert real.equal(made, theirs(*args, **keywords, dtype=real.int32))
+        assert ours(2, 3, out=(out := real.empty(2, 3))) is out
+        assert ours(2, requires_grad=True).requires_grad
+    assert torch.zeros(2, 3, layout=real.sparse_csr).layout is real.sparse_csr
+    assert torch.zeros((2, 3), layout=real.sparse_coo, dtype=real.float64).dtype == real.float64
+    assert real.equal(torch.full((2, 3), 7), real.full((2, 3), 7))
+    assert real.equal(torch.full(size=(2,), fill_value=True, dtype=real.float16), real.ones(2, dtype=real.float16))
+    assert torch.full((2, 3), 1.5, out=(out := real.empty(2, 3))) is out
+    assert torch.empty(2, 3).shape == torch.empty((2, 3)).shape == torch.empty(size=(2, 3)).shape
+    assert torch.empty(2, 3, 4, 5, memory_format=real.channels_last).is_contiguous(memory_format=real.channels_last)
+    assert torch.empty(2, 3, layout=real.sparse_csc).layout is real.sparse_csc
+    assert torch.empty((2, 3), out=(out := real.empty(2, 3))) is out
+    assert torch.zeros(2, device="meta").is_meta
+
+
+def eye() -> None:
+    """One size or two, by keyword, out, dtype, layout."""
+    for args, keywords in (((3,), {}), ((2, 4), {}), ((), {"n": 3, "m": 2})):
+        assert real.equal(torch.eye(*args, **keywords), real.eye(*args, **keywords))
+    assert torch.eye(3, out=(out := real.empty(3, 3)), dtype=real.float32, requires_grad=False, layout=real.strided) is out
+    assert torch.eye(3, dtype=real.bool).dtype == real.bool
+
+
+def random() -> None:
+    """The numbers that torch draws of the same seed, or generator; out."""
+    for name in ("rand", "randn"):
+        ours, theirs = getattr(torch, name), getattr(real, name)
+        for args, keywords in (((2, 3), {}), (((2, 3),), {}), ((), {"size": (2, 3)}), ((3,), {"dtype": real.float64})):
+            real.manual_seed(1)
+            made = ours(*args, **keywords)
+            real.manual_seed(1)
+            assert real.equal(made, theirs(*args, **keywords))
+        drawn = [f(4, generator=real.Generator().manual_seed(2)) for f in (ours, theirs)]
+        assert real.equal(*drawn)
+        assert ours(2, 3, out=(out := real.empty(2, 3))) is out
+        assert ours(2, requires_grad=True).requires_grad
+
+
+def index_arrays() -> None:
+    """torch's sparse tensors, with its keywords, its names of index arrays, and gradients."""
+    coo = torch.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], [3, 4, 5], (2, 4), dtype=real.float64, requires_grad=True)
+    assert coo.layout is real.sparse_coo
+    assert coo.requires_grad
+    assert torch.sparse_coo_tensor(indices=real.tensor([[0, 1]]), values=real.ones(2, 5)).shape == (2, 5)
+    assert torch.sparse_coo_tensor(size=(2, 3)).shape == (2, 3)
+    block = real.ones(2, 1, 1)
+    for kind, first, second, values in (
+        ("csr", "crow_indices", "col_indices", block[:, 0, 0]),
+        ("csc", "ccol_indices", "row_indices", block[:, 0, 0]),
+        ("bsr", "crow_indices", "col_indices", block),
+        ("bsc", "ccol_indices", "row_indices", block),
+    ):
+        name, layout = f"sparse_{kind}_tensor", getattr(real, f"sparse_{kind}")
+        for made in (
+            getattr(torch, name)([0, 1, 2], [0, 1], values),
+            getattr(torch, name)(
+                **{first: [0, 1, 2], second: [0, 1]}, values=values, size=(2, 2), dtype=real.float64, check_invariants=True
+            ),
+            torch.sparse_compressed_tensor([0, 1, 2], [0, 1], values, layout=layout),
+        ):
+            assert made.layout is layout
+            assert real.equal(made.to_dense(), real.eye(2, dtype=made.dtype))
+
+
 ARITHMETIC = ("add", "sub", "mul", "div", "sum", "mean", "amax", "amin", "softmax")
 DOCUMENTED = {
     "einsum": einsum,
@@ -137,10 +216,15 @@ DOCUMENTED = {
     "nn": nn,
     "stack": stack,
     "sort": sort,
+    "eye": eye,
     **dict.fromkeys(ARITHMETIC, arithmetic),
+    **dict.fromkeys(("empty", "full", "ones", "zeros"), constants),
+    **dict.fromkeys(("rand", "randn"), random),
+    **dict.fromkeys([f"sparse_{kind}_tensor" for kind in ("coo", "csr", "csc", "bsr", "bsc", "compressed")], index_arrays),
 }
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")  # torch's notices, of its own tensors
 @pytest.mark.parametrize("name", OURS)
 def test_what_is_ours_does_what_torch_documents(name: str) -> None:
     assert name in DOCUMENTED, f"numscorch.{name} hides torch.{name}: say here what torch documents of it"
@@ -149,10 +233,15 @@ def test_what_is_ours_does_what_torch_documents(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Tensor", "tensor", "zeros", "float32", "autograd", "ops", "sparse", "optim", "utils", "no_grad", "library", "linalg", "compile"],
+    ["Tensor", "tensor", "arange", "float32", "autograd", "ops", "sparse", "optim", "utils", "no_grad", "library", "linalg", "compile"],
 )
 def test_every_other_name_is_torchs(name: str) -> None:
     assert getattr(torch, name) is getattr(real, name)
+
+
+def test_every_function_of_modules_but_these_is_torchs() -> None:
+    ours = {name for name in set(dir(real.nn.functional)) & set(vars(torch.nn.functional)) if not name.startswith("__")}
+    assert {name for name in ours if getattr(torch.nn.functional, name) is not getattr(real.nn.functional, name)} <= {"one_hot"}
 
 
 def test_modules_of_ours_hide_no_attribute_of_torch() -> None:

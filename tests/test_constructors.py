@@ -1,0 +1,209 @@
+"""Constructors with format= make SparseTensors of what torch's make, and never more than their entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.constructors import drawn
+from numscorch.validate import validate
+
+pytestmark = pytest.mark.usefixtures("plain")
+BSC = ns.Format("(i, j) -> (j // 2: dense, i // 2: compressed, i % 2: dense, j % 2: dense)")
+FORMATS = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.CSF(2), ns.BCSR(2, 3), BSC, ns.DIA, ns.ELL, ns.Format("dd"))
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("shape", [(4, 5), (5, 4), (1, 3), (0, 3), (3, 0)], ids=str)
+def test_constants(shape: tuple[int, int], fmt: ns.Format) -> None:
+    for dtype in (None, torch.float64, torch.int64, torch.bool):
+        for made, expected in (
+            (ns.eye(*shape, format=fmt, dtype=dtype), torch.eye(*shape, dtype=dtype)),
+            (ns.zeros(*shape, format=fmt, dtype=dtype), torch.zeros(*shape, dtype=dtype)),
+            (ns.ones(shape, format=fmt, dtype=dtype), torch.ones(shape, dtype=dtype)),
+            (ns.full(shape, 3, format=fmt, dtype=dtype), torch.full(shape, 3, dtype=dtype)),
+        ):
+            assert made.format.levels[0] == fmt.levels[0]
+            validate(made.pattern)
+            assert made.dtype == expected.dtype
+            assert torch.equal(made.to_dense(), expected)
+
+
+def test_only_what_is_there_is_stored() -> None:
+    assert ns.eye(4, format=ns.CSR).nnz == 4
+    assert ns.zeros(4, 4, format=ns.CSR).nnz == ns.empty(4, 4, format=ns.CSR).nnz == 0
+    assert ns.full((2, 3), 0, format=ns.COO(2)).nnz == ns.ones(2, 3, format="CSC").nnz == 6
+    assert ns.eye(2**40, 3, format=ns.DCSR).shape == (2**40, 3)
+    assert ns.zeros(2**40, 2**40, format=ns.COO(2)).to_sparse().nnz == 0
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 9), (4, 5, 6), (2, 3, 4, 5)], ids=str)
+@pytest.mark.parametrize("density", [0, 0.1, 0.5, 0.8, 1])
+def test_random_places(shape: tuple[int, ...], density: float) -> None:
+    for make in (ns.rand, ns.randn):
+        A = make(*shape, density=density, format=ns.COO(len(shape)), generator=seeded(1))
+        validate(A.pattern)
+        assert A.nnz == round(density * torch.Size(shape).numel())
+        B = make(size=shape, density=density, format=ns.CSF(len(shape)), generator=seeded(1))
+        assert torch.equal(A.to_dense(), B.to_dense())
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
+def test_random_values_in_any_format(fmt: ns.Format) -> None:
+    A = ns.rand((8, 9), density=0.25, format=fmt, generator=seeded(2), dtype=torch.float64, requires_grad=True)
+    assert A.dtype == torch.float64
+    assert A.values.is_leaf
+    assert int((A.to_dense() != 0).sum()) == 18
+    assert bool(((A.values >= 0) & (A.values < 1)).all())
+    A.to_dense().sum().backward()
+    assert A.values.grad is not None
+
+
+def test_seeds() -> None:
+    def make() -> ns.SparseTensor:
+        return ns.randn(20, 30, density=0.1, format=ns.CSR)
+
+    torch.manual_seed(4)
+    first, second = make(), make()
+    torch.manual_seed(4)
+    again = make()
+    assert ns.equal(first, again)
+    assert not ns.equal(first, second)
+    assert not torch.equal(first.pattern.arrays[1][1], second.pattern.arrays[1][1])
+
+
+@pytest.mark.parametrize(("count", "among"), [(1, 4), (2, 4), (3, 4), (2, 6)])
+def test_every_set_is_as_likely(count: int, among: int) -> None:
+    generator, seen = seeded(3), dict[tuple[int, ...], int]()
+    tries = 3000
+    for _ in range(tries):
+        found = tuple(drawn(count, among, generator).tolist())
+        assert sorted(set(found)) == list(found)
+        seen[found] = seen.get(found, 0) + 1
+    sets = len(list(torch.combinations(torch.arange(among), count)))
+    assert len(seen) == sets
+    expected = tries / sets
+    assert sum((n - expected) ** 2 / expected for n in seen.values()) < 4 * sets + 12  # chi-squared, far out
+
+
+def test_shapes_that_no_memory_holds() -> None:
+    A = ns.rand(10**9, 10**9, density=1e-15, format=ns.COO(2))
+    B = ns.rand(10**6, 10**6, density=1e-9, format=ns.CSR)
+    assert A.nnz == B.nnz == 1000
+
+
+INDICES, VALUES = [[1, 0, 1, 1], [2, 1, 0, 2]], [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("size", [None, (3, 4)])
+def test_coordinates(size: tuple[int, int] | None, fmt: ns.Format) -> None:
+    """In any order, repeated ones summed, as torch's; twice differentiable."""
+    values = torch.tensor(VALUES, dtype=torch.float64, requires_grad=True)
+    A = ns.sparse_coo_tensor(INDICES, values, size, format=fmt)
+    native = torch.sparse_coo_tensor(torch.tensor(INDICES), values, *([size] if size else []), check_invariants=True)
+    assert torch.equal(A.to_dense(), native.to_dense())
+    (slope,) = torch.autograd.grad((A.to_dense() ** 3).sum(), values, create_graph=True)
+    (expected,) = torch.autograd.grad((native.to_dense() ** 3).sum(), values)
+    torch.testing.assert_close(slope, expected)
+    (curve,) = torch.autograd.grad(slope.sum(), values)
+    assert curve.abs().sum() > 0
+
+
+def test_coordinates_of_values_with_dimensions() -> None:
+    values = torch.arange(24, dtype=torch.float32).reshape(4, 3, 2)
+    for size in (None, (3, 4, 3, 2)):
+        native = torch.sparse_coo_tensor(INDICES, values, *([size] if size else []), check_invariants=True)
+        A = ns.sparse_coo_tensor(INDICES, values, size, format=ns.Format("oodd"))
+        assert torch.equal(A.to_dense(), native.to_dense())
+        assert torch.equal(A.to_torch().to_dense(), native.to_dense())
+    with pytest.raises(ns.SizeError, match="last dimensions"):
+        ns.sparse_coo_tensor(INDICES, values, (3, 4, 3, 3), format=ns.COO(4))
+
+
+def test_coordinates_with_options() -> None:
+    A = ns.sparse_coo_tensor(INDICES, VALUES, format=ns.CSR, dtype=torch.float64, requires_grad=True, device="cpu")
+    assert A.dtype == torch.float64
+    assert A.values.is_leaf
+    A.to_dense().sum().backward()
+    assert A.values.grad is not None
+    with pytest.raises(ns.FormatError, match="comes after"):
+        ns.sparse_coo_tensor(INDICES, VALUES, format=ns.CSR, is_coalesced=True)
+    with pytest.raises(ns.FormatError, match="which has size 2"):
+        ns.sparse_coo_tensor(INDICES, VALUES, (2, 2), format=ns.CSR)
+    with pytest.raises(ns.SizeError, match=r"pass \(sparse_dim, nnz\)"):
+        ns.sparse_coo_tensor(INDICES, VALUES[:2], format=ns.CSR)
+    assert ns.sparse_coo_tensor([[], []], [], (2, 3), format=ns.CSR).nnz == 0
+
+
+ARRAYS: dict[str, tuple[Any, ...]] = {
+    "sparse_csr_tensor": ([0, 1, 3], [2, 0, 1], torch.arange(1.0, 4.0), (2, 3)),
+    "sparse_csc_tensor": ([0, 1, 3], [1, 0, 1], torch.arange(1.0, 4.0), (2, 2)),
+    "sparse_bsr_tensor": ([0, 1, 2], [1, 0], torch.arange(1.0, 9.0).reshape(2, 2, 2), (4, 4)),
+    "sparse_bsc_tensor": ([0, 1, 2], [1, 0], torch.arange(1.0, 13.0).reshape(2, 2, 3), (4, 6)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 2)], ids=lambda f: f.name)
+@pytest.mark.parametrize("name", ARRAYS)
+def test_index_arrays(name: str, fmt: ns.Format) -> None:
+    first, second, values, size = ARRAYS[name]
+    values = values.double().requires_grad_()
+    native = getattr(torch, name)(first, second, values, size, check_invariants=True)
+    A = getattr(ns, name)(first, second, values, size, format=fmt)
+    assert torch.equal(A.to_dense(), native.to_dense())
+    assert A.format == fmt
+    (slope,) = torch.autograd.grad((A.to_dense() ** 3).sum(), values, create_graph=True)
+    torch.testing.assert_close(slope, 3 * values**2)
+    torch.testing.assert_close(torch.autograd.grad(slope.sum(), values)[0], 6 * values)
+    by_layout = ns.sparse_compressed_tensor(first, second, values, size, layout=native.layout, format=fmt)
+    assert torch.equal(by_layout.to_dense(), native.to_dense())
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_index_arrays_by_name_and_of_batches() -> None:
+    crow, col, values = torch.tensor([[0, 1, 2], [0, 2, 2]]), torch.tensor([[0, 1], [0, 1]]), torch.arange(1.0, 5.0).reshape(2, 2)
+    A = ns.sparse_csr_tensor(crow_indices=crow, col_indices=col, values=values, size=(2, 2, 2), format=ns.COO(3))
+    assert torch.equal(A.to_dense(), torch.sparse_csr_tensor(crow, col, values, (2, 2, 2), check_invariants=True).to_dense())
+    shared = ns.sparse_csr_tensor(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), values[0], format=ns.CSR)
+    assert shared.values.data_ptr() == values.data_ptr()
+
+
+BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "starts": (lambda: ns.sparse_csr_tensor([0, 1, 5], [0, 1], [1.0, 2.0], (2, 2), format=ns.CSR), ns.FormatError, "pos ends at 5"),
+    "coordinates": (
+        lambda: ns.sparse_csr_tensor([0, 1, 2], [0, 9], [1.0, 2.0], (2, 2), format=ns.CSR),
+        ns.FormatError,
+        "outside dimension 1",
+    ),
+    "size": (lambda: ns.sparse_csr_tensor([0, 1, 2], [0, 1], [1.0, 2.0], (2,), format=ns.CSR), ns.SizeError, "a size of two"),
+    "no density": (lambda: ns.rand(2, 3, format=ns.CSR), ns.UnsupportedError, "give density="),
+    "no format": (lambda: ns.rand(2, 3, density=0.5), ns.UnsupportedError, "format=ns.CSR"),
+    "density": (lambda: ns.rand(2, 3, density=1.5, format=ns.CSR), ns.SizeError, "between 0 and 1"),
+    "too many places": (lambda: ns.rand(2**40, 2**40, density=1e-20, format=ns.COO(2)), ns.SizeError, "int64"),
+    "too many entries": (lambda: ns.rand(10**7, 10**7, density=0.5, format=ns.CSR), ns.SizeError, "smaller density"),
+    "too many ones": (lambda: ns.ones(10**7, 10**7, format=ns.CSR), ns.SizeError, "ns.zeros stores nothing"),
+    "layout": (lambda: ns.zeros(2, 3, format=ns.CSR, layout=torch.sparse_csr), ns.UnsupportedError, "leave one of them out"),
+    "out": (lambda: ns.eye(3, format=ns.CSR, out=torch.empty(3, 3)), ns.UnsupportedError, "out="),
+    "device": (lambda: ns.eye(3, format=ns.CSR, device="meta"), ns.UnsupportedError, "runs on the CPU"),
+    "negative": (lambda: ns.zeros(-1, 2, format=ns.CSR), ns.SizeError, "negative"),
+    "another number of levels": (lambda: ns.zeros(2, 3, format=ns.COO(3)), ns.FormatError, "dimensions"),
+    "no room": (lambda: ns.ones(4, 4, format=ns.NM(2, 4)), ns.FormatError, "4"),
+    "unknown": (lambda: ns.eye(3, format=ns.CSR, wide=True), TypeError, "wide"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors(name: str) -> None:
+    call, kind, text = BAD[name]
+    with pytest.raises(kind, match=text):
+        call()

@@ -1,0 +1,194 @@
+"""rearrange: dimensions by their names, dense and sparse; and the mixture of experts of Scorch's slides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+
+# what a program has that imports numscorch as torch
+from numscorch import einsum, rand, randn, rearrange
+from numscorch.nn import functional as F
+
+pytestmark = pytest.mark.usefixtures("plain")
+FORMATS = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.CSF(2), ns.BCSR(2, 3), ns.DIA, ns.ELL, ns.Format("dd"))
+D = torch.tensor([[0, 2, 0, 0, 0, 1], [3, 0, 4, 0, 0, 0], [0] * 6, [0, 0, 5, 6, 0, 7]], dtype=torch.float64)
+CASES: dict[str, tuple[dict[str, int], Any]] = {
+    "bd->bnd": ({"n": 3}, lambda x: x[:, None].expand(4, 3, 6)),
+    "bd->nbd": ({"n": 2}, lambda x: x.expand(2, 4, 6)),
+    "bd->bdn": ({"n": 2}, lambda x: x[..., None].expand(4, 6, 2)),
+    "bd->bnd ": ({"n": 0}, lambda x: x[:, None].expand(4, 0, 6)),
+    "bd->db": ({}, lambda x: x.t()),
+    "bd->bd": ({}, lambda x: x),
+    "bd -> 1bd": ({"b": 4}, lambda x: x[None]),
+    "b d -> b n d": ({"n": 3}, lambda x: x[:, None].expand(4, 3, 6)),
+    "batch (h w) -> batch h w": ({"h": 2}, lambda x: x.reshape(4, 2, 3)),
+    "batch (h w) -> (batch w) h": ({"w": 2}, lambda x: x.reshape(4, 3, 2).permute(0, 2, 1).reshape(8, 3)),
+    "(a b) d -> d (b a n)": ({"a": 2, "n": 2}, lambda x: x.reshape(2, 2, 6).permute(2, 1, 0)[..., None].expand(6, 2, 2, 2).reshape(6, 8)),
+    "a(bc)->cab": ({"b": 2, "c": 3}, lambda x: x.reshape(4, 2, 3).permute(2, 0, 1)),
+    "... d -> d ...": ({}, lambda x: x.t()),
+    "...->n...": ({"n": 2}, lambda x: x.expand(2, 4, 6)),
+    "a b ... -> b 1 ... a": ({}, lambda x: x.t()[:, None]),
+    "a b -> (a b)": ({}, lambda x: x.reshape(-1)),
+    "a_1 b2->b2 () a_1": ({}, lambda x: x.t()[:, None]),
+    "(a 1) b -> b a": ({}, lambda x: x.t()),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_dense(text: str) -> None:
+    sizes, expected = CASES[text]
+    x = D.clone().requires_grad_()
+    made = rearrange(x, text, **sizes)
+    assert torch.equal(made, expected(x))
+    assert (made.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()) == (
+        expected(x).untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    )
+    weights = torch.rand(made.shape, dtype=torch.float64)
+    (slope,) = torch.autograd.grad((made * weights).sum(), x)
+    torch.testing.assert_close(slope, torch.autograd.grad((expected(x) * weights).sum(), x)[0])
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("text", CASES)
+def test_sparse(text: str, fmt: ns.Format) -> None:
+    sizes, expected = CASES[text]
+    A = ns.from_torch(D, fmt)
+    values = A.values.clone().requires_grad_()
+    made = rearrange(A.with_values(values), text, **sizes)
+    assert isinstance(made, ns.SparseTensor)
+    assert torch.equal(made.to_dense(), expected(D))
+    weights = torch.rand(made.shape, dtype=torch.float64)
+    (slope,) = torch.autograd.grad((made.to_dense() * weights).sum(), values)
+    x = D.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad((expected(x) * weights).sum(), x)
+    inside = A.with_values(torch.ones_like(A.values)).to_dense() != 0
+    torch.testing.assert_close(A.with_values(slope).to_dense(), wanted * inside)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_torchs_sparse_tensors_stay_torchs() -> None:
+    for native in (D.to_sparse(), D.to_sparse_csr()):
+        made = rearrange(native, "bd->bnd", n=2)
+        assert isinstance(made, torch.Tensor)
+        assert torch.equal(made.to_dense(), D[:, None].expand(4, 2, 6))
+        assert rearrange(native, "bd->db").layout in (torch.sparse_coo, torch.sparse_csc)
+
+
+def test_methods_parameters_and_scalars() -> None:
+    A = ns.from_torch(D)
+    assert torch.equal(A.rearrange("bd->db").to_dense(), D.t())
+    assert torch.equal(rearrange(ns.nn.Parameter(A), "bd->db").to_dense(), D.t())
+    assert rearrange(torch.tensor(3.0), "->n", n=2).tolist() == [3.0, 3.0]
+    assert rearrange(torch.tensor([[3.0]]), "1 1 ->").item() == 3.0
+    assert rearrange(torch.ones(2, 3), "tensor pattern -> pattern tensor n", n=1, tensor=2).shape == (3, 2, 1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_torch_compiles_it() -> None:
+    for dynamic in (False, True):
+        compiled = torch.compile(
+            lambda x: rearrange(x, "b (h w) -> b n h w", n=3, h=2) * 2, fullgraph=True, backend="eager", dynamic=dynamic
+        )
+        assert torch.equal(compiled(D), 2 * D.reshape(4, 1, 2, 3).expand(4, 3, 2, 3))
+
+
+BAD: dict[str, tuple[dict[str, int], type[Exception], str, int | None]] = {
+    "abd->bd": ({}, ns.ExpressionError, "'abd' names 3 dimensions, but the tensor has 2", 0),
+    "a->a": ({}, ns.ExpressionError, "'a' names 1 dimensions, but the tensor has 2: name each, or use ...", 0),
+    "a b c ... -> a b c ...": ({}, ns.ExpressionError, "names 3 dimensions", 0),
+    "bd->bnd": ({}, ns.ExpressionError, "n is new, and has no size: give its size, as n=2", 5),
+    "bd->b...d": ({}, ns.ExpressionError, "... is new, and has no size: name it on the left", 5),
+    "bd->b": ({}, ns.ExpressionError, "d is missing on the right: sum over it", 1),
+    "bb->b": ({}, ns.ExpressionError, "b is repeated", 0),
+    "bd->bdd": ({}, ns.ExpressionError, "d is repeated", 5),
+    "batch (h w) -> batch h w": ({}, ns.ExpressionError, "dimension 1 has size 6, which parts? Give h= or w=", 9),
+    "batch $ -> batch": ({}, ns.ExpressionError, "'$' is no name", 6),
+    "b (d -> b d": ({}, ns.ExpressionError, "a parenthesis is open", 5),
+    "b ((d)) -> b d": ({}, ns.ExpressionError, "'(' is no name", 3),
+    "b d) -> b d": ({}, ns.ExpressionError, "')' is no name", 3),
+    "b (...) -> b ...": ({}, ns.ExpressionError, "'...' is no name", 3),
+    "b d": ({}, ns.ExpressionError, "takes one ->", 3),
+    "bd->bd->bd": ({}, ns.ExpressionError, "takes one ->", 6),
+    "bd->db": ({"n": 3}, ns.ExpressionError, "n= is the size of no dimension: the names are d, b", 0),
+    "b d->d b": ({"b": 5}, ns.SizeError, "dimension 0 has size 4, which is not made of b=5", None),
+    "b (h w)->b h w": ({"h": 4}, ns.SizeError, "dimension 1 has size 6, which is not made of h=4", None),
+    "b 1->b": ({}, ns.SizeError, "dimension 1 has size 6, which is not made of 1", None),
+    "b d->b d n": ({"n": -1}, ns.SizeError, "negative", None),
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_errors_point_at_the_place(text: str) -> None:
+    sizes, kind, told, caret = BAD[text]
+    for x in (D, ns.from_torch(D)):
+        with pytest.raises(kind) as error:
+            rearrange(x, text, **sizes)
+        lines = str(error.value).splitlines()
+        assert told in lines[0]
+        if caret is not None:
+            assert lines[1:] == [f"  {text}", "  " + " " * caret + "^"]
+
+
+# ---- the slides' mixture of experts
+
+
+@pytest.mark.parametrize("how", ["sparse=True", "format=", "to_sparse()"])
+def test_a_mixture_of_experts(how: str) -> None:
+    """Every line of the slides; the data type of the gates is that of what they choose from."""
+    B, N, D_in, D_out = 7, 3, 4, 5
+    numbers = torch.Generator().manual_seed(0)
+    x = randn(B, D_in, generator=numbers, dtype=torch.float64).requires_grad_()
+    E = randn(N, D_in, D_out, generator=numbers, dtype=torch.float64).requires_grad_()
+    scores = rand(B, N, generator=numbers)
+    match how:
+        case "sparse=True":
+            gates = F.one_hot(scores.argmax(1), N, sparse=True, dtype=x.dtype)
+        case "format=":
+            gates = F.one_hot(scores.argmax(1), N, format=ns.COO(2), dtype=x.dtype)
+        case _:
+            gates = F.one_hot(scores.argmax(1), N).to_sparse().to(x.dtype)
+    x_dispatch = rearrange(x, "bd->bnd", n=N)
+    y_experts = einsum("bnd,ndh->bnh", x_dispatch, E)
+    y = einsum("bnh,bn->bh", y_experts, gates)
+    slopes = torch.autograd.grad(y.square().sum(), (x, E))
+
+    chosen = torch.nn.functional.one_hot(scores.argmax(1), N).double()
+    expected = torch.einsum("bnh,bn->bh", torch.einsum("bnd,ndh->bnh", x[:, None].expand(B, N, D_in), E), chosen)
+    wanted = torch.autograd.grad(expected.square().sum(), (x, E))
+    torch.testing.assert_close(y, expected)
+    for ours, theirs in zip(slopes, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_only_the_chosen_experts_run() -> None:
+    """One einsum, or inputs that are rearranged as sparse as the gates are: no result of experts that aren't chosen."""
+    x, E, picks = torch.randn(6, 4), torch.randn(3, 4, 5), torch.tensor([0, 2, 1, 1, 0, 2])
+    gates = F.one_hot(picks, 3, sparse=True, dtype=x.dtype)
+    expected = torch.stack([row @ E[pick] for row, pick in zip(x, picks, strict=True)])
+    torch.testing.assert_close(einsum("bn,bd,ndh->bh", gates, x, E), expected)
+    dispatched = rearrange(gates, "bn->bnd", d=4) * rearrange(x, "bd->bnd", n=3)
+    assert dispatched.nnz == 6 * 4
+    torch.testing.assert_close(einsum("bnd,ndh->bh", dispatched, E), expected)
+
+
+def test_gates_of_integers_say_what_to_do() -> None:
+    y, gates = torch.randn(4, 3, 2), F.one_hot(torch.tensor([0, 1, 2, 0]), 3, sparse=True)
+    with pytest.raises(ns.UnsupportedError, match=r"data types float32 and int64: convert one with .to\(torch.float32\)"):
+        einsum("bnh,bn->bh", y, gates)
+    torch.testing.assert_close(einsum("bnh,bn->bh", y, gates.to(torch.float32)), y[torch.arange(4), [0, 1, 2, 0]])
+
+
+def test_gates_that_are_trained() -> None:
+    """Gradients flow to the probabilities of the chosen experts alone."""
+    scores = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(4, 3, 2, dtype=torch.float64)
+    chosen = F.one_hot(scores.argmax(1), 3, sparse=True, dtype=torch.float64)
+    einsum("bnh,bn->bh", y, chosen * scores.softmax(1)).sum().backward()
+    ours, scores.grad = scores.grad, None
+    dense = torch.nn.functional.one_hot(scores.argmax(1), 3).double()
+    torch.einsum("bnh,bn->bh", y, dense * scores.softmax(1)).sum().backward()
+    torch.testing.assert_close(ours, scores.grad)
