@@ -14,8 +14,10 @@ from .api import einsum, evaluate, explain, load, save
 from .autotuning import autotune
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .errors import ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
+from .graphs import from_dgl, from_edge_index, from_networkx, from_torch_sparse
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
 from .ordering import coalesce, sort
+from .pydata_arrays import from_pydata
 from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
 from .stacking import stack
@@ -57,8 +59,13 @@ __all__ = [
     "explain",
     "from_coo",
     "from_csr",
+    "from_dgl",
+    "from_edge_index",
+    "from_networkx",
+    "from_pydata",
     "from_scipy",
     "from_torch",
+    "from_torch_sparse",
     "load",
     "matmul",
     "mean",
