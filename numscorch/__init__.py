@@ -23,9 +23,11 @@ from .autotuning import autotune
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .constructors import empty, eye, full, ones, rand, randn, zeros
 from .errors import DenseFallbackWarning, ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
+from .graphs import from_dgl, from_edge_index, from_networkx, from_torch_sparse
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
 from .ledgers import ledger, strict
 from .ordering import coalesce, sort
+from .pydata_arrays import from_pydata
 from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
 from .stacking import stack
@@ -71,8 +73,13 @@ __all__ = [
     "eye",
     "from_coo",
     "from_csr",
+    "from_dgl",
+    "from_edge_index",
+    "from_networkx",
+    "from_pydata",
     "from_scipy",
     "from_torch",
+    "from_torch_sparse",
     "full",
     "ledger",
     "load",

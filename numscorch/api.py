@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch.autograd import forward_ad
 
 from .archives import save_tensor
 from .computing import compute
-from .errors import ExpressionError, FormatError, UnsupportedError
+from .errors import ExpressionError, UnsupportedError
 from .evaluation import evaluate_parts, tensor_names
 from .explanation import Explanation, explain_problem, explain_statement
 from .io import load as read
@@ -20,6 +19,7 @@ from .ir.format import Format
 from .operands import admit, call_form, in_autocast, refuse_tangents, undeferred
 from .reductions import check_reduction, prepared, reduced
 from .sparse_tensor import SparseTensor, beside_programs
+from .writers import write_text
 
 any_autocast, is_compiling = torch._C._is_any_autocast_enabled, torch.compiler.is_compiling
 
@@ -191,7 +191,8 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
 
     Args:
         f: a path, or whatever torch.load takes.
-        args, kwargs: ``format`` and ``dtype`` (of the values; by default float32) for our files; torch.load's arguments for others.
+        args, kwargs: for our files ``format``, ``dtype`` (of the values; by default float32), ``shape`` (of .tns) and ``progress``
+            (see ``numscorch.io.load``); for others torch.load's arguments.
     """
     if isinstance(f, str | PathLike) and suffix_of(f) is not None:
         return read(f, *args, **kwargs)
@@ -199,22 +200,31 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-    """Write a SparseTensor of any format to a .npz file, which :func:`load` reads; anything else is torch.save's.
+    """Write a SparseTensor to a .npz, .mtx, .tns or .smtx file (the last three also .gz), which :func:`load` reads; else torch.save.
+
+    A .npz archive keeps the format and the data type. The others are text, and are read again with ``dtype=``: .mtx holds a
+    matrix, .tns any tensor, .smtx the pattern of a matrix of ones. An old file is replaced at the end, in one step.
 
     Args:
         obj: a SparseTensor, or whatever torch.save takes.
-        f: a path that ends in .npz, or whatever torch.save takes.
-        args, kwargs: for torch.save.
+        f: a path that ends in one of these, or whatever torch.save takes.
+        args, kwargs: for our files ``progress``: whether to show a bar on stderr, which None does for large ones on a terminal;
+            for others torch.save's arguments.
 
     Raises:
-        FormatError: a SparseTensor, and a suffix of other files that :func:`load` reads, as .mtx.
+        FormatError: a text file would lose values or dimensions.
+        UnsupportedError: complex values and a text file.
+        OSError: the file can't be written.
+
+    >>> import tempfile, pathlib, numscorch as ns
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "eye.mtx"
+    >>> ns.save(ns.from_torch(torch.eye(2)), path)
+    >>> path.read_text().splitlines()[1:]
+    ['2 2 2', '1 1 1.0', '2 2 1.0']
     """
     suffix = suffix_of(f) if isinstance(obj, SparseTensor) and isinstance(f, str | PathLike) else None
-    if suffix is not None and suffix != ".npz":
-        written = Path(f).name[: -len(suffix)] + ".npz"
-        raise FormatError(f"{suffix} files are only read, not written: save the tensor to a .npz archive, as {written!r}")
-    if suffix == ".npz":
-        if args or kwargs:
-            raise UnsupportedError("save of a SparseTensor to a .npz file takes nothing else: those arguments are torch.save's")
-        return save_tensor(obj, f)
-    return torch.save(obj, f, *args, **kwargs)
+    if suffix is None:
+        return torch.save(obj, f, *args, **kwargs)
+    if args or kwargs.keys() - {"progress"}:
+        raise UnsupportedError(f"save of a SparseTensor to a {suffix} file takes just progress=: other arguments are torch.save's")
+    return save_tensor(obj, f, **kwargs) if suffix == ".npz" else write_text(obj, f, suffix, **kwargs)

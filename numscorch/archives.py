@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import lzma
+import zipfile
+import zlib
+from errno import EINVAL
+from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from .errors import FormatError
+from .errors import FormatError, SizeError
 from .ir.format import Format, rebuilt
 from .ir.format_text import LEVELS
+from .ir.level import INT64_MAX
 from .ir.parts import Part
 from .pattern import INDEX_DTYPES, Pattern, restored
+from .progress import Progress
+from .replacing import replacing
+from .runtime.memory import check_bytes
 from .sparse_tensor import SparseTensor
 from .validate import validate
 
 MARK = "numscorch_format"
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}
+NOT_WHOLE = (ValueError, EOFError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # also NotImplementedError
 torch.serialization.add_safe_globals([SparseTensor, Format, rebuilt, Part, restored, *LEVELS.values()])  # what pickles of tensors name
 
 
-def save_tensor(A: SparseTensor, path: str | PathLike[str]) -> None:
+def save_tensor(A: SparseTensor, path: str | PathLike[str], progress: bool | None = None) -> None:
     """Write a tensor to a .npz archive, which :func:`numscorch.load` reads; O(stored values).
 
     It holds the format as text (``numscorch_format``), ``shape``, ``values``, their data type as text
-    (``dtype``), and the arrays of each level, as ``level2_pos``.  Gradients are not kept.
+    (``dtype``), and the arrays of each level, as ``level2_pos``.  Gradients are not kept.  An old file stays if this fails.
+
+    Args:
+        A: the tensor.
+        path: the file.
+        progress: whether to show a bar on stderr; None does where much is written and stderr is a terminal.
 
     Raises:
         OSError: the file can't be written.
@@ -38,15 +52,68 @@ def save_tensor(A: SparseTensor, path: str | PathLike[str]) -> None:
     SparseTensor(DCSR, shape=(3, 3), nnz=3, density=0.333, float32, int32 indices)
     """
     values = A.values.detach().view(UNKNOWN_TO_NUMPY.get(A.dtype, A.dtype))
-    arrays: dict[str, Any] = {
-        MARK: str(A.format),
+    arrays: dict[str, np.ndarray] = {
+        MARK: np.array(str(A.format)),
         "shape": np.array(A.pattern.shape, dtype=np.int64),
-        "dtype": str(A.dtype).removeprefix("torch."),
+        "dtype": np.array(str(A.dtype).removeprefix("torch.")),
         "values": values.numpy(),
         **{name: array.numpy() for name, array in _named_arrays(A.pattern)},
     }
-    with Path(path).open("wb") as file:
-        np.savez(file, **arrays)
+    size = sum(array.nbytes for array in arrays.values())
+    with (
+        replacing(path) as file,
+        zipfile.ZipFile(file, "w") as archive,
+        Progress(f"writing {Path(path).name}", size, shown=progress, size=size) as bar,
+    ):
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+            bar.reach(bar.done + array.nbytes)
+
+
+def read_arrays(file: Path, progress: bool | None = None) -> dict[str, np.ndarray]:
+    """The arrays of a .npz archive, each no larger than the archive says, and never a pickle.
+
+    Raises:
+        FormatError: it is none, or it is cut short, or holds objects.
+        SizeError: the arrays are larger than the memory limit.
+        OSError: the file can't be read.
+    """
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        if opened.read(6) == np.lib.format.MAGIC_PREFIX:
+            raise FormatError(f"{file} is one numpy array, not an .npz archive")
+    try:
+        with (
+            file.open("rb") as opened,
+            zipfile.ZipFile(opened) as archive,
+            Progress(f"reading {file.name}", size, shown=progress, size=size) as bar,
+        ):
+            entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            check_bytes(
+                sum(entry.file_size for entry in entries.values()), "the archive, unpacked,", file, "is this the file that you mean?"
+            )
+            arrays = {}
+            for name, entry in entries.items():
+                arrays[name] = _array(archive, entry)
+                bar.reach(bar.done + entry.compress_size)
+            return arrays
+    except (*NOT_WHOLE, OSError) as error:
+        if isinstance(error, SizeError) or (isinstance(error, OSError) and error.errno not in (None, EINVAL)):
+            raise
+        raise FormatError(f"{file} is not a whole .npz archive of plain arrays ({error}): fetch or save it again") from error
+
+
+def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(entry) as opened:
+        version = np.lib.format.read_magic(opened)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(opened)
+        if prod(shape) * dtype.itemsize > entry.file_size:
+            raise ValueError(f"{entry.filename} announces {shape} values, but has {entry.file_size} bytes")
+    with archive.open(entry) as opened:
+        made: np.ndarray = np.lib.format.read_array(opened, allow_pickle=False)
+        return made
 
 
 def _named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
@@ -62,7 +129,7 @@ def tensor_of(file: Path, arrays: dict[str, np.ndarray]) -> SparseTensor:
     """
     try:
         format = Format(str(_found(file, arrays, MARK)))
-        shape = tuple(int(size) for size in _found(file, arrays, "shape").reshape(-1))
+        shape = sizes_in(file, arrays, "shape")
         values = torch.from_numpy(_found(file, arrays, "values")).view(_dtype(file, arrays))
         levels = [
             tuple(torch.from_numpy(_found(file, arrays, f"level{at}_{name}")) for name in level.arrays)
@@ -84,6 +151,32 @@ def _found(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
     return arrays[name]
 
 
+def integers_in(file: Path, arrays: dict[str, np.ndarray], name: str, ndim: int = 1) -> np.ndarray:
+    """An array of an archive that must hold integers, as int64.
+
+    Raises:
+        FormatError: it is missing, or holds something else, or numbers that int64 can't hold.
+    """
+    array = _found(file, arrays, name)
+    # scipy and older graphs have empty arrays of floats
+    if array.ndim != ndim or (array.dtype.kind not in "iu" and array.size) or (array.dtype == np.uint64 and (array > INT64_MAX).any()):
+        text = f"{name} has shape {array.shape} and dtype {array.dtype}: it must hold integers"
+        raise FormatError(f"{file}: {text} in {ndim} dimension{'s' if ndim > 1 else ''}")
+    return array.astype(np.int64)
+
+
+def sizes_in(file: Path, arrays: dict[str, np.ndarray], name: str) -> tuple[int, ...]:
+    """An array of an archive that must hold a shape.
+
+    Raises:
+        FormatError: it is missing, or holds something else.
+    """
+    sizes = integers_in(file, arrays, name)
+    if (sizes < 0).any():
+        raise FormatError(f"{file}: {name} holds {tuple(sizes.tolist())}: sizes start at 0")
+    return tuple(sizes.tolist())
+
+
 def _dtype(file: Path, arrays: dict[str, np.ndarray]) -> torch.dtype:
     name, stored = str(_found(file, arrays, "dtype")), _found(file, arrays, "values").dtype
     dtype = getattr(torch, name, None)
@@ -95,7 +188,7 @@ def _dtype(file: Path, arrays: dict[str, np.ndarray]) -> torch.dtype:
 
 def _check_arrays(file: Path, format: Format, shape: tuple[int, ...], levels: list[tuple[torch.Tensor, ...]]) -> None:
     """What a pattern takes for granted before it can be validated."""
-    if len(shape) != format.order or any(size < 0 for size in shape):
+    if len(shape) != format.order:
         raise FormatError(f"{file} holds the shape {shape}, but its format {format.name} has {format.order} dimensions: save it again")
     for level, own in zip(format.levels, levels, strict=True):
         for name, array in zip(level.arrays, own, strict=True):

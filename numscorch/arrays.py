@@ -104,7 +104,7 @@ def _not_integers(tensor: torch.Tensor, name: str) -> FormatError:
     return FormatError(f"{text}: convert it with .to(torch.int64)")
 
 
-def check_coordinates(table: np.ndarray, shape: tuple[int, ...]) -> None:
+def check_coordinates(table: np.ndarray | Sequence[np.ndarray], shape: tuple[int, ...]) -> None:
     """Refuse coordinates outside their dimension. O(ndim * nnz).
 
     >>> check_coordinates(np.array([[0, 5]]), (3,))

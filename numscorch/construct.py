@@ -17,7 +17,7 @@ from .coalescing import coalesced
 from .convert import check_values
 from .errors import SizeError, UnsupportedError
 from .ir.format import COO, CSC, CSR, Format, as_format, dense
-from .packing import check_order, coordinates, index_dtype_for, is_identity, pack
+from .packing import check_order, coordinates, in_order, index_dtype_for, is_identity, pack
 from .pattern import Pattern
 from .reformat import nonzeros_of, to_format
 from .sparse_tensor import SparseTensor
@@ -27,6 +27,9 @@ from .validate import disorder, validate
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from scipy.sparse import sparray, spmatrix
+
+
+OTHERS = "from_coo, from_csr or from_scipy"
 
 
 def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, check_invariants: bool = True) -> SparseTensor:
@@ -52,7 +55,7 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
     SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int32 indices)
     """
     if not isinstance(tensor, torch.Tensor):
-        raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use from_coo, from_csr or from_scipy")
+        raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use {_way_in(tensor)}")
     wanted = _format(format) if format is not None else None
     if tensor.device.type != "cpu":
         raise UnsupportedError(f"the tensor is on {tensor.device}, but numscorch runs on the CPU: move it with .cpu()")
@@ -64,6 +67,19 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
         return _from_torch_compressed(tensor, wanted, check_invariants)
     layout = str(tensor.layout).removeprefix("torch.")
     raise UnsupportedError(f"{layout} tensors are not compiled: convert it with .to_dense()")
+
+
+def _way_in(given: object) -> str:
+    """Which function takes what another doesn't.
+
+    >>> _way_in(np.ones(2)), _way_in([1.0])
+    ('ns.from_torch(torch.from_numpy(x))', 'from_coo, from_csr or from_scipy')
+    """
+    if isinstance(given, np.ndarray):
+        return "ns.from_torch(torch.from_numpy(x))"
+    if isinstance(given, torch.Tensor):
+        return "from_torch"
+    return "ns.from_pydata" if hasattr(given, "fill_value") else "ns.from_scipy" if hasattr(given, "tocsr") else OTHERS
 
 
 def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
@@ -145,7 +161,7 @@ def from_coo(
     if not is_sorted and check_invariants and not coalesce and not is_increasing(table.numpy(), range(len(size))):
         raise disordered_entry(table.numpy(), range(len(size)))
     if is_list and is_sorted:
-        return _adopt(table, entries, size, target)
+        return _adopt(list(table), entries, size, target)
     return assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
 
 
@@ -161,11 +177,12 @@ def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, 
         raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(values)}: pass one value for each entry")
 
 
-def _adopt(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
+def _adopt(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
     """Sorted coordinates are the index arrays of a COO tensor as they stand."""
-    dtype = torch.from_numpy(np.empty(0, index_dtype_for(shape, table.shape[1], table.numpy().dtype))).dtype
-    rows = [table[d].to(dtype).contiguous() for d in format.mode_order]
-    pos = torch.tensor([0, table.shape[1]], dtype=dtype)
+    count = len(values)
+    dtype = torch.from_numpy(np.empty(0, index_dtype_for(shape, count, indices[0].numpy().dtype))).dtype
+    rows = [indices[d].to(dtype).contiguous() for d in format.mode_order]
+    pos = torch.tensor([0, count], dtype=dtype)
     return SparseTensor(Pattern(format, shape, ((pos, rows[0]), *((row,) for row in rows[1:]))), values)
 
 
@@ -213,18 +230,19 @@ def from_csr(
     size = as_shape(shape)
     if len(size) != 2:
         raise SizeError(f"from_csr takes a shape of 2 dimensions, not {size}: use from_coo")
-    return _from_compressed(CSR, as_indices(pos, "pos"), as_indices(crd, "crd"), as_values(values), size, coalesce, check_invariants)
+    return from_parts(CSR, as_indices(pos, "pos"), as_indices(crd, "crd"), as_values(values), size, coalesce, check_invariants)
 
 
-def _from_compressed(
+def from_parts(
     format: Format,
     pos: torch.Tensor,
     crd: torch.Tensor,
     values: torch.Tensor,
     shape: tuple[int, ...],
     coalesce: bool,
-    check_invariants: bool,
+    check_invariants: bool = True,
 ) -> SparseTensor:
+    """A CSR or CSC matrix from its arrays; as :func:`from_csr`."""
     values = check_values(values)
     for name, array in (("pos", pos), ("crd", crd)):
         if array.ndim != 1:
@@ -252,8 +270,8 @@ def _checked(pattern: Pattern, values: torch.Tensor, coalesce: bool, check_invar
 def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -> SparseTensor:
     """A SparseTensor from a SciPy sparse array or matrix.
 
-    The arrays of csr, csc and bsr are taken without a copy, and the values of coo; unsorted or repeated
-    entries are coalesced into new arrays.  dia arrays are copied, and other layouts go through ``.tocsr()``.
+    The arrays of csr, csc, bsr and coo are taken without a copy; unsorted or repeated entries are
+    coalesced into new arrays.  dia arrays are copied, and other layouts go through ``.tocsr()``.
 
     Args:
         matrix: a sparse array of a data type that kernels can read.
@@ -267,14 +285,25 @@ def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -
     >>> from_scipy(eye_array(2, format="csc"))
     SparseTensor(CSC, shape=(2, 2), nnz=2, density=0.5, float64, int32 indices)
     """
-    if not hasattr(matrix, "tocoo"):
-        raise UnsupportedError(f"from_scipy takes a SciPy sparse array, not {type(matrix).__name__}: use from_torch or from_coo")
+    if not hasattr(matrix, "tocoo") or hasattr(matrix, "fill_value"):
+        raise UnsupportedError(f"from_scipy takes a SciPy sparse array, not {type(matrix).__name__}: use {_way_in(matrix)}")
     source: Any = matrix
     if source.ndim != 2 or source.format == "coo":
-        source = source.tocoo()
-        return from_coo(np.stack(source.coords), source.data, source.shape, format, coalesce=True)
+        return _from_scipy_list(source.tocoo(), None if format is None else _format(format))
     A = _from_scipy_matrix(source)
     return A if format is None else to_format(A, _format(format))
+
+
+def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
+    """An array of any number of dimensions, from its list of coordinates."""
+    shape, values = as_shape(source.shape), as_values(source.data)
+    if format is None or format == COO(len(shape)):
+        rows = [as_indices(row, f"coords[{dimension}]") for dimension, row in enumerate(source.coords)]
+        numbers = [row.numpy() for row in rows]
+        check_coordinates(numbers, shape)
+        if in_order(numbers).all():
+            return _adopt(rows, values, shape, COO(len(shape)))
+    return from_coo(np.stack(source.coords), values, shape, format, coalesce=True)
 
 
 def _from_scipy_matrix(source: Any) -> SparseTensor:
@@ -289,4 +318,4 @@ def _from_scipy_matrix(source: Any) -> SparseTensor:
         source = source.tocsr()
     layout, nnz = CSR if source.format == "csr" else CSC, int(source.indptr[-1])
     pos, crd = as_indices(source.indptr, "indptr"), as_indices(source.indices, "indices")
-    return _from_compressed(layout, pos, crd[:nnz], as_values(source.data)[:nnz], as_shape(source.shape), True, True)
+    return from_parts(layout, pos, crd[:nnz], as_values(source.data)[:nnz], as_shape(source.shape), coalesce=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from .datatypes import STORED, listed
@@ -24,6 +25,8 @@ __all__ = [
     "coordinates",
     "densified",
     "has_torch_layout",
+    "no_layout",
+    "numpy_values",
     "pack",
     "to_dense",
     "to_format",
@@ -111,6 +114,18 @@ def to_torch(A: SparseTensor) -> torch.Tensor:
         raise no_layout(A, "torch")
     A = A if A.format.is_ordered else to_format(A, sorted_format(A.format))
     return native_tensor(A.pattern, A.values, layout)
+
+
+def numpy_values(A: SparseTensor, library: str) -> np.ndarray:
+    """The values as a numpy array of the same memory; gradients are cut.
+
+    Raises:
+        UnsupportedError: numpy has no such data type.
+    """
+    if A.dtype is torch.bfloat16:
+        raise UnsupportedError(f"{library} holds numpy arrays, which have no bfloat16: use .to(torch.float32) first")
+    made: np.ndarray = A.values.detach().numpy()
+    return made
 
 
 def no_layout(A: SparseTensor, library: str) -> UnsupportedError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -12,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .archives import MARK, tensor_of
+from .archives import MARK, integers_in, read_arrays, sizes_in, tensor_of
 from .construct import from_coo, from_csr
 from .convert import check_values, to_format
 from .errors import FormatError
@@ -20,8 +18,8 @@ from .ir.format import COO, CSR, Format
 from .packing import index_dtype_for, pack
 from .readers import Entries, read_matrix_market, read_scipy_npz, read_smtx, read_tns
 from .sparse_tensor import SparseTensor
+from .text import EXACT
 
-EXACT = 2.0**53  # below which float64 has every whole number
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz")
 
 
@@ -56,6 +54,7 @@ def load(
     *,
     dtype: torch.dtype | None = None,
     shape: Sequence[int] | None = None,
+    progress: bool | None = None,
 ) -> SparseTensor:
     """Read a sparse tensor from a file, O(size of the file).
 
@@ -74,9 +73,11 @@ def load(
         format: the result's format; CSR by default, for a tensor COO(n).
         dtype: of the values; by default float32, and what was saved by numscorch as it was.
         shape: the shape of a .tns file, by default that of its ``# shape:`` comment, or its largest indices.
+        progress: whether to show a bar on stderr; None does for more than 64 MB of text, where stderr is a terminal.
 
     Raises:
         FormatError: the file is not what its suffix says; names the line.
+        SizeError: the tensor would not fit in memory in this format.
         UnsupportedError: complex matrices, or another dtype.
         OSError: the file can't be read.
 
@@ -95,13 +96,13 @@ def load(
         raise FormatError(f"shape= is for .tns files, which don't tell theirs: leave it out for {file.name}")
     match suffix:
         case ".mtx" | ".mtx.gz":
-            return _packed(file, read_matrix_market(file), wanted, dtype)
+            return _packed(file, read_matrix_market(file, exact=dtype == torch.int64, progress=progress), wanted, dtype)
         case ".tns" | ".tns.gz":
-            return _packed(file, read_tns(file, shape), wanted, dtype)
+            return _packed(file, read_tns(file, shape, exact=dtype == torch.int64, progress=progress), wanted, dtype)
         case ".smtx" | ".smtx.gz":
-            return _load_smtx(file, wanted, dtype)
+            return _load_smtx(file, wanted, dtype, progress)
         case ".npz":
-            return _load_npz(file, wanted, dtype, kept)
+            return _load_npz(file, wanted, dtype, kept, progress)
         case _:
             raise FormatError(f"can't tell the format of {file.name}: the suffixes are {', '.join(SUFFIXES)}")
 
@@ -120,12 +121,12 @@ def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32)
     check_values(torch.empty(0, dtype=dtype))
     if suffix_of(file) != ".npz":
         raise FormatError(f"{file.name} is no .npz archive, which a graph is read from: load(path) reads a matrix or a tensor")
-    arrays = _archive(file)
+    arrays = read_arrays(file)
     names = ("edge_index", "labels", "train_idx", "val_idx", "test_idx")
     missing = [name for name in names if name not in arrays]
     if missing:
         raise FormatError(f"{file} has no array {missing[0]!r}: a graph needs {', '.join(names)}, but it has {', '.join(arrays)}")
-    labels, train, val, test = (torch.from_numpy(arrays[name].astype(np.int64)) for name in names[1:])
+    labels, train, val, test = (torch.from_numpy(integers_in(file, arrays, name)) for name in names[1:])
     return Graph(_adjacency(file, arrays, dtype), labels, train, val, test, _features(file, arrays, dtype))
 
 
@@ -137,6 +138,10 @@ def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dt
 
 
 def _cast(file: Path, values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    if values.ndim != 1 or values.dtype.kind not in "fiub":
+        raise FormatError(f"{file} holds values of shape {values.shape} and dtype {values.dtype}: they must be real numbers, shape (nnz,)")
+    if values.dtype == np.int64 and dtype == torch.int64:
+        return torch.from_numpy(values)
     read = torch.from_numpy(np.array(values, dtype=np.float64))
     cast = read.to(dtype)
     if not dtype.is_floating_point and not dtype.is_complex:
@@ -156,8 +161,8 @@ def _check_whole(file: Path, read: torch.Tensor, dtype: torch.dtype) -> None:
         raise FormatError(f"{file} holds the value {read[wrong][0].item():.17g}, {told}")
 
 
-def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype) -> SparseTensor:
-    pos, crd, shape = read_smtx(file)
+def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype, progress: bool | None) -> SparseTensor:
+    pos, crd, shape = read_smtx(file, progress=progress)
     index_dtype = index_dtype_for(shape, len(crd))
     ones = torch.ones(len(crd), dtype=dtype)
     A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape, coalesce=True)
@@ -166,21 +171,8 @@ def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype) -> SparseT
     return A if format is None else to_format(A, format)
 
 
-def _archive(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with file.open("rb") as opened:
-            archive = np.load(opened, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise FormatError(f"{file} is one numpy array, not an .npz archive")
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{file} is not a whole .npz archive of plain arrays ({error}): fetch or save it again") from error
-
-
-def _load_npz(file: Path, format: Format | None, dtype: torch.dtype, kept: torch.dtype | None) -> SparseTensor:
-    arrays = _archive(file)
+def _load_npz(file: Path, format: Format | None, dtype: torch.dtype, kept: torch.dtype | None, progress: bool | None) -> SparseTensor:
+    arrays = read_arrays(file, progress)
     if MARK in arrays:
         A = tensor_of(file, arrays)
         A = A if kept is None else A.to(kept)
@@ -206,14 +198,14 @@ def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.d
 
 
 def _adjacency(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
-    edges = arrays["edge_index"]
-    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
-        raise FormatError(f"{file}: edge_index has shape {edges.shape} and dtype {edges.dtype}: it must hold integers of shape (2, edges)")
-    nodes = len(arrays["labels"]) if "labels" in arrays else int(edges.max(initial=-1)) + 1
+    edges = integers_in(file, arrays, "edge_index", 2)
+    if edges.shape[0] != 2:
+        raise FormatError(f"{file}: edge_index has shape {edges.shape}: it must hold integers of shape (2, edges)")
+    nodes = arrays["labels"].size if "labels" in arrays else int(edges.max(initial=-1)) + 1
     if edges.size and (edges.min() < 0 or edges.max() >= nodes):
         wrong = int(edges.min() if edges.min() < 0 else edges.max())
         raise FormatError(f"{file}: edge_index names node {wrong}, but there are {nodes} nodes, counted from 0")
-    pattern, _, _ = pack(edges.astype(np.int64), (nodes, nodes), CSR)
+    pattern, _, _ = pack(edges, (nodes, nodes), CSR)
     return SparseTensor(pattern, torch.ones(pattern.nnz, dtype=dtype))
 
 
@@ -223,8 +215,9 @@ def _features(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> 
     missing = [name for name in ("feat_indptr", "feat_indices", "feat_shape") if name not in arrays]
     if missing:
         raise FormatError(f"{file} has feat_data, but no array {missing[0]!r}")
-    shape = tuple(int(s) for s in arrays["feat_shape"])
-    values = _cast(file, arrays["feat_data"], dtype)
-    index_dtype = index_dtype_for(shape, len(values))
-    pos, crd = (arrays[name].astype(index_dtype) for name in ("feat_indptr", "feat_indices"))
+    shape, values = sizes_in(file, arrays, "feat_shape"), _cast(file, arrays["feat_data"], dtype)
+    pos, crd = (integers_in(file, arrays, name) for name in ("feat_indptr", "feat_indices"))
+    narrow = index_dtype_for(shape, len(values))
+    # numbers that don't fit are out of range, which is found then
+    pos, crd = (array.astype(narrow) if array.max(initial=0) <= np.iinfo(narrow).max else array for array in (pos, crd))
     return from_csr(pos, crd, values, shape, coalesce=True)

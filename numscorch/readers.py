@@ -8,39 +8,51 @@ from pathlib import Path
 
 import numpy as np
 
+from .archives import integers_in, sizes_in
+from .arrays import as_shape
 from .errors import FormatError, UnsupportedError
-from .text import Text, coordinate_columns, integers, read, table
+from .text import EXACT, Text, coordinates_in, integers, opened, rows_of, sizes, whole_values
 
 Entries = tuple[np.ndarray, np.ndarray, tuple[int, ...]]
-"""Coordinates (ndim, n), values float64 (n,), and the shape."""
+"""Coordinates (ndim, n), values float64 (n,) or int64, and the shape."""
 
 FIELDS = ("real", "integer", "pattern", "double")
 SYMMETRIES = ("general", "symmetric", "skew-symmetric")
+LONGEST = 1 << 31  # bytes of a .smtx file's line of offsets
 
 
-def read_matrix_market(path: Path) -> Entries:
+def read_matrix_market(path: Path, *, exact: bool = False, progress: bool | None = None) -> Entries:
     """The entries of a Matrix Market file, both triangles of a symmetric one; those of an array file that are not 0.
+
+    Args:
+        path: the file.
+        exact: give whole numbers that float64 doesn't hold as int64.
+        progress: whether to show a bar; None does for large files.
 
     Raises:
         FormatError: with the file and the line that breaks the format.
         UnsupportedError: complex matrices.
     """
-    header, text = read(path).next_line("the %%MatrixMarket header")
-    layout, field, symmetry = _banner(text, header)
-    sizes_line, body = text.next_line("the line of sizes", comment=b"%")
-    sizes = integers(sizes_line)
-    wanted = 3 if layout == "coordinate" else 2
-    if sizes is None or len(sizes) != wanted or (sizes < 0).any():
-        names = "rows columns entries" if wanted == 3 else "rows columns"
-        raise body.error(f"can't read the sizes {sizes_line.decode(errors='replace')[:60]!r}: write {names}", at=body.line - 1)
-    shape = (int(sizes[0]), int(sizes[1]))
-    if symmetry != "general" and shape[0] != shape[1]:
-        raise body.error(f"a {symmetry} matrix is square, but this one is {shape[0]} x {shape[1]}", at=body.line - 1)
-    if layout == "array":
-        indices, values = _array_entries(body, shape, symmetry)
-    else:
-        indices, values = _coordinate_entries(body, shape, field, int(sizes[2]))
+    with opened(path, progress) as text:
+        layout, field, symmetry = _banner(text, text.next_line("the %%MatrixMarket header"))
+        sizes_line = text.next_line("the line of sizes", comment=b"%")
+        wanted = 3 if layout == "coordinate" else 2
+        found = sizes(sizes_line)
+        if found is None or len(found) != wanted:
+            names = "rows columns entries" if wanted == 3 else "rows columns"
+            raise text.error(f"can't read the sizes {_shown(sizes_line)}: write {names}", at=text.line - 1)
+        shape = (found[0], found[1])
+        if symmetry != "general" and shape[0] != shape[1]:
+            raise text.error(f"a {symmetry} matrix is square, but this one is {shape[0]} x {shape[1]}", at=text.line - 1)
+        if layout == "array":
+            indices, values = _array_entries(text, shape, symmetry)
+        else:
+            indices, values = _listed(text, 2, shape, found[2], field != "pattern", exact)
     return *_mirrored(indices, values, symmetry), shape
+
+
+def _shown(line: bytes) -> str:
+    return repr(line.decode(errors="replace")[:60])
 
 
 def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
@@ -56,17 +68,35 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
     return layout, field, symmetry
 
 
-def _coordinate_entries(body: Text, shape: tuple[int, int], field: str, nnz: int) -> tuple[np.ndarray, np.ndarray]:
-    entries = table(body, 2 if field == "pattern" else 3, nnz)
-    indices = coordinate_columns(body, entries, shape, 2)
-    return indices, np.ones(nnz) if field == "pattern" else entries[:, 2].copy()
+def _listed(
+    text: Text, ndim: int, shape: tuple[int, ...] | None, count: int | None, valued: bool, exact: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates and values of lines that hold the indices of an entry, and its value (1 where there is none)."""
+    indices, values = [np.empty((ndim, 0), dtype=np.int64)], [np.empty(0)]
+    for piece, rows in rows_of(text, ndim + valued, count):
+        indices.append(coordinates_in(piece, rows, shape, ndim))
+        stored = rows[:, ndim].copy() if valued else np.ones(len(rows))
+        values.append(whole_values(piece, stored) if exact else stored)
+    return np.concatenate(indices, axis=1), _joined(values)
 
 
-def _array_entries(body: Text, shape: tuple[int, int], symmetry: str) -> tuple[np.ndarray, np.ndarray]:
+def _joined(values: list[np.ndarray]) -> np.ndarray:
+    """Values of all pieces; as int64 where some are, and the others are whole."""
+    if any(piece.dtype == np.int64 for piece in values) and all(map(_is_whole, values)):
+        values = [piece.astype(np.int64) for piece in values]
+    return np.concatenate(values)
+
+
+def _is_whole(values: np.ndarray) -> bool:
+    return values.dtype == np.int64 or bool(((values == np.trunc(values)) & (np.abs(values) < EXACT)).all())
+
+
+def _array_entries(text: Text, shape: tuple[int, int], symmetry: str) -> tuple[np.ndarray, np.ndarray]:
     """Columns one after the other, of a symmetric matrix only the part from the diagonal down."""
     above = {"general": 0, "symmetric": 0, "skew-symmetric": 1}[symmetry]
     n = shape[0] - above
-    values = table(body, 1, prod(shape) if symmetry == "general" else n * (n + 1) // 2)[:, 0]
+    count = prod(shape) if symmetry == "general" else n * (n + 1) // 2
+    values = np.concatenate([np.empty(0), *(rows[:, 0] for _, rows in rows_of(text, 1, count))])
     if symmetry == "general":
         columns, rows = np.divmod(np.arange(prod(shape)), max(shape[0], 1))
     else:
@@ -83,62 +113,69 @@ def _mirrored(indices: np.ndarray, values: np.ndarray, symmetry: str) -> tuple[n
     return np.concatenate([indices, indices[::-1, off]], axis=1), np.concatenate([values, mirror])
 
 
-def read_tns(path: Path, shape: Sequence[int] | None = None) -> Entries:
+def read_tns(path: Path, shape: Sequence[int] | None = None, *, exact: bool = False, progress: bool | None = None) -> Entries:
     """The entries of a FROSTT file: on each line indices from 1, then the value.
 
     The shape is the one given, else that of a comment ``# shape: 3 4 5``, else the largest indices.
+    ``exact`` and ``progress`` as for :func:`read_matrix_market`.
 
     Raises:
         FormatError: with the file and the line that breaks the format.
     """
-    text = read(path)
-    size = tuple(int(s) for s in shape) if shape is not None else None
-    while text.content.lstrip()[:1] == b"#":
-        comment, text = text.next_line("the first entry")
+    size = as_shape(shape) if shape is not None else None
+    with opened(path, progress) as text:
+        first, commented = _first_entry(text)
+        size = commented if size is None else size
+        if not first and size is not None:
+            return np.empty((len(size), 0), dtype=np.int64), np.empty(0), size
+        ndim = len(first.split()) - 1
+        if ndim < 1:
+            problem = "there is no entry to tell the shape from: write lines of indices from 1 and a value, or pass shape="
+            raise text.error(problem, at=text.line - bool(first))
+        if size is not None and len(size) != ndim:
+            raise text.error(f"entries have {ndim} indices, but the shape {size} has {len(size)} dimensions", at=text.line - 1)
+        text.put_back(first)
+        text.comment = b"#"
+        indices, values = _listed(text, ndim, size, None, True, exact)
+    return indices, values, size if size is not None else tuple(int(s) + 1 for s in indices.max(axis=1))
+
+
+def _first_entry(text: Text) -> tuple[bytes, tuple[int, ...] | None]:
+    """The first line that holds one, without its comment (nothing where the file ends before), and the shape that comments tell."""
+    size = None
+    while line := text.next_filled():
+        entry, _, comment = line.partition(b"#")
+        if entry.strip():
+            return entry.strip(), size
         words = comment.lstrip(b"#").replace(b":", b" ").replace(b",", b" ").replace(b"x", b" ").split()
         if size is None and words[:1] == [b"shape"]:
-            size = _commented_shape(text, b" ".join(words[1:]))
-    if b"#" in text.content:
-        lines = (line.partition(b"#")[0] for line in text.content.split(b"\n"))
-        text = Text(path, b"\n".join(lines), text.line)
-    ndim = len(text.content.lstrip().partition(b"\n")[0].split()) - 1
-    if ndim < 0 and size is not None:
-        return np.empty((len(size), 0), dtype=np.int64), np.empty(0), size
-    if ndim < 1:
-        raise text.error("there is no entry to tell the shape from: write lines of indices from 1 and a value, or pass shape=")
-    if size is not None and len(size) != ndim:
-        raise text.error(f"entries have {ndim} indices, but the shape {size} has {len(size)} dimensions")
-    entries = table(text, ndim + 1)
-    indices = coordinate_columns(text, entries, size, ndim)
-    return indices, entries[:, ndim].copy(), size if size is not None else tuple(int(s) + 1 for s in indices.max(axis=1))
+            size = sizes(b" ".join(words[1:]))
+            if not size:
+                raise text.error(f"can't read the shape {_shown(b' '.join(words[1:]))}: write # shape: 3 4 5", at=text.line - 1)
+    return b"", size
 
 
-def _commented_shape(text: Text, words: bytes) -> tuple[int, ...]:
-    sizes = integers(words)
-    if sizes is None or not len(sizes) or (sizes < 0).any():
-        raise text.error(f"can't read the shape {words.decode(errors='replace')[:60]!r}: write # shape: 3 4 5", at=text.line - 1)
-    return tuple(int(s) for s in sizes)
-
-
-def read_smtx(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
+def read_smtx(path: Path, *, progress: bool | None = None) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
     """Row offsets, columns and shape of a DLMC file: a line ``rows, columns, nnz``, a line of offsets, one of columns.
 
     Raises:
         FormatError: with the file and the line that breaks the format.
     """
-    first, rest = read(path).next_line("the line of rows, columns, nnz")
-    sizes = integers(first.replace(b",", b" "))
-    if sizes is None or len(sizes) != 3 or (sizes < 0).any():
-        raise rest.error(f"can't read the sizes {first.decode(errors='replace')[:60]!r}: write rows, columns, nnz", at=rest.line - 1)
-    rows, columns, nnz = (int(s) for s in sizes)
-    offsets_line, rest = rest.next_line("the row offsets")
-    offsets = _integers_of(rest, offsets_line, rows + 1, "row offsets", rest.line - 1)
-    indices = _integers_of(rest, rest.content, nnz, "column indices", rest.line)
+    with opened(path, progress) as text:
+        first = text.next_line("the line of rows, columns, nnz")
+        found = sizes(first.replace(b",", b" "))
+        if found is None or len(found) != 3:
+            raise text.error(f"can't read the sizes {_shown(first)}: write rows, columns, nnz", at=text.line - 1)
+        rows, columns, nnz = found
+        longest = min(20 * (rows + 2), LONGEST)
+        offsets = _integers_of(text, text.next_line("the row offsets", longest=longest), rows + 1, "row offsets", text.line - 1)
+        indices = _integers_of(text, text.rest(), nnz, "column indices", text.line)
+    line = text.line
     if offsets[0] != 0 or offsets[-1] != nnz or (np.diff(offsets) < 0).any():
-        raise rest.error(f"row offsets run from {offsets[0]} to {offsets[-1]}: they must rise from 0 to nnz = {nnz}", at=rest.line - 1)
+        raise text.error(f"row offsets run from {offsets[0]} to {offsets[-1]}: they must rise from 0 to nnz = {nnz}", at=line - 1)
     if nnz and (indices.min() < 0 or indices.max() >= columns):
         wrong = indices[(indices < 0) | (indices >= columns)][0]
-        raise rest.error(f"column {wrong} is outside: columns lie in 0 to {columns - 1}")
+        raise text.error(f"column {wrong} is outside: columns lie in 0 to {columns - 1}", at=line)
     return offsets, indices, (rows, columns)
 
 
@@ -155,20 +192,31 @@ def read_scipy_npz(path: Path, arrays: dict[str, np.ndarray]) -> tuple[str, tupl
     """Layout, arrays and shape of what ``scipy.sparse.save_npz`` wrote: csr and csc as (indptr, indices, data), coo as (coords, data).
 
     Raises:
-        FormatError: arrays are missing.
+        FormatError: arrays are missing, or hold something else.
         UnsupportedError: another layout.
     """
-    layout = np.asarray(arrays["format"]).item()
-    layout = layout.decode() if isinstance(layout, bytes) else str(layout)
+    stored = arrays["format"].reshape(-1)[:1].astype(np.str_)
+    layout = str(stored[0]) if len(stored) else ""
     if layout not in ("csr", "csc", "coo"):
-        raise UnsupportedError(f"{path} holds a {layout} matrix: save it after .tocsr()")
-    coords = "coords" if "coords" in arrays else "row"
-    wanted = (coords, "data", "shape") if layout == "coo" else ("indptr", "indices", "data", "shape")
+        raise UnsupportedError(f"{path} holds a {layout[:20]} matrix: save it after .tocsr()")
+    wanted = ("data", "shape", *(("indptr", "indices") if layout != "coo" else ("coords",) if "coords" in arrays else ("row", "col")))
     missing = [name for name in wanted if name not in arrays]
     if missing:
         raise FormatError(f"{path} has no array {missing[0]!r}, which a {layout} matrix needs: it has {', '.join(arrays)}")
-    shape = tuple(int(s) for s in arrays["shape"])
+    shape, data = sizes_in(path, arrays, "shape"), arrays["data"]
+    if len(shape) != 2 and "coords" not in wanted:
+        raise FormatError(f"{path} holds the shape {shape}, but a {layout} matrix has 2 dimensions: save it again")
     if layout != "coo":
-        return layout, tuple(arrays[name] for name in wanted[:-1]), shape
-    table = arrays["coords"] if coords == "coords" else np.stack([arrays["row"], arrays["col"]])
-    return layout, (table, arrays["data"]), shape
+        return layout, (_index(path, arrays, "indptr"), _index(path, arrays, "indices"), data), shape
+    if "coords" in wanted:
+        return layout, (_index(path, arrays, "coords", 2), data), shape
+    row, col = _index(path, arrays, "row"), _index(path, arrays, "col")
+    if len(row) != len(col):
+        raise FormatError(f"{path} holds {len(row)} rows, but {len(col)} columns: save it again")
+    return layout, (np.stack([row, col]), data), shape
+
+
+def _index(path: Path, arrays: dict[str, np.ndarray], name: str, ndim: int = 1) -> np.ndarray:
+    """Indices as they are where their data type is one of ours."""
+    checked = integers_in(path, arrays, name, ndim)
+    return arrays[name] if arrays[name].dtype in (np.int32, np.int64) else checked

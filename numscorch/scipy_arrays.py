@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from .arrays import as_indices, as_values
-from .convert import no_layout
+from .convert import no_layout, numpy_values
 from .errors import UnsupportedError
 from .ir.format import BCSR, COO, CSC, CSR, DIA, Format
 from .ir.levels import Compressed, Dense
@@ -57,7 +57,7 @@ def to_scipy(A: SparseTensor) -> sparray:
     Raises:
         UnsupportedError: SciPy has no layout for the format, or wants whole blocks.
     """
-    values = A.values.detach().numpy()
+    values = numpy_values(A, "SciPy")
     make = MAKERS.get(A.format)
     if make is not None:
         return make(A, values)

@@ -12,6 +12,7 @@ import torch
 from torch.compiler import is_compiling
 
 from . import convert
+from .arrays import as_tensor
 from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import Format, as_format, dense
 from .ledgers import note
@@ -20,6 +21,7 @@ from .pattern import Pattern
 from .ways_out import WAYS_OUT, way_out
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
     from scipy.sparse import sparray
 
 
@@ -35,6 +37,8 @@ def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:
 
     def operator(self: SparseTensor, other: Any) -> Any:
         if type(other) is not SparseTensor and not isinstance(other, TAKEN):
+            if isinstance(other, np.ndarray):
+                raise UnsupportedError(f"{name} takes tensors and numbers, not ndarray: wrap it with torch.from_numpy(x)")
             if not isinstance(other, np.generic):
                 return NotImplemented
             other = other.item()
@@ -99,7 +103,7 @@ class SparseTensor:
 
     __slots__ = ("__weakref__", "_address", "_values", "_view", "pattern")
 
-    def __init__(self, pattern: Pattern, values: torch.Tensor):
+    def __init__(self, pattern: Pattern, values: torch.Tensor | ArrayLike):
         self.pattern = pattern
         self.values = values
 
@@ -116,7 +120,8 @@ class SparseTensor:
         return self._values
 
     @values.setter
-    def values(self, values: torch.Tensor) -> None:
+    def values(self, values: torch.Tensor | ArrayLike) -> None:
+        values = values if isinstance(values, torch.Tensor) else as_tensor(values, "values")
         stored = self.pattern.nnz
         if values.shape != (stored,):
             raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern has {stored} positions: pass shape ({stored},)")
@@ -207,8 +212,8 @@ class SparseTensor:
         """A copy of the stored entries' coordinates: (ndim, nnz) int64, in storage order. O(nnz)."""
         return convert.coordinates(self.pattern).clone()
 
-    def with_values(self, values: torch.Tensor) -> SparseTensor:
-        """The same pattern, shared, with other values of the same shape."""
+    def with_values(self, values: torch.Tensor | ArrayLike) -> SparseTensor:
+        """The same pattern, shared, with other values of the same shape; those of a tensor or of numpy are not copied."""
         return SparseTensor(self.pattern, values)
 
     @beside_programs
@@ -230,6 +235,36 @@ class SparseTensor:
         from .scipy_arrays import to_scipy
 
         return to_scipy(self)
+
+    def to_pydata(self) -> Any:
+        """A ``sparse.GCXS`` (of CSR, CSC) or ``sparse.COO`` (of COO) of pydata/sparse that shares memory."""
+        from .pydata_arrays import to_pydata
+
+        return to_pydata(self)
+
+    def to_edge_index(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sources and targets (2, nnz), and weights (nnz,): the edge list of PyTorch Geometric; gradients flow to the values."""
+        from .graphs import to_edge_index
+
+        return to_edge_index(self)
+
+    def to_torch_sparse(self) -> Any:
+        """A ``torch_sparse.SparseTensor`` of a matrix; gradients flow to the values."""
+        from .graphs import to_torch_sparse
+
+        return to_torch_sparse(self)
+
+    def to_networkx(self, create_using: Any = None) -> Any:
+        """A networkx graph with an edge for each entry, a DiGraph by default; an undirected one takes a symmetric matrix."""
+        from .graphs import to_networkx
+
+        return to_networkx(self, create_using)
+
+    def to_dgl(self, weight: str = "weight") -> Any:
+        """A DGL graph with an edge for each entry, whose values are the edges' data of that name."""
+        from .graphs import to_dgl
+
+        return to_dgl(self, weight)
 
     @beside_programs
     def to(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:

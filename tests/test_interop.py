@@ -325,6 +325,115 @@ def test_unordered_rows(permutation: tuple[int, int], plain: pytest.MonkeyPatch)
     assert torch.equal(back.to_dense(), A.to_dense())
 
 
+LAYOUTS = [getattr(sp, f"{name}_{kind}") for name in ("csr", "csc", "coo", "bsr", "dia", "lil", "dok") for kind in ("array", "matrix")]
+
+
+def arrays_of(matrix: Any) -> list[np.ndarray]:
+    """The memory that a SciPy matrix stands on."""
+    return [*matrix.coords, matrix.data] if matrix.format == "coo" else [matrix.indptr, matrix.indices, matrix.data]
+
+
+@pytest.mark.parametrize("make", LAYOUTS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.complex128, np.bool_])
+def test_every_layout_of_scipy(make: Any, dtype: Any, plain: pytest.MonkeyPatch) -> None:
+    matrix = make(numbers(4, 6).numpy().astype(dtype))
+    A = ns.from_scipy(matrix)
+    assert np.array_equal(A.to_dense().numpy(), matrix.toarray())
+    assert np.array_equal(A.to_scipy().toarray(), matrix.toarray())
+    assert ns.from_scipy(matrix, ns.CSC).format == ns.CSC
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("name", ["csr", "csc", "coo", "bsr"])
+@pytest.mark.parametrize("kind", ["array", "matrix"])
+def test_no_array_of_scipy_is_copied(name: str, kind: str, index: Any) -> None:
+    matrix = getattr(sp, f"{name}_{kind}")(numbers(4, 6).numpy(), **({"blocksize": (2, 3)} if name == "bsr" else {}))
+    if name == "coo":
+        matrix.coords = tuple(row.astype(index) for row in matrix.coords)
+    else:
+        matrix.indptr, matrix.indices = matrix.indptr.astype(index), matrix.indices.astype(index)
+    A = ns.from_scipy(matrix)
+    back = A.to_scipy()
+    assert back.format == name
+    assert A.values.data_ptr() == matrix.data.ctypes.data
+    for given, returned in zip(arrays_of(matrix), arrays_of(back), strict=True):
+        assert given.ctypes.data == returned.ctypes.data
+        assert given.dtype == returned.dtype
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 4), (2, 1, 3, 2)])
+def test_lists_of_any_dimension(shape: tuple[int, ...], plain: pytest.MonkeyPatch) -> None:
+    array = sp.coo_array(numbers(*shape).numpy())
+    A = ns.from_scipy(array)
+    back = A.to_scipy()
+    assert np.array_equal(A.to_dense().numpy(), array.toarray())
+    assert np.array_equal(back.toarray(), array.toarray())
+    assert [row.ctypes.data for row in back.coords] == [row.ctypes.data for row in array.coords]
+    assert ns.from_scipy(array, ns.CSF(len(shape)) if len(shape) > 1 else "s").ndim == len(shape)
+
+
+def test_lists_out_of_order_and_out_of_range() -> None:
+    unsorted = sp.coo_array((np.array([1.0, 2.0, 4.0]), (np.array([1, 0, 1]), np.array([0, 2, 0]))), shape=(2, 3))
+    assert ns.from_scipy(unsorted).to_dense().tolist() == [[0, 0, 2], [5, 0, 0]]
+    unsorted.coords = (np.array([0, 1, 2]), np.array([0, 1, 2]))
+    with pytest.raises(ns.FormatError, match="entry 2 has coordinate 2 in dimension 0"):
+        ns.from_scipy(unsorted)
+
+
+def test_one_dimension_of_rows() -> None:
+    for array in (sp.csr_array(np.array([0.0, 2.0])), sp.dok_array(np.array([0.0, 2.0]))):
+        assert ns.from_scipy(array).to_dense().tolist() == [0.0, 2.0]
+
+
+def test_numpy_has_no_bfloat16() -> None:
+    A = ns.from_torch(torch.eye(2, dtype=torch.bfloat16))
+    with pytest.raises(ns.UnsupportedError, match=r"which have no bfloat16: use \.to\(torch\.float32\) first"):
+        A.to_scipy()
+
+
+# ---- numpy
+
+
+def test_values_of_numpy_are_shared() -> None:
+    A, values = ns.from_torch(torch.eye(3)), np.array([1.0, 2.0, 3.0], dtype=np.float32)
+    B = A.with_values(values)
+    assert B.values.data_ptr() == values.ctypes.data
+    assert B.to_dense().diagonal().tolist() == [1.0, 2.0, 3.0]
+    A.values = values
+    assert A.values.data_ptr() == values.ctypes.data
+    assert A.with_values([1, 2, 3]).dtype == torch.int64
+    with pytest.raises(ns.SizeError, match=r"values has shape \(2,\), but the pattern has 3 positions"):
+        A.with_values(values[:2])
+    with pytest.raises(ns.UnsupportedError, match="can't make a tensor of values, a ndarray of dtype <U1"):
+        A.with_values(np.array(["a"] * 3))
+
+
+@pytest.mark.parametrize("pattern", [np.eye(3), sp.csr_array(np.eye(3)), np.eye(3, dtype=bool), np.eye(3).tolist()])
+def test_patterns_of_layers(pattern: Any) -> None:
+    layer = ns.nn.SparseLinear(3, 3, pattern=pattern)
+    assert layer.weight.nnz == 3
+    assert layer.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda A, x: ns.from_torch(x), r"use ns\.from_torch\(torch\.from_numpy\(x\)\)"),
+        (lambda A, x: ns.from_scipy(x), r"use ns\.from_torch\(torch\.from_numpy\(x\)\)"),
+        (lambda A, x: ns.from_torch(sp.csr_array(x)), r"not csr_array: use ns\.from_scipy"),
+        (lambda A, x: A @ x, r"matmul takes tensors and numbers, not ndarray: wrap it with torch\.from_numpy"),
+        (lambda A, x: x @ A, r"matmul takes tensors and numbers, not ndarray"),
+        (lambda A, x: x + A, r"add takes tensors and numbers, not ndarray"),
+        (lambda A, x: A * x, r"mul takes tensors and numbers, not ndarray"),
+        (lambda A, x: ns.einsum("ij,jk->ik", A, x), r"not ndarray: wrap it with torch\.as_tensor"),
+        (lambda A, x: np.asarray(A), r"is no numpy array: use \.to_dense\(\)\.numpy\(\), or \.to_scipy\(\)"),
+    ],
+)
+def test_arrays_of_numpy_where_a_tensor_belongs(call: Callable[..., Any], told: str) -> None:
+    with pytest.raises(ns.UnsupportedError, match=told):
+        call(ns.from_torch(torch.eye(2)), np.eye(2, dtype=np.float32))
+
+
 # ---- formats that can't hold a tensor, or waste memory on it
 
 

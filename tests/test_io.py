@@ -323,7 +323,12 @@ def test_arguments(write: Write) -> None:
 
 
 def test_whole_numbers_are_not_cut_off(tmp_path: Path) -> None:
-    for value, dtype in (("1.5", torch.int64), ("9007199254740993", torch.int64), ("300", torch.int8)):
+    for value, dtype in (
+        ("1.5", torch.int64),
+        ("9223372036854775808", torch.int64),
+        ("9007199254740993", torch.int32),
+        ("300", torch.int8),
+    ):
         (tmp_path / "a.mtx").write_text(f"%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 {value}\n")
         with pytest.raises(FormatError, match="no whole number"):
             load(tmp_path / "a.mtx", dtype=dtype)

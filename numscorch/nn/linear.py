@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..construct import from_coo, from_torch
+from ..arrays import as_tensor
+from ..construct import from_coo, from_scipy, from_torch
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format, as_format
 from ..products import linear
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 class SparseLinear(torch.nn.Module):
@@ -26,7 +30,8 @@ class SparseLinear(torch.nn.Module):
         out_features: size of the last dimension of the output.
         bias: whether there is one.
         density: the share of entries that is stored, at random places, equally many in each row up to one.
-        pattern: the entries that are stored: a SparseTensor or a tensor whose nonzeros count, of shape (out_features, in_features).
+        pattern: the entries that are stored, of shape (out_features, in_features): a SparseTensor, or a tensor or numpy array whose
+            nonzeros count.
         format: how the weight is stored.
         dtype: of the weight and the bias.
 
@@ -49,7 +54,7 @@ class SparseLinear(torch.nn.Module):
         bias: bool = True,
         *,
         density: float | None = None,
-        pattern: SparseTensor | torch.Tensor | None = None,
+        pattern: SparseTensor | torch.Tensor | ArrayLike | None = None,
         format: Format | str = CSR,
         dtype: torch.dtype | None = None,
     ):
@@ -105,6 +110,8 @@ def _random(shape: tuple[int, int], density: float, dtype: torch.dtype) -> Spars
 
 def _taken(pattern: Any, shape: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
     """The entries of a pattern, in the data type that is wanted."""
+    if not isinstance(pattern, SparseTensor | torch.Tensor):
+        pattern = from_scipy(pattern) if hasattr(pattern, "tocsr") else as_tensor(pattern, "pattern")
     stored = pattern if isinstance(pattern, SparseTensor) else from_torch(pattern != 0 if pattern.layout is torch.strided else pattern)
     if tuple(stored.shape) != shape:
         raise SizeError(f"pattern has shape {tuple(stored.shape)}, but the weight has {shape}: (out_features, in_features)")

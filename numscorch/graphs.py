@@ -1,0 +1,292 @@
+"""Graphs of other libraries as adjacency matrices, and back: PyTorch Geometric, torch_sparse, DGL and networkx.
+
+``A[source, target]`` is the weight of an edge, 1 where edges have none. Edges between the same nodes are summed where they
+have weights; where they have none, they are one entry of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import torch
+
+from .arrays import as_indices, as_shape, as_values
+from .construct import from_coo, from_csr
+from .errors import FormatError, SizeError, UnsupportedError
+from .ir.format import CSR, Format
+from .packing import positions_of
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from .sparse_tensor import SparseTensor
+
+
+# ---- edge lists, as PyTorch Geometric has them
+
+
+def from_edge_index(
+    edge_index: torch.Tensor | ArrayLike,
+    edge_weight: torch.Tensor | ArrayLike | None = None,
+    size: int | Sequence[int | None] | None = None,
+    format: Format | str | None = None,
+) -> SparseTensor:
+    """The adjacency matrix of an edge list, O(edges log edges); gradients flow to the weights.
+
+    ``A[edge_index[0, e], edge_index[1, e]] = edge_weight[e]``. As in ``torch_geometric.utils.to_torch_csr_tensor``, the weights of
+    edges between the same nodes are summed; without weights, they are one entry of 1.
+
+    Args:
+        edge_index: sources and targets, integers of shape (2, edges); PyTorch Geometric's ``EdgeIndex`` too.
+        edge_weight: shape (edges,); by default 1 for each, float32.
+        size: how many nodes there are, or (sources, targets) of a bipartite graph; by default what an ``EdgeIndex`` says,
+            or as many as the largest number asks for.
+        format: the result's format, CSR by default.
+
+    Raises:
+        FormatError: numbers that are no nodes.
+        SizeError: lengths that disagree.
+        UnsupportedError: weights that kernels can't read.
+
+    >>> from_edge_index([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], size=3).to_dense()
+    tensor([[0., 0., 1.],
+            [5., 0., 0.],
+            [0., 0., 0.]])
+    """
+    if size is None and hasattr(edge_index, "sparse_size"):
+        size = edge_index.sparse_size()
+    if hasattr(edge_index, "as_tensor"):
+        edge_index = edge_index.as_tensor()
+    edges = as_indices(edge_index, "edge_index")
+    if edges.ndim != 2 or len(edges) != 2:
+        hint = "; did you mean edge_index.T?" if edges.ndim == 2 and edges.shape[1] == 2 else ""
+        raise SizeError(f"edge_index has shape {tuple(edges.shape)}: pass sources and targets, shape (2, edges){hint}")
+    return _adjacency(edges, edge_weight, _size(edges, size), format)
+
+
+def _size(edges: torch.Tensor, size: int | Sequence[int | None] | None) -> tuple[int, ...]:
+    """The number of sources and targets; what isn't given is told by the largest number."""
+    largest = [int(nodes.max()) + 1 if len(nodes) else 0 for nodes in edges]
+    if size is None:
+        return max(largest), max(largest)
+    if isinstance(size, SupportsIndex):
+        return as_shape((index(size), index(size)))
+    if len(size) != 2:
+        raise SizeError(f"size is {tuple(size)}, but a graph's matrix has 2 dimensions: pass the number of nodes, or (sources, targets)")
+    return as_shape([found if given is None else given for given, found in zip(size, largest, strict=True)])
+
+
+def _adjacency(
+    edges: torch.Tensor, weight: torch.Tensor | ArrayLike | None, shape: tuple[int, ...], format: Format | str | None
+) -> SparseTensor:
+    target = CSR if format is None else format
+    if weight is not None:
+        return from_coo(edges, as_values(weight), shape, target, coalesce=True)
+    return _unweighted(from_coo(edges, torch.ones(edges.shape[1]), shape, target, coalesce=True))
+
+
+def _unweighted(A: SparseTensor) -> SparseTensor:
+    """1 at each entry, however many edges it stands for; places without entries stay 0."""
+    return A.with_values((A.values != 0).to(A.dtype))
+
+
+def to_edge_index(A: SparseTensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sources and targets (2, nnz) int64, and weights (nnz,), in storage order: PyTorch Geometric's edge list; gradients flow.
+
+    Raises:
+        SizeError: it is no matrix.
+    """
+    _check_matrix(A)
+    positions = positions_of(A.pattern)
+    return A.indices(), A.values if positions is None else A.values.index_select(0, torch.from_numpy(positions))
+
+
+def _check_matrix(A: SparseTensor, square: bool = False) -> None:
+    if A.ndim != 2 or (square and A.pattern.shape[0] != A.pattern.shape[1]):
+        wanted = "as many sources as targets" if square and A.ndim == 2 else "2 dimensions"
+        raise SizeError(f"a tensor of shape {A.pattern.shape} is no graph: its matrix has {wanted}")
+
+
+# ---- torch_sparse
+
+
+def from_torch_sparse(adj: Any, format: Format | str | None = None) -> SparseTensor:
+    """A SparseTensor from ``torch_sparse.SparseTensor``, whose CSR arrays are shared; gradients flow to its values.
+
+    Args:
+        adj: the matrix; entries without values become 1.
+        format: the result's format, CSR by default.
+
+    Raises:
+        UnsupportedError: no such matrix, or values that kernels can't read.
+    """
+    if not hasattr(adj, "sparse_sizes") or not hasattr(adj, "csr"):
+        raise UnsupportedError(f"from_torch_sparse takes a torch_sparse.SparseTensor, not {type(adj).__name__}: use from_torch")
+    pos, crd, values = adj.csr()
+    A = from_csr(pos, crd, torch.ones(len(crd)) if values is None else values, tuple(adj.sparse_sizes()), coalesce=True)
+    A = _unweighted(A) if values is None else A
+    return A if format is None else A.to(format)
+
+
+def to_torch_sparse(A: SparseTensor) -> Any:
+    """A ``torch_sparse.SparseTensor`` of a matrix, of which it has CSR arrays in int64; values are shared where A is CSR.
+
+    Raises:
+        SizeError: it is no matrix.
+    """
+    import torch_sparse
+
+    _check_matrix(A)
+    A = A.to(CSR)
+    pos, crd = (torch.from_numpy(array).to(torch.int64) for array in A.pattern.level_arrays(1))
+    return torch_sparse.SparseTensor(
+        rowptr=pos, col=crd, value=A.values, sparse_sizes=tuple(A.pattern.shape), is_sorted=True, trust_data=True
+    )
+
+
+# ---- DGL
+
+
+def from_dgl(graph: Any, weight: str | torch.Tensor | None = None, format: Format | str | None = None) -> SparseTensor:
+    """The adjacency matrix of a DGL graph with one kind of edges; gradients flow to the weights.
+
+    Args:
+        graph: the graph.
+        weight: the name of the edges' data that are weights, or weights of shape (edges,) in the order of edge ids; by default 1.
+        format: the result's format, CSR by default.
+
+    Raises:
+        FormatError: the edges have no such data.
+        UnsupportedError: no such graph, or weights that kernels can't read.
+    """
+    if not hasattr(graph, "adj_tensors"):
+        raise UnsupportedError(f"from_dgl takes a DGLGraph, not {type(graph).__name__}: use from_edge_index or from_networkx")
+    kinds = getattr(graph, "canonical_etypes", (None,))
+    if len(kinds) != 1:
+        raise UnsupportedError(f"the graph has {len(kinds)} kinds of edges: pick one of them, as graph[{kinds[0]!r}]")
+    if isinstance(weight, str) and weight not in graph.edata:
+        raise FormatError(f"the edges have no data {weight!r}, but {', '.join(map(repr, graph.edata)) or 'none'}")
+    values = graph.edata[weight] if isinstance(weight, str) else weight
+    pos, crd, edge_ids = graph.adj_tensors("csr")
+    stored = torch.ones(len(crd)) if values is None else as_values(values)
+    if values is not None and len(edge_ids):
+        stored = stored.index_select(0, edge_ids.to(torch.int64))
+    A = from_csr(pos, crd, stored, (graph.num_src_nodes(), graph.num_dst_nodes()), coalesce=True)
+    A = _unweighted(A) if values is None else A
+    return A if format is None else A.to(format)
+
+
+def to_dgl(A: SparseTensor, weight: str = "weight") -> Any:
+    """A DGL graph with an edge for each stored entry, in storage order, whose values are the edges' data of that name.
+
+    Raises:
+        SizeError: it is no square matrix.
+    """
+    import dgl
+
+    _check_matrix(A, square=True)
+    (sources, targets), values = to_edge_index(A)
+    graph = dgl.graph((sources, targets), num_nodes=A.pattern.shape[0])
+    graph.edata[weight] = values
+    return graph
+
+
+# ---- networkx
+
+
+def from_networkx(
+    graph: Any,
+    weight: str | None = "weight",
+    nodelist: Iterable[Any] | None = None,
+    dtype: torch.dtype = torch.float32,
+    format: Format | str | None = None,
+) -> SparseTensor:
+    """The adjacency matrix of a networkx graph, as ``networkx.to_scipy_sparse_array`` has it; O(edges).
+
+    Edges of an undirected graph are stored both ways, loops once; parallel edges of a multigraph are summed.
+
+    Args:
+        graph: a graph of any class of networkx.
+        weight: the edges' attribute that is their weight; None, and edges without it, are 1.
+        nodelist: the nodes in the order of rows and columns, some of them or all; by default the graph's order.
+        dtype: of the values.
+        format: the result's format, CSR by default.
+
+    Raises:
+        FormatError: a node that is not in the graph, or named twice, or a weight that the data type can't hold.
+        UnsupportedError: no graph, or values that kernels can't read.
+
+    >>> import networkx
+    >>> from_networkx(networkx.path_graph(3)).to_dense()
+    tensor([[0., 1., 0.],
+            [1., 0., 1.],
+            [0., 1., 0.]])
+    """
+    if not hasattr(graph, "is_directed") or not hasattr(graph, "edges"):
+        raise UnsupportedError(f"from_networkx takes a networkx graph, not {type(graph).__name__}: use from_edge_index")
+    places = _places(graph, nodelist)
+    listed = [
+        (places[source], places[target], value)
+        for source, target, value in graph.edges(data=weight, default=1)
+        if source in places and target in places
+    ]
+    if not graph.is_directed():
+        listed += [(target, source, value) for source, target, value in listed if source != target]
+    sources, targets, values = zip(*listed, strict=True) if listed else ((), (), ())
+    edges = torch.tensor([sources, targets], dtype=torch.int64)
+    return from_coo(edges, _weights(values, dtype), (len(places), len(places)), CSR if format is None else format, coalesce=True)
+
+
+def _places(graph: Any, nodelist: Iterable[Any] | None) -> dict[Any, int]:
+    """The row of each node."""
+    nodes = list(graph if nodelist is None else nodelist)
+    places = {node: at for at, node in enumerate(nodes)}
+    missing = [node for node in nodes if node not in graph]
+    if missing:
+        raise FormatError(f"nodelist names {missing[0]!r}, which is no node of the graph")
+    if len(places) != len(nodes):
+        twice = next(node for at, node in enumerate(nodes) if places[node] != at)
+        raise FormatError(f"nodelist names {twice!r} twice: name each node once")
+    return places
+
+
+def _weights(values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
+    try:
+        given = torch.stack([torch.as_tensor(value) for value in values]) if values else torch.empty(0)
+        made = given.to(dtype)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise FormatError(f"the weights of edges are no numbers of one type ({error}): pass weight=None, or another attribute") from error
+    lost = (made != given) if not dtype.is_floating_point and not dtype.is_complex else torch.zeros(0, dtype=torch.bool)
+    if bool(lost.any()):
+        raise FormatError(f"{dtype} can't hold the weight {given[lost][0].item()}: pass dtype=torch.float64")
+    return made
+
+
+def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:
+    """A networkx graph of nodes 0 to n - 1, with an edge for each stored entry that has its value as ``weight``.
+
+    Args:
+        A: a square matrix.
+        create_using: the graph's class, or a graph that is cleared; by default ``networkx.DiGraph``. An undirected one takes
+            a symmetric matrix, and has each edge once.
+
+    Raises:
+        FormatError: an undirected graph of a matrix that is not symmetric.
+        SizeError: it is no square matrix.
+    """
+    import networkx
+
+    _check_matrix(A, square=True)
+    graph = networkx.empty_graph(A.pattern.shape[0], networkx.DiGraph if create_using is None else create_using)
+    edges, values = to_edge_index(A)
+    entries = list(zip(*edges.tolist(), values.tolist(), strict=True))
+    if not graph.is_directed():
+        weights = {(source, target): value for source, target, value in entries}
+        lone = next((f"{place} is {value}" for place, value in weights.items() if weights.get(place[::-1]) != value), None)
+        if lone is not None:
+            raise FormatError(f"an undirected graph's matrix is symmetric, but entry {lone}, and the other way it is not: use a DiGraph")
+        entries = [entry for entry in entries if entry[0] <= entry[1]]
+    graph.add_weighted_edges_from(entries)
+    return graph

@@ -1,0 +1,44 @@
+"""Files that are replaced in one step, so that a failure leaves no half file, and an old one as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO
+
+
+@contextmanager
+def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to be written in the folder of another, whose place it takes at the end if nothing was raised.
+
+    The rights of a file that is there are kept, and a link to it stays one.
+
+    Raises:
+        OSError: the file can't be written.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> _ = path.write_text("old")
+    >>> with suppress(ZeroDivisionError), replacing(path) as file:
+    ...     _ = file.write(b"half of it") + 1 // 0
+    >>> path.read_text(), len(list(path.parent.iterdir()))
+    ('old', 1)
+    """
+    final = Path(os.path.realpath(path))
+    if final.exists() and not final.is_file():
+        raise OSError(f"{path} is no plain file, which could be replaced: write another")
+    draft = final.with_name(f".{final.name[:100]}.{token_hex(4)}.part")
+    try:
+        with draft.open("xb") as file:
+            yield file
+        with suppress(FileNotFoundError):
+            shutil.copymode(final, draft)
+        os.replace(draft, final)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,212 @@
+"""Files that lie, or are no such files: refused with what is wrong, before memory is taken for what they announce."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+import numscorch as ns
+
+BANNER = "%%MatrixMarket matrix coordinate real general\n"
+HUGE = 10**18
+ENOUGH = 96 << 20  # bytes, of which a piece of a file takes 16 MB
+
+
+def saved(path: Path, **changed: Any) -> Path:
+    """An archive of a small CSR matrix, of which some arrays are others."""
+    ns.save(ns.from_torch(torch.eye(3)), path)
+    arrays = dict(np.load(path)) | changed
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return path
+
+
+def refused(path: Path, error: type[Exception] = ns.FormatError, **options: Any) -> str:
+    """What is said of a file; it must not take memory to say so."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(error) as caught:
+            ns.load(path, **options)
+        assert tracemalloc.get_traced_memory()[1] < ENOUGH
+    finally:
+        tracemalloc.stop()
+    return str(caught.value)
+
+
+TEXTS = {
+    "entries beyond the file": ("a.mtx", f"{BANNER}2 2 {HUGE}\n1 1 1\n", f"announces {HUGE} entries, but 1 follow: is the file cut short?"),
+    "fewer entries announced": ("a.mtx", f"{BANNER}2 2 1\n1 1 1\n2 2 1\n2 1 1\n", "announces 1 entries, but 3 follow"),
+    "negative entries": ("a.mtx", f"{BANNER}2 2 -1\n", "can't read the sizes '2 2 -1'"),
+    "sizes of twenty digits": ("a.mtx", f"{BANNER}{'9' * 20} 2 0\n", "can't read the sizes '99999999999999999999 2 0'"),
+    "an array of any size": ("a.mtx", f"{BANNER.replace('coordinate', 'array')}{HUGE} {HUGE}\n1\n", f"announces {HUGE**2} entries, but 1"),
+    "a triangle of any size": (
+        "a.mtx",
+        f"%%MatrixMarket matrix array real symmetric\n{HUGE} {HUGE}\n1\n",
+        f"announces {HUGE * (HUGE + 1) // 2} entries, but 1 follow",
+    ),
+    "index 0": ("a.tns", "1 1 1\n0 1 1\n", "line 2: index 0 in dimension 0 is outside: indices are integers from 1 upwards"),
+    "index -1": ("a.mtx", f"{BANNER}2 2 1\n-1 1 1\n", "line 3: index -1 in dimension 0 is outside"),
+    "index inf": ("a.tns", "1 inf 1\n", "line 1: index inf in dimension 1 is outside"),
+    "index nan": ("a.tns", "nan 1 1\n", "line 1: index nan in dimension 0 is outside"),
+    "an index that int64 can't hold": ("a.tns", "99999999999999999999 1 1\n", "line 1: index 1e+20 in dimension 0 is outside"),
+    "an index that float64 rounds": ("a.tns", "9007199254740993.0 1 1\n", "line 1: index 9.0072e+15 in dimension 0 is outside"),
+    "letters": ("a.tns", "1 1 ٣\n", "line 1: can't read '1 1 ٣': each line holds 3 numbers"),
+    "letters of the header": (
+        "a.mtx",
+        "%%MatrixMarket matrix coordinate réal general\n",
+        "coordinate réal general' is no header",
+    ),
+    "sizes in other digits": ("a.mtx", f"{BANNER}\uff12 2 0\n", "can't read the sizes '\uff12 2 0'"),
+    "a NUL": ("a.mtx", f"{BANNER}2 2 1\n1 1\x001\n", "line 3: can't read '1 1\\x001'"),
+    "hexadecimal": ("a.tns", "1 1 0x10\n", "line 1: can't read '1 1 0x10'"),
+    "offsets beyond the file": (
+        "a.smtx",
+        f"{HUGE}, 3, 1\n0 1\n0\n",
+        f"2 row offsets, but the sizes on the first line ask for {HUGE + 1}",
+    ),
+    "columns beyond the file": (
+        "a.smtx",
+        f"1, 3, {HUGE}\n0 {2**53}\n0\n",
+        f"there are 1 column indices, but the sizes on the first line ask for {HUGE}",
+    ),
+    "negative columns": ("a.smtx", "1, -3, 1\n0 1\n0\n", "can't read the sizes '1, -3, 1'"),
+    "offsets of nan": ("a.smtx", "1, 3, 1\n0 nan\n0\n", "the row offsets hold something that is no integer"),
+    "another suffix": ("a.tns", f"{BANNER}2 2 1\n1 1 1\n", "line 1: can't read '%%MatrixMarket matrix coordinate real general'"),
+    "another suffix, the other way": ("a.mtx", "# shape: 2 2\n1 1 1\n", "line 1: '# shape: 2 2' is no header"),
+    "text as an archive": ("a.npz", f"{BANNER}2 2 1\n1 1 1\n", "is not a whole .npz archive"),
+    "text as gzip": ("a.mtx.gz", f"{BANNER}2 2 1\n1 1 1\n", "is not a whole gzip file"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_that_lie(name: str, tmp_path: Path) -> None:
+    file, text, told = TEXTS[name]
+    (tmp_path / file).write_bytes(text.encode())
+    said = refused(tmp_path / file)
+    assert told in said
+    assert file in said
+
+
+@pytest.mark.parametrize("suffix", [".mtx", ".tns", ".smtx", ".mtx.gz", ".tns.gz", ".smtx.gz", ".npz"])
+@pytest.mark.parametrize("seed", range(4))
+def test_binary_garbage(suffix: str, seed: int, tmp_path: Path) -> None:
+    garbage = np.random.default_rng(seed).integers(0, 256, 5000, dtype=np.uint8).tobytes()
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(gzip.compress(garbage) if suffix.endswith(".gz") else garbage)
+    assert path.name in refused(path)
+
+
+@pytest.mark.parametrize("suffix", [".mtx.gz", ".tns.gz", ".smtx.gz", ".npz"])
+def test_every_cut_of_a_packed_file(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a{suffix}"
+    ns.save(ns.from_torch(torch.eye(3)), path)
+    whole = path.read_bytes()
+    for length in range(0, len(whole) - 1, 7):
+        path.write_bytes(whole[:length])
+        assert "is not a whole" in refused(path)
+
+
+def test_a_line_without_end_is_not_held_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.mtx.gz"
+    path.write_bytes(gzip.compress(b"%" * (100 << 20), 1))
+    assert "line 1: the %%MatrixMarket header should be here, but this line has more than 1048576 bytes" in refused(path)
+    path.write_bytes(gzip.compress(f"{BANNER}2 2 1\n".encode() + b"1" * (100 << 20), 1))
+    assert "line 3: a line has more than 16777216 bytes: each line holds one entry" in refused(path)
+
+
+# ---- extents that no memory holds
+
+
+def test_extents_that_no_memory_holds(tmp_path: Path) -> None:
+    path = tmp_path / "a.mtx"
+    path.write_text(f"{BANNER}{HUGE} {HUGE} 1\n{HUGE} {HUGE - 1} 1\n")
+    assert "use compressed levels" in refused(path, ns.SizeError)
+    A = ns.load(path, ns.COO(2))
+    assert (tuple(A.shape), A.indices().tolist()) == ((HUGE, HUGE), [[HUGE - 1], [HUGE - 2]])
+    assert ns.load(path, ns.DCSR).indices().tolist() == [[HUGE - 1], [HUGE - 2]]
+    (tmp_path / "a.tns").write_text(f"# shape: {HUGE} 2\n{HUGE - 1} 1 1\n")
+    assert ns.load(tmp_path / "a.tns").indices().tolist() == [[HUGE - 2], [0]]
+    assert "storing" in refused(tmp_path / "a.tns", ns.SizeError, format="dd")
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo"])
+def test_archives_of_scipy_with_such_extents(layout: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    sp.save_npz(path, sp.csr_array(np.eye(3)).asformat(layout))
+    np.savez(path, **dict(np.load(path)) | {"shape": np.array([HUGE, HUGE])})
+    refused(path, ns.NumscorchError)
+
+
+# ---- archives
+
+
+LEVELS: dict[str, tuple[dict[str, Any], str]] = {
+    "pos that decreases": ({"level2_pos": np.array([0, 2, 1, 3], np.int32)}, "pos may not decrease"),
+    "pos that starts late": ({"level2_pos": np.array([1, 1, 2, 3], np.int32)}, "pos"),
+    "pos beyond crd": ({"level2_pos": np.array([0, 1, 2, 9], np.int32)}, "pos"),
+    "crd out of range": ({"level2_crd": np.array([0, 1, 3], np.int32)}, "crd[2] = 3 is outside dimension 1 of size 3"),
+    "negative crd": ({"level2_crd": np.array([0, -1, 2], np.int32)}, "crd[1] = -1 is outside dimension 1 of size 3"),
+    "sizes beyond pos": ({"shape": np.array([HUGE, 3])}, "pos has 4 entries"),
+    "negative sizes": ({"shape": np.array([-3, 3])}, "sizes start at 0"),
+    "a shape of floats": ({"shape": np.array([3.0, 3.0])}, "shape has shape (2,) and dtype float64: it must hold integers"),
+    "pickled values": ({"values": np.array([None, 1, 2])}, "is not a whole .npz archive of plain arrays"),
+    "pickled levels": ({"level2_crd": np.array([print], dtype=object)}, "is not a whole .npz archive of plain arrays"),
+    "a format that is none": ({"numscorch_format": np.array("CSR" * 50)}, "unknown"),
+    "a format of other levels": ({"numscorch_format": np.array("COO(2)")}, "has no array 'level1_pos'"),
+}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_levels_that_lie(name: str, tmp_path: Path) -> None:
+    changed, told = LEVELS[name]
+    said = refused(saved(tmp_path / "a.npz", **changed))
+    assert told in said
+    assert "a.npz" in said
+
+
+def test_an_array_that_announces_more_than_its_file(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (HUGE,)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("numscorch_format.npy", header.getvalue() + b"\0" * 8)
+    assert f"numscorch_format.npy announces ({HUGE},) values, but has" in refused(tmp_path / "a.npz")
+
+
+def test_an_archive_that_unpacks_to_more_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numscorch.runtime.memory.ASK_FROM", 1 << 20)
+    monkeypatch.setenv("NUMSCORCH_MEMORY_LIMIT", "2M")
+    np.savez_compressed(tmp_path / "a.npz", format="csr", data=np.zeros(1 << 20))
+    assert "the archive, unpacked, takes" in refused(tmp_path / "a.npz", ns.SizeError)
+    (tmp_path / "a.smtx.gz").write_bytes(gzip.compress(b"1, 1, 1\n0 1\n" + b" " * (40 << 20), 1))
+    assert "what was unpacked so far takes" in refused(tmp_path / "a.smtx.gz", ns.SizeError)
+
+
+SCIPYS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "rows out of range": ("coo", {"row": np.array([0, 1, 7], np.int32)}, "entry 2 has coordinate 7 in dimension 0, which has size 3"),
+    "lengths that differ": ("coo", {"row": np.array([0, 1], np.int32)}, "holds 2 rows, but 3 columns"),
+    "no columns": ("coo", {"col": None}, "has no array 'col', which a coo matrix needs"),
+    "starts that decrease": ("csr", {"indptr": np.array([0, 2, 1, 3], np.int32)}, "pos may not decrease"),
+    "floats for indices": ("csc", {"indices": np.array([0.5, 1, 2])}, "indices has shape (3,) and dtype float64: it must hold integers"),
+    "letters for values": ("csr", {"data": np.array(["a", "b", "c"])}, "they must be real numbers, shape (nnz,)"),
+    "complex values": ("csr", {"data": np.array([1j, 2, 3])}, "they must be real numbers, shape (nnz,)"),
+    "a table of values": ("coo", {"data": np.ones((3, 1))}, "holds values of shape (3, 1)"),
+    "a shape of one": ("coo", {"shape": np.array([3])}, "holds the shape (3,), but a coo matrix has 2 dimensions"),
+    "a number for a shape": ("csr", {"shape": np.array(3)}, "shape has shape () and dtype int64"),
+}
+
+
+@pytest.mark.parametrize("name", SCIPYS)
+def test_archives_of_scipy_that_lie(name: str, tmp_path: Path) -> None:
+    layout, changed, told = SCIPYS[name]
+    path = tmp_path / "a.npz"
+    sp.save_npz(path, sp.csr_matrix(np.eye(3)).asformat(layout))
+    np.savez(path, **{key: array for key, array in (dict(np.load(path)) | changed).items() if array is not None})
+    assert told in refused(path, ns.NumscorchError)
