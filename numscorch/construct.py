@@ -17,6 +17,7 @@ from .coalescing import coalesced
 from .convert import check_values
 from .errors import SizeError, UnsupportedError
 from .ir.format import COO, CSC, CSR, Format, as_format, dense
+from .ledgers import note
 from .packing import check_order, coordinates, in_order, index_dtype_for, is_identity, pack
 from .pattern import Pattern
 from .reformat import nonzeros_of, to_format
@@ -89,16 +90,25 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
     if format.is_dense:
         return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
     if (made := nonzeros_of(values, format)) is not None:
-        return made
+        return _noted(made, "a strided tensor")
     entries = values.detach().nonzero().T
-    return assemble(entries.numpy(), values[tuple(entries)], shape, format)
+    return _noted(assemble(entries.numpy(), values[tuple(entries)], shape, format), "a strided tensor")
+
+
+def _noted(A: SparseTensor, source: str) -> SparseTensor:
+    """The tensor, entered in the ledger as made from something else."""
+    size = A.values.nbytes + sum(array.nbytes for own in A.pattern.arrays for array in own)
+    note("conversion", f"{source} to {A.format.name} {A.pattern.shape}", size)
+    return A
 
 
 def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariants: bool) -> SparseTensor:
     if tensor.dense_dim() and not tensor.sparse_dim():
         return _from_strided(tensor.to_dense(), format if format is not None else dense(tensor.ndim))
     check_values(tensor._values())
-    tensor = tensor if tensor.is_coalesced() else tensor.coalesce()
+    if not tensor.is_coalesced():
+        tensor = tensor.coalesce()
+        note("copy", f"a coalesced COO tensor {tuple(tensor.shape)}", tensor._values().nbytes + tensor._indices().nbytes)
     values = tensor.values() if tensor.requires_grad else tensor._values()
     indices, shape = tensor._indices(), tuple(tensor.shape)
     if not tensor.dense_dim():
@@ -162,7 +172,8 @@ def from_coo(
         raise disordered_entry(table.numpy(), range(len(size)))
     if is_list and is_sorted:
         return _adopt(list(table), entries, size, target)
-    return assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
+    made = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
+    return _noted(made, "a list of entries")
 
 
 def _format(format: Format | str) -> Format:

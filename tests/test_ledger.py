@@ -59,13 +59,22 @@ def test_transpositions_and_conversions() -> None:
         ("copy", "values in the order of CSC (2, 3)", 12),
     ]
     assert listed(lambda: A.to(ns.CSC)) == [("copy", "values in the order of CSC (2, 3)", 12)], "the pattern is remembered"
-    assert [kind for kind, _, _ in listed(lambda: csr().to(ns.BCSR(2, 1)))] == ["conversion", "copy"]
+    assert [kind for kind, _, _ in listed(lambda: A.to(ns.BCSR(2, 1)))] == ["conversion", "copy"]
 
 
 def test_an_operand_that_a_kernel_reads_otherwise() -> None:
-    A = ns.from_torch(D, ns.CSC)
-    kinds = [kind for kind, _, _ in listed(lambda: ns.einsum("ij,ij->ij", A, csr(), format=ns.CSR))]
+    A, B = ns.from_torch(D, ns.CSC), csr()
+    kinds = [kind for kind, _, _ in listed(lambda: ns.einsum("ij,ij->ij", A, B, format=ns.CSR))]
     assert kinds and set(kinds) <= {"transposition", "copy"}
+
+
+def test_tensors_that_are_packed() -> None:
+    assert listed(lambda: ns.from_torch(D, ns.CSR)) == [("conversion", "a strided tensor to CSR (2, 3)", 12 + 12 + 12)]
+    unsorted = torch.sparse_coo_tensor([[1, 0, 1], [0, 1, 0]], [1.0, 2.0, 3.0], (2, 3))
+    assert ("copy", "a coalesced COO tensor (2, 3)", 2 * 4 + 2 * 2 * 8) in listed(lambda: ns.from_torch(unsorted))
+    assert listed(lambda: ns.from_coo([[0, 1], [1, 0]], torch.ones(2), (2, 3), ns.CSR)) == [
+        ("conversion", "a list of entries to CSR (2, 3)", 8 + 12 + 8)
+    ]
 
 
 def test_widened_values_are_copies() -> None:
