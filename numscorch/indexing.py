@@ -25,18 +25,17 @@ class Chosen:
 def getitem(input: SparseTensor, key: Any) -> Any:
     """``A[i]``, ``A[1:3]``, ``A[:, mask]``, ``A[[2, 0]]``, ``A[..., None]``; a SparseTensor, or a strided tensor of no dimensions.
 
-    One dimension may be indexed by a list, a mask of its length, or a tensor of numbers.
+    One dimension may be indexed by a list, a mask of its length, or a tensor of numbers; ``gathering`` has several.
 
     Raises:
         SizeError: a number is out of range, or there are more than there are dimensions.
-        UnsupportedError: several lists, or a mask of several dimensions.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
     >>> A[1].to_dense(), A[0, 1], A[:, [1, 0]].to_dense().tolist()
     (tensor([3., 4.]), tensor(2.), [[2.0, 0.0], [4.0, 3.0]])
     """
-    keys = _spelled_out([_plain(own) for own in (key if isinstance(key, tuple) else (key,))], input.ndim)
+    keys = spelled_out([plain(own) for own in (key if isinstance(key, tuple) else (key,))], input.ndim)
     chosen = [_chosen(own, size, at) for at, (own, size) in enumerate(zip([k for k in keys if k is not None], input.shape, strict=True))]
     made = taken(input, chosen)
     at = 0
@@ -80,7 +79,7 @@ def _found(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[n
     return order[first[which] + within], which
 
 
-def _plain(key: Any) -> Any:
+def plain(key: Any) -> Any:
     """Numbers of numpy's, and tensors that hold one, as integers."""
     is_number = hasattr(key, "__index__") and not isinstance(key, bool)
     if isinstance(key, torch.Tensor | np.ndarray | np.generic):
@@ -88,7 +87,7 @@ def _plain(key: Any) -> Any:
     return int(key) if is_number else key
 
 
-def _spelled_out(keys: Sequence[Any], ndim: int) -> list[Any]:
+def spelled_out(keys: Sequence[Any], ndim: int) -> list[Any]:
     """A key for each dimension: the ellipsis, and what is left out, as slices."""
     dots = [at for at, own in enumerate(keys) if own is Ellipsis]
     given = sum(own is not None and own is not Ellipsis for own in keys)
@@ -96,10 +95,7 @@ def _spelled_out(keys: Sequence[Any], ndim: int) -> list[Any]:
         raise SizeError(f"{given} indices of a {ndim}-dimensional tensor: give at most {ndim}, and one ellipsis")
     at = dots[0] if dots else len(keys)
     whole: list[Any] = [slice(None)] * (ndim - given)
-    spelled = [*keys[:at], *whole, *keys[at + 1 :]]
-    if sum(not isinstance(own, int | slice | None.__class__) for own in spelled) > 1:
-        raise UnsupportedError("several dimensions are indexed by lists: index one after the other, as A[rows][:, columns]")
-    return spelled
+    return [*keys[:at], *whole, *keys[at + 1 :]]
 
 
 def _chosen(key: Any, size: int, dim: int) -> Chosen:

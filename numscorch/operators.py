@@ -9,19 +9,26 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from .attributes import ATTRIBUTES
 from .convert import has_torch_layout
+from .distances import DISTANCES
 from .elementwise import NAMED, is_sparse, mul
 from .errors import UnsupportedError
+from .gathering import GATHERING, getitem, setitem
 from .gradients import attached
-from .indexing import diagonal, getitem, index_select, narrow, select, tril, triu
+from .indexing import diagonal, index_select, narrow, select, tril, triu
 from .ir.format import COO, sorted_format
+from .moves import MOVES
 from .objects import OBJECTS, iterated
-from .products import PRODUCT_OPERATORS, matmul, sampled_addmm
+from .pieces import PIECES
+from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm
+from .quotients import QUOTIENTS
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING, linalg_norm, vector_norm
 from .sparse_parameter import SparseParameter, unwrapped
 from .sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .stacking import stack
+from .statistics import STATISTICS
 from .unary import torchs
 
 
@@ -43,6 +50,7 @@ ARRANGING: dict[str, Callable[..., Any]] = {
     "squeeze": squeeze,
     "stack": stack,
     "swapaxes": transpose,
+    "swapdims": transpose,
     "t": SparseTensor.t,
     "transpose": transpose,
     "tril": tril,
@@ -81,10 +89,23 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
     return lambda input: input.to(dtype)
 
 
+TABLES = {
+    **NAMED,
+    **QUOTIENTS,
+    **REDUCING,
+    **STATISTICS,
+    **DISTANCES,
+    **ARRANGING,
+    **MOVES,
+    **PIECES,
+    **GATHERING,
+    **OBJECTS,
+    **ATTRIBUTES,
+}
 PYTHONS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
 OPERATORS.update(PRODUCT_OPERATORS)
-OPERATORS.update({name: beside_programs(own) for name, own in {**NAMED, **REDUCING, **ARRANGING, **OBJECTS}.items()})
+OPERATORS.update({name: beside_programs(own) for name, own in TABLES.items()})
 OPERATORS.update({name: beside_programs(_cast(dtype)) for name, dtype in CASTS.items()})
 OPERATORS.update({other: OPERATORS[name] for other, name in BESIDES.items()})
 
@@ -123,6 +144,13 @@ FUNCTIONS.update(
         torch.Tensor.__rtruediv__: _flipped(OPERATORS["div"]),
         torch.Tensor.__rmatmul__: _flipped(matmul),
         torch.Tensor.sparse_mask: lambda input, mask: mul(mask.with_values(torch.ones_like(mask.values)), input),
+        torch.Tensor.__rmod__: _flipped(OPERATORS["remainder"]),
+        torch.Tensor.__floordiv__: OPERATORS["floor_divide"],
+        torch.Tensor.__rfloordiv__: _flipped(OPERATORS["floor_divide"]),
+        torch.linalg.diagonal: lambda A, *, offset=0, dim1=-2, dim2=-1: OPERATORS["diagonal"](A, offset, dim1, dim2),
+        torch.linalg.matmul: matmul,
+        torch.linalg.matrix_power: OPERATORS["matrix_power"],
+        torch.linalg.multi_dot: multi_dot,
         torch.linalg.norm: linalg_norm,
         torch.linalg.vector_norm: vector_norm,
         torch.sparse.mm: matmul,
@@ -131,8 +159,8 @@ FUNCTIONS.update(
         torch.sparse.addmm: OPERATORS["addmm"],
     }
 )
-PUBLIC = frozenset(name for name in OPERATORS if hasattr(torch, name) and not isinstance(getattr(torch, name), torch.dtype))
-OPERATORS["getitem"], OPERATORS["iter"] = beside_programs(getitem), iterated
+PUBLIC = frozenset(name for name in OPERATORS if callable(getattr(torch, name, None)))
+OPERATORS["getitem"], OPERATORS["setitem"], OPERATORS["iter"] = beside_programs(getitem), beside_programs(setitem), iterated
 
 
 def _sparse_in(values: Any) -> Iterator[Any]:
@@ -152,7 +180,9 @@ def _ours(value: Any) -> Any:
 
 
 def _theirs(made: Any) -> Any:
-    """A result as torch's users have it: in a layout of torch."""
+    """A result as torch's users have it: in a layout of torch; several, each so."""
+    if type(made) is tuple:
+        return tuple(map(_theirs, made))
     if not isinstance(made, SparseTensor):
         return made
     made = made.to(sorted_format(made.format))

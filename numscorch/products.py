@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -57,6 +58,16 @@ def check_inner(name: str, left: Any, right: Any, first: int, second: int) -> No
         raise SizeError(f"{name} of shapes {tuple(left.shape)} and {tuple(right.shape)}: {left.shape[first]} is not {right.shape[second]}")
 
 
+def check_ranks(name: str, left: Any, right: Any, *wanted: int) -> None:
+    """That two operands have so many dimensions.
+
+    Raises:
+        SizeError: they have others.
+    """
+    if (left.ndim, right.ndim) != wanted:
+        raise SizeError(f"{name} of {left.ndim}- and {right.ndim}-dimensional operands: it takes {wanted[0]} and {wanted[1]}, matmul any")
+
+
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """torch.nn.functional.linear: input @ weight.t() + bias, any of them sparse.
 
@@ -87,10 +98,7 @@ def _ranked(name: str, *wanted: int) -> Callable[..., Any]:
     """matmul for operands of just these ranks."""
 
     def product(left: Any, right: Any, *, out: Any = None) -> Any:
-        if (left.ndim, right.ndim) != wanted:
-            raise SizeError(
-                f"{name} of {left.ndim}- and {right.ndim}-dimensional operands: it takes {wanted[0]} and {wanted[1]}, matmul any"
-            )
+        check_ranks(name, left, right, *wanted)
         return matmul(left, right, out=out)
 
     return product
@@ -98,16 +106,103 @@ def _ranked(name: str, *wanted: int) -> Callable[..., Any]:
 
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * (mat1 @ mat2), any of them sparse."""
-    product = PRODUCT_OPERATORS["mm"](mat1, mat2)
+    return _scaled_sum(input, PRODUCT_OPERATORS["mm"](mat1, mat2), beta, alpha)
+
+
+def _scaled_sum(input: Any, product: Any, beta: float, alpha: float) -> Any:
+    """beta * input + alpha * product; an input times 0 takes no part, whatever it holds."""
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else product + (input if beta == 1 else input * beta)
 
 
+def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta * input + alpha * (mat @ vec), any of them sparse."""
+    return _scaled_sum(input, PRODUCT_OPERATORS["mv"](mat, vec), beta, alpha)
+
+
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta * input + alpha * outer(vec1, vec2), any of them sparse."""
+    return _scaled_sum(input, outer(vec1, vec2), beta, alpha)
+
+
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta * input + alpha * (batch1 @ batch2), any of them sparse."""
+    return _scaled_sum(input, PRODUCT_OPERATORS["bmm"](batch1, batch2), beta, alpha)
+
+
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta * input + alpha * the sum of the products of two batches, any of them sparse."""
+    check_ranks("addbmm", batch1, batch2, 3, 3)
+    check_inner("addbmm", batch1, batch2, 2, 1)
+    check_inner("addbmm", batch1, batch2, 0, 0)
+    return _scaled_sum(input, einsum("bij,bjk->ik", batch1, batch2), beta, alpha)
+
+
+def outer(input: Any, vec2: Any) -> Any:
+    """Each entry of a vector times each of another; dense if one of them is."""
+    check_ranks("outer", input, vec2, 1, 1)
+    return einsum("i,j->ij", input, vec2)
+
+
+def dot(input: Any, tensor: Any) -> Any:
+    """The sum of the products of two vectors' entries."""
+    check_ranks("dot", input, tensor, 1, 1)
+    check_inner("dot", input, tensor, 0, 0)
+    return einsum("i,i->", input, tensor)
+
+
+def vdot(input: Any, other: Any) -> Any:
+    """:func:`dot` of the first vector's conjugate."""
+    return dot(input.conj() if input.dtype.is_complex else input, other)
+
+
+def inner(input: Any, other: Any) -> Any:
+    """The products of two tensors, added up along the last dimension of each; of numbers, their product."""
+    if not input.ndim or not other.ndim:
+        return input * other
+    return tensordot(input, other, ([input.ndim - 1], [other.ndim - 1]))
+
+
+def chain_matmul(*matrices: Any) -> Any:
+    """The product of matrices, in the order that takes least."""
+    return multi_dot(matrices)
+
+
+def multi_dot(tensors: Sequence[Any], *, out: None = None) -> Any:
+    """torch.linalg.multi_dot: the product of matrices, of which the first and last may be vectors, in the order that takes least.
+
+    Raises:
+        SizeError: there are none, or one of them has other dimensions.
+    """
+    tensors = list(tensors)
+    ranks = [t.ndim for t in tensors]
+    if not tensors or any(rank != 2 for rank in ranks[1:-1]) or not {ranks[0], ranks[-1]} <= {1, 2}:
+        raise SizeError(f"a product of tensors of {ranks} dimensions: it takes matrices, and vectors as the first and last")
+    for left, right in pairwise(tensors):
+        check_inner("multi_dot", left, right, left.ndim - 1, 0)
+    letters = [chr(ord("a") + at) for at in range(len(tensors) + 1)]
+    terms = [letters[at] + letters[at + 1] for at in range(len(tensors))]
+    terms[0], terms[-1] = terms[0][-ranks[0] :], terms[-1][: ranks[-1]] if len(terms) > 1 else terms[-1]
+    ends = (letters[0] if ranks[0] == 2 else "") + (letters[-1] if ranks[-1] == 2 else "")
+    return tensors[0] if len(tensors) == 1 else einsum(f"{','.join(terms)}->{ends}", *tensors, out=out)
+
+
+def matrix_power(input: SparseTensor, n: int) -> Any:
+    """A square matrix times itself, n times over: O(log n) products.
+
+    Raises:
+        UnsupportedError: n isn't positive, so that an identity, or an inverse, is asked for.
+    """
+    if n < 1:
+        raise UnsupportedError(f"matrix_power with n={n} of a SparseTensor: give a positive n, or use .to_dense()")
+    half = matrix_power(input, n // 2) if n > 1 else None
+    squared = half if half is None else matmul(half, half)
+    return input if squared is None else matmul(squared, input) if n % 2 else squared
+
+
 def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * (mat1 @ mat2) at the entries of a sparse input: torch.sparse.sampled_addmm."""
-    sampled = einsum("...ik,...kj->...ij", mat1, mat2, mask=input)
-    sampled = sampled if alpha == 1 else sampled * alpha
-    return sampled if beta == 0 else sampled + (input if beta == 1 else input * beta)
+    return _scaled_sum(input, einsum("...ik,...kj->...ij", mat1, mat2, mask=input), beta, alpha)
 
 
 def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
@@ -147,4 +242,15 @@ PRODUCT_OPERATORS: dict[str, Callable[..., Any]] = {
     "addmm": addmm,
     "tensordot": tensordot,
     "einsum": einsum,
+    "addbmm": addbmm,
+    "addmv": addmv,
+    "addr": addr,
+    "baddbmm": baddbmm,
+    "chain_matmul": chain_matmul,
+    "dot": dot,
+    "ger": outer,
+    "inner": inner,
+    "matrix_power": matrix_power,
+    "outer": outer,
+    "vdot": vdot,
 }

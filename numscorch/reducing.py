@@ -12,7 +12,9 @@ from .api import einsum
 from .elementwise import Dim, _dims, _whole, amax, amin
 from .elementwise import sum as total
 from .errors import UnsupportedError
+from .rearranging import flatten
 from .sparse_tensor import SparseTensor, at_entries
+from .statistics import root, topk
 
 
 def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
@@ -51,7 +53,8 @@ def norm(
     if order < 0:
         raise UnsupportedError(f"norm with p={p} of a SparseTensor, which has zeros: use .to_dense()")
     powers = total(sizes**order, dim, keepdim)
-    return (powers.to_dense() if isinstance(powers, SparseTensor) else powers) ** (1 / order)
+    powers = powers.to_dense() if isinstance(powers, SparseTensor) else powers
+    return root(powers) if order == 2 else powers ** (1 / order)
 
 
 def linalg_norm(
@@ -100,19 +103,20 @@ def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
         return kinds((values, places(input, dim, keepdim)))
 
     extreme.__name__ = extreme.__qualname__ = name
-    extreme.__doc__ = f"The {name} of all entries, stored or not; with a dimension also where they are, by way of a dense tensor."
+    extreme.__doc__ = f"The {name} of all entries, stored or not; with a dimension also where they are."
     return extreme
 
 
 def _places(name: str) -> Callable[..., Any]:
-    theirs = getattr(torch, name)
-
     def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-        found: torch.Tensor = theirs(input.to_dense().detach(), dim, keepdim)
-        return found
+        if dim is None:
+            found: torch.Tensor = places(flatten(input), 0)
+            return found.reshape([1] * input.ndim) if keepdim else found
+        found = topk(input, 1, dim, largest=name == "argmax").indices
+        return found if keepdim else found.squeeze(dim)
 
     places.__name__ = places.__qualname__ = name
-    places.__doc__ = f"torch's {name}, by way of a dense tensor, since entries that aren't stored count."
+    places.__doc__ = f"torch's {name}, of the first such entry; those that aren't stored count."
     return places
 
 

@@ -127,6 +127,7 @@ def _delegated(name: str) -> Callable[..., Any]:
 
 OPERATORS = (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "pow", "rpow"),
+    *("mod", "rmod", "floordiv", "rfloordiv"),
     *("gt", "ge", "lt", "le", "eq", "ne", "neg", "abs", "getitem", "iter"),
 )
 for operator in OPERATORS:

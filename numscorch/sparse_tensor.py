@@ -15,6 +15,7 @@ from .errors import FormatError, SizeError, UnsupportedError
 from .ir.format import Format, as_format, dense
 from .packing import entry_count, has_gaps, positions_of
 from .pattern import Pattern
+from .ways_out import WAYS_OUT, way_out
 
 if TYPE_CHECKING:
     from scipy.sparse import sparray
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by elementwise and operators, which are made of tensors,
+PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # by attributes,
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # and what torch's functions do when an argument is a SparseTensor
 TAKEN = (torch.Tensor, int, float, complex)
 
@@ -176,6 +178,10 @@ class SparseTensor:
         gradient = self._values.grad
         return None if gradient is None else self.with_values(gradient)
 
+    @grad.setter
+    def grad(self, gradient: SparseTensor | None) -> None:
+        self._values.grad = None if gradient is None else gradient.values
+
     @property
     def T(self) -> SparseTensor:
         """The tensor with its dimensions reversed; nothing is copied."""
@@ -261,15 +267,20 @@ class SparseTensor:
     __array_ufunc__ = None  # so that numpy leaves its operators to ours
 
     def __getattr__(self, name: str) -> Any:
-        """Every operator of the table (``operators.py``) is a method, too."""
+        """Every operator of the table (``operators.py``) is a method, too; ``attributes.py`` has the rest."""
+        if name in PROPERTIES:
+            return PROPERTIES[name](self)
         ours = None if name.startswith("_") else OPERATORS.get(name)
         if ours is None:
-            hint = ": train its values, A.values.requires_grad_(), or hold it in a ns.nn.Parameter" if name == "requires_grad_" else ""
+            hint = f": {way_out(name)}" if name in WAYS_OUT and not name.startswith("_") else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
         return partial(ours, self)
 
     def __getitem__(self, key: Any) -> Any:
         return OPERATORS["getitem"](self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        OPERATORS["setitem"](self, key, value)
 
     def __iter__(self) -> Iterator[Any]:
         found: Iterator[Any] = OPERATORS["iter"](self)
@@ -282,6 +293,8 @@ class SparseTensor:
     __sub__, __rsub__ = _binary("sub"), _binary("sub", flipped=True)
     __mul__, __rmul__ = _binary("mul"), _binary("mul", flipped=True)
     __truediv__, __rtruediv__ = _binary("div"), _binary("div", flipped=True)
+    __mod__, __rmod__ = _binary("remainder"), _binary("remainder", flipped=True)
+    __floordiv__, __rfloordiv__ = _binary("floor_divide"), _binary("floor_divide", flipped=True)
     __matmul__, __rmatmul__ = _binary("matmul"), _binary("matmul", flipped=True)
     __pow__, __rpow__ = _binary("pow"), _binary("pow", flipped=True)
     __gt__, __ge__, __lt__, __le__, __eq__, __ne__ = map(_binary, ("gt", "ge", "lt", "le", "eq", "ne"))
@@ -309,7 +322,7 @@ class SparseTensor:
         ours = FUNCTIONS.get(func)
         if ours is None:
             name = getattr(func, "__name__", str(func))
-            raise UnsupportedError(f"torch's {name} does not take a SparseTensor yet: use einsum, or .to_dense()")
+            raise UnsupportedError(f"torch's {name} does not take a SparseTensor yet: {way_out(name)}")
         return ours(*args, **kwargs) if kwargs else ours(*args)
 
     def __repr__(self) -> str:

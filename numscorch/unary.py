@@ -19,6 +19,7 @@ OTHERS = """
     acos arccos acosh arccosh cos cosh digamma erfc exp exp2 i0 isfinite lgamma log log10 log2 logical_not logit logsigmoid reciprocal
     rsqrt sigmoid sinc softplus
 """
+NOT_ZERO = "of the dense tensor, since it is not 0 at 0; of stored entries alone, use A.with_values(...)"
 
 
 def torchs(name: str) -> Callable[..., Any]:
@@ -38,14 +39,15 @@ def _of_values(name: str) -> Callable[..., Any]:
     return _named(function, name, "of the stored values; 0 at entries that aren't stored")
 
 
-def _of_dense(name: str) -> Callable[..., Any]:
+def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
+    """torch's function of the dense tensor; ``what`` ends its docstring."""
     theirs = torchs(name)
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         made: torch.Tensor = theirs(input.to_dense(), *args, **kwargs)
         return made
 
-    return _named(function, name, "of the dense tensor, since it is not 0 at 0; of stored entries alone, use A.with_values(...)")
+    return _named(function, name, what)
 
 
 def _named(function: Callable[..., Any], name: str, what: str) -> Callable[..., Any]:
@@ -100,7 +102,7 @@ def clamp(input: SparseTensor, min: Any = None, max: Any = None) -> Any:
 
 UNARY: dict[str, Callable[..., Any]] = {
     **{name: _of_values(name) for name in KEEPING_ZERO.split()},
-    **{name: _of_dense(name) for name in OTHERS.split()},
+    **{name: of_dense(name) for name in OTHERS.split()},
     "dropout": dropout,
     "pow": pow,
     "clamp": clamp,

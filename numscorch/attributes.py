@@ -1,0 +1,126 @@
+"""What code written for dense tensors asks of a tensor: its type, its memory, its place in the graph of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .errors import SizeError, UnsupportedError
+from .rearranging import transpose
+from .sparse_tensor import PROPERTIES, SparseTensor
+
+
+def _transposed(name: str, is_conjugate: bool, matrices: bool) -> Callable[[SparseTensor], SparseTensor]:
+    def attribute(input: SparseTensor) -> SparseTensor:
+        if input.ndim < 2 or (matrices and input.ndim != 2):
+            raise SizeError(
+                f"{name} of a {input.ndim}-dimensional tensor: it takes {'' if matrices else 'batches of '}matrices, permute any"
+            )
+        made = transpose(input, -2, -1)
+        return made.with_values(made.values.conj()) if is_conjugate and input.dtype.is_complex else made
+
+    attribute.__doc__ = f"torch's {name}: the last two dimensions exchanged; nothing is copied, but for complex conjugates."
+    return attribute
+
+
+mT, mH, H = _transposed("mT", False, False), _transposed("mH", True, False), _transposed("H", True, True)
+
+
+def _bytes(input: SparseTensor) -> int:
+    """What values and index arrays take."""
+    return input.values.nbytes + sum(array.nbytes for level in input.pattern.arrays for array in level)
+
+
+def register_hook(input: SparseTensor, hook: Callable[[SparseTensor], SparseTensor | None]) -> Any:
+    """Call a function with the tensor's gradient, a SparseTensor with the tensor's pattern, as soon as it is known.
+
+    Args:
+        input: a tensor whose values require grad.
+        hook: may return another gradient with the same pattern; None leaves it.
+
+    Returns:
+        A handle, whose ``remove()`` takes the hook away.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> A.values.requires_grad_()
+    tensor([1., 1.], requires_grad=True)
+    >>> handle = A.register_hook(lambda gradient: 2 * gradient)
+    >>> A.sum().backward()
+    >>> A.grad.values
+    tensor([2., 2.])
+    """
+    pattern = input.pattern
+
+    def own(gradient: torch.Tensor) -> torch.Tensor | None:
+        made = hook(SparseTensor(pattern, gradient))
+        if made is not None and not (isinstance(made, SparseTensor) and made.pattern.nnz == pattern.nnz):
+            raise UnsupportedError(
+                "the hook returned something else than a gradient with the tensor's pattern: use gradient.with_values(...)"
+            )
+        return None if made is None else made.values
+
+    return input.values.register_hook(own)
+
+
+def _stride(input: SparseTensor, dim: int | None = None) -> Any:
+    raise UnsupportedError(f"a SparseTensor has no strides: its format is {input.format}; use A.to_dense().stride()")
+
+
+def _is_contiguous(input: SparseTensor, memory_format: Any = None) -> bool:
+    return True
+
+
+def _type_as(input: SparseTensor, other: Any) -> SparseTensor:
+    return input.to(other.dtype)
+
+
+def _new(name: str) -> Callable[..., torch.Tensor]:
+    def new(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        made: torch.Tensor = getattr(input.values, name)(*args, **kwargs)
+        return made
+
+    new.__name__ = new.__qualname__ = name
+    new.__doc__ = f"torch's {name}: a dense tensor of the values' data type."
+    return new
+
+
+PROPERTIES.update(
+    {
+        "H": H,
+        "data": lambda input: SparseTensor(input.pattern, input.values.data),
+        "grad_fn": lambda input: input.values.grad_fn,
+        "imag": lambda input: input.with_values(input.values.imag),
+        "is_cpu": lambda input: True,
+        "is_cuda": lambda input: False,
+        "is_leaf": lambda input: input.values.is_leaf,
+        "is_meta": lambda input: False,
+        "is_quantized": lambda input: False,
+        "itemsize": lambda input: input.values.itemsize,
+        "mH": mH,
+        "mT": mT,
+        "nbytes": _bytes,
+        "real": lambda input: input.with_values(input.values.real),
+        "retains_grad": lambda input: input.values.retains_grad,
+    }
+)
+ATTRIBUTES: dict[str, Callable[..., Any]] = {
+    **{name: _new(name) for name in ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")},
+    "adjoint": mH,
+    "cpu": lambda input: input,
+    "cuda": lambda input, *args, **kwargs: input.to("cuda"),
+    "element_size": lambda input: input.values.element_size(),
+    "get_device": lambda input: -1,
+    "is_complex": lambda input: input.dtype.is_complex,
+    "is_contiguous": _is_contiguous,
+    "is_floating_point": lambda input: input.dtype.is_floating_point,
+    "is_signed": lambda input: input.dtype.is_signed,
+    "ndimension": lambda input: input.ndim,
+    "nelement": lambda input: input.shape.numel(),
+    "register_hook": register_hook,
+    "retain_grad": lambda input: input.values.retain_grad(),
+    "stride": _stride,
+    "type_as": _type_as,
+}

@@ -1,0 +1,268 @@
+"""Moving entries: flipped, rolled, repeated, padded, on a diagonal; and dimensions in another order or number.
+
+As in ``rearranging``, what moves where is remembered with the pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from .construct import assemble, from_torch
+from .elementwise import sum as total
+from .entries import values_of
+from .errors import SizeError, UnsupportedError
+from .indexing import diagonal
+from .ir.format import dense
+from .packing import coordinates
+from .rearranging import Moved, expand, fitting, flatten, place, rearranged, reshape
+from .sparse_tensor import SparseTensor
+
+
+def _listed(given: Any) -> list[int]:
+    """What is given as one number, as several, or as a list of them."""
+    return [int(given)] if isinstance(given, int) else [int(own) for own in given]
+
+
+def _several(dims: tuple[Any, ...]) -> list[int]:
+    """Numbers that a method takes one by one, or as a list."""
+    return _listed(dims[0] if len(dims) == 1 else dims)
+
+
+def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
+    """Dimensions in reverse.
+
+    >>> import numscorch as ns
+    >>> flip(ns.from_torch(torch.tensor([[1.0, 0.0], [2.0, 3.0]])), 0).to_dense()
+    tensor([[2., 3.],
+            [1., 0.]])
+    """
+    turned = tuple(place(d, input.ndim) for d in _several(dims or (named["dims"],)))
+    if len(set(turned)) < len(turned):
+        raise SizeError(f"flip of dims {turned}: name each once")
+
+    def move(indices: np.ndarray) -> Moved:
+        made = indices.copy()
+        for d in turned:
+            made[d] = input.shape[d] - 1 - made[d]
+        return made, None
+
+    return rearranged(input, ("flip", turned), input.shape, move)
+
+
+def fliplr(input: SparseTensor) -> Any:
+    """Columns in reverse."""
+    return flip(input, 1)
+
+
+def flipud(input: SparseTensor) -> Any:
+    """Rows in reverse."""
+    return flip(input, 0)
+
+
+def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
+    """Entries moved on along dimensions, and from their ends to their beginnings; without ``dims``, as if the tensor were flat.
+
+    Raises:
+        SizeError: there are not as many shifts as dimensions.
+    """
+    if dims is None or dims == ():
+        return reshape(roll(flatten(input), shifts, 0), input.shape)
+    steps, at = _listed(shifts), [place(d, input.ndim) for d in _listed(dims)]
+    if len(steps) != len(at):
+        raise SizeError(f"roll by {len(steps)} shifts along {len(at)} dimensions: give one shift for each")
+
+    def move(indices: np.ndarray) -> Moved:
+        made = indices.copy()
+        for d, step in zip(at, steps, strict=True):
+            made[d] = (made[d] + step) % max(input.shape[d], 1)
+        return made, None
+
+    return rearranged(input, ("roll", tuple(steps), tuple(at)), input.shape, move)
+
+
+def repeat(input: SparseTensor, *repeats: Any, **named: Any) -> Any:
+    """The tensor so many times along each dimension, and along new ones in front. O(result's entries).
+
+    Raises:
+        SizeError: there are fewer numbers than dimensions, or negative ones.
+    """
+    times = _several(repeats or (named["repeats"],))
+    if len(times) < input.ndim or min(times, default=0) < 0:
+        raise SizeError(f"repeat {tuple(times)} of a {input.ndim}-dimensional tensor: give a number for each dimension, none negative")
+    own = (1,) * (len(times) - input.ndim) + tuple(input.shape)
+    shape = tuple(size * n for size, n in zip(own, times, strict=True))
+    grid = np.meshgrid(*(np.arange(n) * size for size, n in zip(own, times, strict=True)), indexing="ij")
+    steps = np.stack([axis.reshape(-1) for axis in grid]).astype(np.int64) if times else np.zeros((0, 1), np.int64)
+
+    def move(indices: np.ndarray) -> Moved:
+        full = np.concatenate([np.zeros((len(times) - input.ndim, indices.shape[1]), np.int64), indices])
+        made = (full[:, :, None] + steps[:, None, :]).reshape(len(times), indices.shape[1] * steps.shape[1])
+        return made, np.repeat(np.arange(indices.shape[1]), steps.shape[1])
+
+    return rearranged(input, ("repeat", tuple(times)), shape, move)
+
+
+def tile(input: SparseTensor, *dims: Any, **named: Any) -> Any:
+    """The same as :func:`repeat`, where fewer numbers mean the last dimensions."""
+    times = _several(dims or (named["dims"],))
+    return repeat(input, [1] * (input.ndim - len(times)) + times)
+
+
+def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """torch.nn.functional.pad with zeros: two sizes for the last dimension, then for the one before; negative ones cut off.
+
+    Raises:
+        SizeError: too many sizes, an odd number of them, or a negative size is left.
+        UnsupportedError: another mode, or another value than 0, by which every entry would be stored.
+    """
+    if mode != "constant" or value:
+        raise UnsupportedError(
+            f"pad with mode={mode!r}, value={value} of a SparseTensor stores new entries: pad with 0, or F.pad(A.to_dense(), ...)"
+        )
+    pairs = list(zip(pad[::2], pad[1::2], strict=False))[::-1]
+    if len(pad) % 2 or len(pairs) > input.ndim:
+        raise SizeError(f"pad {tuple(pad)} of a {input.ndim}-dimensional tensor: give two sizes for each of the last dimensions")
+    pairs = [(0, 0)] * (input.ndim - len(pairs)) + pairs
+    shape = [size + before + after for size, (before, after) in zip(input.shape, pairs, strict=True)]
+    if min(shape, default=0) < 0:
+        raise SizeError(f"pad {tuple(pad)} of shape {tuple(input.shape)} would leave the shape {tuple(shape)}")
+
+    def move(indices: np.ndarray) -> Moved:
+        made = indices + np.array([before for before, _ in pairs], np.int64)[:, None]
+        kept = np.flatnonzero(((made >= 0) & (made < np.array(shape, np.int64)[:, None])).all(axis=0))
+        return made[:, kept], kept
+
+    return rearranged(input, ("pad", tuple(pairs)), shape, move)
+
+
+def diag(input: SparseTensor, diagonal: int = 0) -> Any:
+    """A matrix's diagonal, as a SparseTensor; of a vector, the sparse matrix that has it on that diagonal.
+
+    Of a dense vector, ``torch.diag`` is dense: make the vector sparse first.
+
+    >>> import numscorch as ns
+    >>> diag(ns.from_torch(torch.tensor([1.0, 2.0])))
+    SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int32 indices)
+    """
+    if input.ndim not in (1, 2):
+        raise SizeError(f"diag of a {input.ndim}-dimensional tensor: it takes vectors and matrices, diagonal() any")
+    return _diagonal(input, diagonal) if input.ndim == 2 else diag_embed(input, diagonal)
+
+
+_diagonal = diagonal
+
+
+def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """Matrices, in two new dimensions, that have the last dimension's entries on a diagonal."""
+    order = input.ndim + 1
+    rows, columns = place(dim1, order), place(dim2, order)
+    if rows == columns:
+        raise SizeError(f"diag_embed in dim {dim1} and dim {dim2}, which is the same one")
+    size = input.shape[-1] + abs(offset)
+    others = [d for d in range(order) if d not in (rows, columns)]
+    shape = [size] * order
+    for d, own in zip(others, input.shape, strict=False):
+        shape[d] = own
+
+    def move(indices: np.ndarray) -> Moved:
+        made = np.empty((order, indices.shape[1]), np.int64)
+        made[others] = indices[:-1]
+        made[rows], made[columns] = indices[-1] + max(-offset, 0), indices[-1] + max(offset, 0)
+        return made, None
+
+    return rearranged(input, ("diag_embed", offset, rows, columns), shape, move, order=False)
+
+
+def trace(input: SparseTensor) -> Any:
+    """The sum of a matrix's diagonal."""
+    if input.ndim != 2:
+        raise SizeError(f"trace of a {input.ndim}-dimensional tensor: it takes matrices")
+    return total(diagonal(input))
+
+
+def kron(input: Any, other: Any) -> SparseTensor:
+    """The Kronecker product: every entry of one times every entry of the other, a dense one's zeros too. O(result's entries).
+
+    >>> import numscorch as ns
+    >>> kron(ns.from_torch(torch.eye(2)), ns.from_torch(torch.eye(2))).nnz
+    4
+    """
+    left, right = (t if isinstance(t, SparseTensor) else from_torch(t, dense(t.ndim)) for t in (input, other))
+    order = max(left.ndim, right.ndim)
+    first, second = (np.pad(coordinates(t.pattern).numpy(), ((order - t.ndim, 0), (0, 0))) for t in (left, right))
+    before, after = ((1,) * (order - t.ndim) + tuple(t.shape) for t in (left, right))
+    shape = tuple(a * b for a, b in zip(before, after, strict=True))
+    indices = first[:, :, None] * np.array(after, np.int64)[:, None, None] + second[:, None, :]
+    values = values_of(left)[:, None] * values_of(right)[None, :]
+    lent = left if isinstance(input, SparseTensor) else right
+    return assemble(indices.reshape(order, values.numel()), values.reshape(-1), shape, fitting(lent, shape, True))
+
+
+def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
+    """Dimensions moved to other places, the rest in order; nothing is copied."""
+    before, after = ([place(d, input.ndim) for d in _listed(own)] for own in (source, destination))
+    if len(before) != len(after) or len(set(before)) < len(before) or len(set(after)) < len(after):
+        raise SizeError(f"movedim from {source} to {destination}: name as many dimensions of each, none twice")
+    rest = iter([d for d in range(input.ndim) if d not in before])
+    return input.permute(*(before[after.index(d)] if d in after else next(rest) for d in range(input.ndim)))
+
+
+def unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> Any:
+    """One dimension made into several; one of their sizes may be -1."""
+    at = place(dim, input.ndim)
+    known = prod(size for size in sizes if size != -1)
+    if list(sizes).count(-1) > 1 or (input.shape[at] != known if -1 not in sizes else not known or input.shape[at] % known):
+        raise SizeError(f"unflatten of dim {dim}, of size {input.shape[at]}, into {tuple(sizes)}: their product must be that")
+    sizes = [input.shape[at] // known if size == -1 else size for size in sizes]
+    return reshape(input, (*input.shape[:at], *sizes, *input.shape[at + 1 :]))
+
+
+def _at_least(order: int) -> Callable[..., Any]:
+    def at_least(*tensors: Any) -> Any:
+        if len(tensors) == 1 and not isinstance(tensors[0], list | tuple):
+            return _with_dimensions(tensors[0], order)
+        return tuple(_with_dimensions(t, order) for t in (tensors[0] if len(tensors) == 1 else tensors))
+
+    at_least.__name__ = at_least.__qualname__ = f"atleast_{order}d"
+    at_least.__doc__ = f"With dimensions of size 1, where there are fewer than {order}."
+    return at_least
+
+
+def _with_dimensions(input: Any, order: int) -> Any:
+    """torch's places for them: in front, and for a third one behind."""
+    if not isinstance(input, SparseTensor):
+        return getattr(torch, f"atleast_{order}d")(input)
+    shape = tuple(input.shape)
+    shape = (1,) * (min(order, 2) - len(shape)) + shape
+    return reshape(input, shape + (1,) * (order - len(shape)))
+
+
+MOVES: dict[str, Callable[..., Any]] = {
+    "atleast_1d": _at_least(1),
+    "atleast_2d": _at_least(2),
+    "atleast_3d": _at_least(3),
+    "broadcast_to": expand,
+    "diag": diag,
+    "diag_embed": diag_embed,
+    "expand_as": lambda input, other: expand(input, tuple(other.shape)),
+    "flip": flip,
+    "fliplr": fliplr,
+    "flipud": flipud,
+    "kron": kron,
+    "moveaxis": movedim,
+    "movedim": movedim,
+    "pad": pad,
+    "ravel": flatten,
+    "repeat": repeat,
+    "reshape_as": lambda input, other: reshape(input, tuple(other.shape)),
+    "roll": roll,
+    "tile": tile,
+    "trace": trace,
+    "unflatten": unflatten,
+    "view_as": lambda input, other: reshape(input, tuple(other.shape)),
+}

@@ -1,0 +1,65 @@
+"""Remainders, masks and closeness under torch's names: functions of two tensors, computed entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .elementwise import is_sparse, where
+from .entries import others_at, values_of, with_entries
+from .rearranging import expand
+from .sparse_tensor import SparseTensor
+
+
+def _quotient(name: str) -> Callable[..., Any]:
+    theirs = getattr(torch, name)
+
+    def function(input: Any, other: Any, **kwargs: Any) -> Any:
+        if not isinstance(input, SparseTensor):
+            return theirs(_dense(input), _dense(other), **kwargs)
+        shape = torch.broadcast_shapes(input.shape, getattr(other, "shape", ()))
+        input = input if shape == input.shape else expand(input, shape)
+        divisor = others_at(input, other) if isinstance(other, torch.Tensor | SparseTensor) else other
+        return with_entries(input, theirs(values_of(input), divisor, **kwargs))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"torch's {name}, at the first tensor's entries, as div: 0 / 0 doesn't arise where nothing is stored."
+    return function
+
+
+def _dense(value: Any) -> Any:
+    return value.to_dense() if is_sparse(value) else value
+
+
+def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    """The tensor with a value where a mask holds; sparse if the mask is, or the value 0.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> masked_fill(A, torch.tensor([True, False]), 0).values, masked_fill(A, A > 0, 5).values
+    (tensor([0., 1.]), tensor([5., 5.]))
+    """
+    if not isinstance(input, SparseTensor):
+        return torch.masked_fill(input, _dense(mask), value)
+    number = value.item() if isinstance(value, torch.Tensor) and not value.requires_grad else value
+    if not isinstance(number, torch.Tensor) and number == 0:
+        shape = torch.broadcast_shapes(input.shape, mask.shape)
+        input = input if shape == input.shape else expand(input, shape)
+        return with_entries(input, values_of(input).masked_fill(others_at(input, mask), 0))
+    if is_sparse(mask):
+        return where(mask, value, input)
+    return torch.masked_fill(input.to_dense(), mask, value)
+
+
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> torch.Tensor:
+    """Whether entries are about the same; dense, since those that neither tensor stores are."""
+    return torch.isclose(_dense(input), _dense(other), rtol, atol, equal_nan)
+
+
+QUOTIENTS: dict[str, Callable[..., Any]] = {
+    **{name: _quotient(name) for name in ("remainder", "fmod", "floor_divide")},
+    "isclose": isclose,
+    "masked_fill": masked_fill,
+}

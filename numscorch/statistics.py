@@ -1,0 +1,175 @@
+"""Statistics under torch's names: variances, logarithms of sums of exponentials, running sums, the largest k.
+
+Entries that aren't stored are 0, and count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+
+from .datatypes import WIDENED
+from .elementwise import Dim, _dims, _whole, amax, sub
+from .elementwise import sum as total
+from .entries import looked_up, numbered, others_at, values_of, with_entries
+from .errors import SizeError, UnsupportedError
+from .indexing import narrow
+from .packing import coordinates
+from .rearranging import place, transpose
+from .sparse_tensor import SparseTensor
+from .unary import of_dense
+
+
+def _summed(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:
+    """The dense sum of values at a tensor's entries, with the dimensions kept."""
+    made = total(with_entries(A, values), dim, keepdim=True)
+    return made.to_dense() if isinstance(made, SparseTensor) else made
+
+
+def _shaped(made: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
+    """Without the dimensions that were reduced, if these aren't to be kept."""
+    return made if keepdim else made.squeeze(tuple(_dims(_whole(dim), made.ndim)))
+
+
+def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Variance and mean with the dimensions kept: squares of what entries deviate by, and of the mean where nothing is stored.
+
+    Raises:
+        UnsupportedError: values that are whole numbers.
+    """
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):
+        raise UnsupportedError(f"the variance of {input.dtype} values is no whole number: convert with .to(torch.float32)")
+    wide = input.to(WIDENED.get(input.dtype, input.dtype))
+    number = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
+    values = values_of(wide)
+    mean = _summed(wide, values, dim) / number if number else _summed(wide, values, dim) * torch.nan
+    missing = number - _summed(wide, torch.ones_like(values.detach().real), dim)
+    squares = _summed(wide, _square(values - others_at(wide, mean)), dim) + missing * _square(mean)
+    return squares / max(number - correction, 0), mean
+
+
+def _square(values: torch.Tensor) -> torch.Tensor:
+    return values.abs().square() if values.is_complex() else values.square()
+
+
+def root(values: torch.Tensor) -> torch.Tensor:
+    """The square root, whose gradient at 0 is 0."""
+    is_zero = values == 0
+    return torch.where(is_zero, values, torch.where(is_zero, torch.ones_like(values), values).sqrt())
+
+
+def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:
+    def function(input: SparseTensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> Any:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        variance, mean = _moments(input, dim, (1 if unbiased else 0) if correction is None else correction)
+        made = _shaped(root(variance) if is_root else variance, dim, keepdim).to(input.dtype.to_real())
+        return (made, _shaped(mean, dim, keepdim).to(input.dtype)) if with_mean else made
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"torch's {name}, dense, over entries that aren't stored too, in O(nnz) and the result's size."
+    return function
+
+
+def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Tensor:
+    """The logarithm of the sum of exponentials, over all entries: each that isn't stored adds exp(0).
+
+    Of stored entries alone it is ``A.with_values(A.values.exp()).sum(dim).log()``.
+
+    >>> import numscorch as ns
+    >>> logsumexp(ns.from_torch(torch.zeros(2, 4)), 1)
+    tensor([1.3863, 1.3863])
+    """
+    wide = input.to(WIDENED.get(input.dtype, input.dtype))
+    number = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
+    values = values_of(wide)
+    largest = amax(wide.with_values(wide.values.detach()), dim, keepdim=True)
+    largest = largest.to_dense() if isinstance(largest, SparseTensor) else largest
+    largest = torch.where(torch.isfinite(largest), largest, torch.zeros_like(largest))
+    missing = number - _summed(wide, torch.ones_like(values.detach()), dim)
+    beside = torch.where(missing > 0, missing * torch.exp(-largest), torch.zeros_like(missing))
+    powers = _summed(wide, torch.exp(values - others_at(wide, largest)), dim) + beside
+    return _shaped(powers.log() + largest, dim, keepdim).to(input.dtype)
+
+
+def diff(input: SparseTensor, n: int = 1, dim: int = -1) -> Any:
+    """What each entry is more than the one before along a dimension, n times over."""
+    at = place(dim, input.ndim)
+    for _ in range(n):
+        length = max(input.shape[at] - 1, 0)
+        input = sub(narrow(input, at, input.shape[at] - length, length), narrow(input, at, 0, length))
+    return input
+
+
+def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The k largest or smallest entries along a dimension and where they are, dense; what isn't stored takes part as 0.
+
+    O(nnz log nnz) and the result's size. Of equal entries, which ones are taken isn't specified, as in torch.
+
+    Raises:
+        SizeError: there are fewer than k entries along the dimension.
+
+    >>> import numscorch as ns
+    >>> topk(ns.from_torch(torch.tensor([[0.0, -1.0, 5.0]])), 2).values
+    tensor([[5., 0.]])
+    """
+    at = place(dim, input.ndim) if input.ndim else 0
+    if not input.ndim or not 0 <= k <= input.shape[at]:
+        raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: there are not so many")
+    turned = transpose(input, at, input.ndim - 1)
+    *rows, columns = coordinates(turned.pattern)
+    *sizes, size = turned.shape
+    row = numbered(rows, sizes).expand(len(columns))
+    found = _leading(row, columns, values_of(turned).detach(), (prod(sizes), size), k, largest)
+    steps = [torch.arange(own).reshape([-1 if d == at else 1 for d in range(len(sizes) + 1)]) for at, own in enumerate(sizes)]
+    places = [step.expand(*sizes, k).reshape(-1) for step in steps]
+    values = looked_up(turned, [*places, found.reshape(-1)]).reshape(*sizes, k)
+    indices = found.reshape(*sizes, k)
+    return torch.return_types.topk((values.transpose(at, -1), indices.transpose(at, -1)))
+
+
+def _leading(row: torch.Tensor, column: torch.Tensor, value: torch.Tensor, shape: tuple[int, int], k: int, largest: bool) -> torch.Tensor:
+    """For each row of a matrix the columns of its k largest entries, (rows, k): of those that it stores, and its first k others."""
+    free_row, free_column = _unstored(row, column, shape, k)
+    row, column = torch.cat([row, free_row]), torch.cat([column, free_column])
+    value = torch.cat([value, value.new_zeros(len(free_row))])
+    order = torch.argsort(column)
+    order = order[torch.sort(value[order], descending=largest, stable=True).indices]
+    order = order[torch.sort(row[order], stable=True).indices]
+    rank = torch.arange(len(order)) - torch.searchsorted(row[order], torch.arange(shape[0]))[row[order]]
+    return column[order[rank < k]].reshape(shape[0], k)
+
+
+def _unstored(row: torch.Tensor, column: torch.Tensor, shape: tuple[int, int], k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Row and column of the first k entries of each row that aren't stored.
+
+    The n-th of them comes after as many stored ones as have at most n others in front.
+    """
+    rows, size = shape
+    order = torch.argsort(row * size + column)
+    row, column = row[order], column[order]
+    starts = torch.searchsorted(row, torch.arange(rows + 1))
+    behind = column - (torch.arange(len(row)) - starts[row])
+    every, nth = torch.arange(rows).repeat_interleave(k), torch.arange(k).repeat(rows)
+    free = nth + torch.searchsorted(row * (size + 1) + behind, every * (size + 1) + nth, right=True) - starts[every]
+    return every[free < size], free[free < size]
+
+
+def cumulative(name: str) -> Callable[..., Any]:
+    """A running sum or the like, which is dense: it goes on where nothing is stored."""
+    return of_dense(name, "of the dense tensor, since it goes on where nothing is stored")
+
+
+STATISTICS: dict[str, Callable[..., Any]] = {
+    **{name: cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")},
+    "diff": diff,
+    "logsumexp": logsumexp,
+    "std": _spread("std", is_root=True, with_mean=False),
+    "std_mean": _spread("std_mean", is_root=True, with_mean=True),
+    "topk": topk,
+    "var": _spread("var", is_root=False, with_mean=False),
+    "var_mean": _spread("var_mean", is_root=False, with_mean=True),
+}
