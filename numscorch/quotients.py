@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .elementwise import is_sparse, where
-from .entries import others_at, values_of, with_entries
+from .entries import broadcast_shape, others_at, values_of, with_entries
 from .rearranging import expand
 from .sparse_tensor import SparseTensor
 
@@ -19,14 +19,19 @@ def _quotient(name: str) -> Callable[..., Any]:
     def function(input: Any, other: Any, **kwargs: Any) -> Any:
         if not isinstance(input, SparseTensor):
             return theirs(_dense(input), _dense(other), **kwargs)
-        shape = torch.broadcast_shapes(input.shape, getattr(other, "shape", ()))
-        input = input if shape == input.shape else expand(input, shape)
+        input = _widened(name, input, getattr(other, "shape", ()))
         divisor = others_at(input, other) if isinstance(other, torch.Tensor | SparseTensor) else other
         return with_entries(input, theirs(values_of(input), divisor, **kwargs))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"torch's {name}, at the first tensor's entries, as div: 0 / 0 doesn't arise where nothing is stored."
     return function
+
+
+def _widened(what: str, input: SparseTensor, other: Sequence[int]) -> SparseTensor:
+    """The tensor in the shape that it and another one broadcast to."""
+    shape = broadcast_shape(what, input.shape, other)
+    return input if shape == tuple(input.shape) else expand(input, shape)
 
 
 def _dense(value: Any) -> Any:
@@ -45,8 +50,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
         return torch.masked_fill(input, _dense(mask), value)
     number = value.item() if isinstance(value, torch.Tensor) and not value.requires_grad else value
     if not isinstance(number, torch.Tensor) and number == 0:
-        shape = torch.broadcast_shapes(input.shape, mask.shape)
-        input = input if shape == input.shape else expand(input, shape)
+        input = _widened("masked_fill", input, mask.shape)
         return with_entries(input, values_of(input).masked_fill(others_at(input, mask), 0))
     if is_sparse(mask):
         return where(mask, value, input)
