@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from .convert import densified
 from .elementwise import div, is_sparse, mul, sub
 from .elementwise import mean as average
 from .elementwise import sum as total
@@ -25,7 +26,7 @@ def _densely(name: str) -> Callable[..., Any]:
     def function(input: Any, target: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         if is_sparse(input) and is_sparse(target):
             raise UnsupportedError(f"{name} of two sparse tensors: make one dense with .to_dense()")
-        made: torch.Tensor = theirs(*(t.to_dense() if is_sparse(t) else t for t in (input, target)), *args, **kwargs)
+        made: torch.Tensor = theirs(*(densified(t, name) if is_sparse(t) else t for t in (input, target)), *args, **kwargs)
         return made
 
     function.__name__ = function.__qualname__ = name

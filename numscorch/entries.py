@@ -54,6 +54,21 @@ def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
     return looked_up(other, indices) if isinstance(other, SparseTensor) else other[tuple(indices)] if indices else other
 
 
+def broadcast_shape(what: str, first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    """The shape that two shapes broadcast to.
+
+    Raises:
+        SizeError: there is none.
+
+    >>> broadcast_shape("remainder", (2, 1), (3,))
+    (2, 3)
+    """
+    try:
+        return tuple(torch.broadcast_shapes(tuple(first), tuple(second)))
+    except RuntimeError as error:
+        raise SizeError(f"{what} of shapes {tuple(first)} and {tuple(second)}: they don't broadcast") from error
+
+
 def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
     """The values at any coordinates, 0 where nothing is stored; O(n log nnz) for n of them.
 

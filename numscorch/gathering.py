@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from . import indexing
+from .convert import densified
 from .elementwise import is_sparse
-from .entries import looked_up, others_at, values_of
+from .entries import broadcast_shape, looked_up, others_at, values_of
 from .errors import SizeError, UnsupportedError
 from .indexing import Chosen, plain, spelled_out
 from .ir.format import COO
@@ -104,8 +105,10 @@ def _picked(input: SparseTensor, places: Sequence[int], lists: Sequence[torch.Te
     """The entries, or slices, at the places in some dimensions that lists of one shape name together."""
     sizes = [input.shape[at] for at in places]
     inside = [in_range(own, size, at) for own, size, at in zip(lists, sizes, places, strict=True)]
-    inside = list(torch.broadcast_tensors(*inside))
-    shape = inside[0].shape
+    shape: tuple[int, ...] = ()
+    for own in inside:
+        shape = broadcast_shape("lists", shape, own.shape)
+    inside = [own.expand(shape) for own in inside]
     if len(places) == input.ndim:
         return looked_up(input, [own.reshape(-1) for own in inside]).reshape(shape)
     first = places[0] if list(places) == list(range(places[0], places[0] + len(places))) else 0
@@ -150,13 +153,13 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     positions = torch.arange(1, input.pattern.nnz + 1)  # 0 is none
     chosen = getitem(SparseTensor(input.pattern, positions), key)
     value = value if isinstance(value, torch.Tensor | SparseTensor) else torch.as_tensor(value)
-    if torch.broadcast_shapes(value.shape, chosen.shape) != chosen.shape:
+    if broadcast_shape("an assignment", value.shape, chosen.shape) != tuple(chosen.shape):
         raise SizeError(f"a value of shape {tuple(value.shape)} for entries of shape {tuple(chosen.shape)}")
     if isinstance(chosen, SparseTensor):
         at, new = values_of(chosen), others_at(chosen, value)
         wanted = int((value != 0).to(torch.int64).sum()) * (prod(chosen.shape) // max(prod(value.shape), 1))
     else:
-        full = (value.to_dense() if is_sparse(value) else value).expand(chosen.shape)
+        full = (densified(value, "an assignment") if is_sparse(value) else value).expand(chosen.shape)
         at, new, wanted = chosen[chosen > 0], full[chosen > 0], int((full != 0).sum())
     new = new.to(input.dtype).expand(at.shape)
     if (lost := wanted - int((new != 0).sum())) > 0:
@@ -214,14 +217,14 @@ def take_along_dim(input: SparseTensor, indices: torch.Tensor, dim: int | None =
     at = place(dim, input.ndim)
     if indices.ndim != input.ndim:
         raise SizeError(f"take_along_dim of a {input.ndim}-dimensional tensor by a {indices.ndim}-dimensional index: they must agree")
-    shape = list(torch.broadcast_shapes(*([1 if d == at else size for d, size in enumerate(t.shape)] for t in (input, indices))))
+    shape = list(broadcast_shape("take_along_dim", *([1 if d == at else size for d, size in enumerate(t.shape)] for t in (input, indices))))
     shape[at] = indices.shape[at]
     return _along(input, at, indices.expand(shape))
 
 
 def masked_select(input: SparseTensor, mask: Any) -> Any:
     """The entries where a mask holds, dense, row by row."""
-    if not isinstance(mask, SparseTensor) and tuple(mask.shape) != tuple(input.shape):
+    if not isinstance(mask, SparseTensor) and broadcast_shape("masked_select", mask.shape, input.shape) == tuple(input.shape):
         mask = mask.expand(input.shape)
     return getitem(input, mask)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from .convert import densified
 from .elementwise import is_sparse, where
-from .entries import others_at, values_of, with_entries
+from .entries import broadcast_shape, others_at, values_of, with_entries
 from .rearranging import expand
 from .sparse_tensor import SparseTensor
 
@@ -18,9 +19,8 @@ def _quotient(name: str) -> Callable[..., Any]:
 
     def function(input: Any, other: Any, **kwargs: Any) -> Any:
         if not isinstance(input, SparseTensor):
-            return theirs(_dense(input), _dense(other), **kwargs)
-        shape = torch.broadcast_shapes(input.shape, getattr(other, "shape", ()))
-        input = input if shape == input.shape else expand(input, shape)
+            return theirs(_dense(input, name), _dense(other, name), **kwargs)
+        input = _widened(name, input, getattr(other, "shape", ()))
         divisor = others_at(input, other) if isinstance(other, torch.Tensor | SparseTensor) else other
         return with_entries(input, theirs(values_of(input), divisor, **kwargs))
 
@@ -29,8 +29,14 @@ def _quotient(name: str) -> Callable[..., Any]:
     return function
 
 
-def _dense(value: Any) -> Any:
-    return value.to_dense() if is_sparse(value) else value
+def _widened(what: str, input: SparseTensor, other: Sequence[int]) -> SparseTensor:
+    """The tensor in the shape that it and another one broadcast to."""
+    shape = broadcast_shape(what, input.shape, other)
+    return input if shape == tuple(input.shape) else expand(input, shape)
+
+
+def _dense(value: Any, operator: str) -> Any:
+    return densified(value, operator) if is_sparse(value) else value
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
@@ -42,20 +48,19 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     (tensor([0., 1.]), tensor([5., 5.]))
     """
     if not isinstance(input, SparseTensor):
-        return torch.masked_fill(input, _dense(mask), value)
+        return torch.masked_fill(input, _dense(mask, "masked_fill"), value)
     number = value.item() if isinstance(value, torch.Tensor) and not value.requires_grad else value
     if not isinstance(number, torch.Tensor) and number == 0:
-        shape = torch.broadcast_shapes(input.shape, mask.shape)
-        input = input if shape == input.shape else expand(input, shape)
+        input = _widened("masked_fill", input, mask.shape)
         return with_entries(input, values_of(input).masked_fill(others_at(input, mask), 0))
     if is_sparse(mask):
         return where(mask, value, input)
-    return torch.masked_fill(input.to_dense(), mask, value)
+    return torch.masked_fill(densified(input, "masked_fill", "a sparse mask takes it as it is"), mask, value)
 
 
 def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> torch.Tensor:
     """Whether entries are about the same; dense, since those that neither tensor stores are."""
-    return torch.isclose(_dense(input), _dense(other), rtol, atol, equal_nan)
+    return torch.isclose(_dense(input, "isclose"), _dense(other, "isclose"), rtol, atol, equal_nan)
 
 
 QUOTIENTS: dict[str, Callable[..., Any]] = {

@@ -92,7 +92,7 @@ def no_out(out: Any, name: str) -> None:
 
 def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
     """max or min: of all entries, or with a dimension also where; two tensors are compared entry by entry."""
-    places, pairs = getattr(torch, f"arg{name}"), getattr(torch, f"{name}imum")
+    pairs = getattr(torch, f"{name}imum")
     kinds = getattr(torch.return_types, name)
 
     def extreme(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
@@ -100,9 +100,8 @@ def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
             return pairs(input, dim)
         if dim is None:
             return reduction(input)
-        values = reduction(input, dim, keepdim)
-        values = values.to_dense() if isinstance(values, SparseTensor) else values
-        return kinds((values, places(input, dim, keepdim)))
+        found = topk(input, 1, dim, largest=name == "max")
+        return kinds(found if keepdim else (own.squeeze(dim) for own in found))
 
     extreme.__name__ = extreme.__qualname__ = name
     extreme.__doc__ = f"The {name} of all entries, stored or not; with a dimension also where they are."

@@ -1,0 +1,468 @@
+"""Operators under torch's names on tensors of other orders, types and sizes than those of ``coverage_rows``, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import numscorch as ns
+
+pytestmark = pytest.mark.usefixtures("plain")
+Operator = Callable[[Any], Any]
+
+
+def numbers(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """Sixteenths, about half of them 0, no other one twice, with an empty first slice."""
+    generator = torch.Generator().manual_seed(seed)
+    count = torch.Size(shape).numel()
+    made = (torch.randperm(count, generator=generator) - count // 3).to(dtype) / 16
+    made = made.reshape(shape) * (torch.rand(shape, generator=generator) < 0.5) + 0.0  # no -0
+    if len(shape) > 1:
+        made[0] = 0
+    return made
+
+
+def dense(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(dense, value))
+    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
+
+
+def same(made: Any, expected: Any) -> None:
+    made = dense(made)
+    assert type(made) is type(expected) or not isinstance(expected, torch.Tensor)
+    if isinstance(expected, tuple):
+        assert len(made) == len(expected)
+        for own, other in zip(made, expected, strict=True):
+            same(own, other)
+        return
+    assert made.shape == expected.shape
+    torch.testing.assert_close(made, expected, equal_nan=True)
+
+
+OF_THREE: dict[str, Operator] = {
+    "vstack": lambda t: torch.vstack([t, 2 * t]),
+    "hstack": lambda t: torch.hstack((t, t)),
+    "dstack": lambda t: torch.dstack([t, t]),
+    "column_stack": lambda t: torch.column_stack([t, t]),
+    "concatenate": lambda t: torch.concatenate([t, t], -1),
+    "chunk": lambda t: torch.chunk(t, 2, 2),
+    "chunk, more than there are": lambda t: t.chunk(9, -1),
+    "split": lambda t: t.split(2, dim=1),
+    "tensor_split at": lambda t: torch.tensor_split(t, (1, -1), dim=2),
+    "tensor_split at none": lambda t: torch.tensor_split(t, [2, 1, 9], dim=2),
+    "vsplit": lambda t: torch.vsplit(t, 3),
+    "hsplit": lambda t: torch.hsplit(t, [1, 2]),
+    "unbind": lambda t: t.unbind(-1),
+    "flip": lambda t: t.flip(0, 2),
+    "fliplr": torch.fliplr,
+    "flipud": torch.flipud,
+    "roll": lambda t: t.roll(-7, 2),
+    "roll, flat": lambda t: torch.roll(t, 5),
+    "repeat": lambda t: t.repeat(2, 1, 0, 3),
+    "tile": lambda t: t.tile((2, 1)),
+    "pad": lambda t: F.pad(t, (0, 2, -1, 1)),
+    "movedim": lambda t: torch.movedim(t, (0, 1), (2, 0)),
+    "moveaxis": lambda t: torch.moveaxis(t, -1, 0),
+    "swapdims": lambda t: torch.swapdims(t, 0, -1),
+    "unflatten": lambda t: t.unflatten(1, (-1, 2)),
+    "expand_as": lambda t: t[:1].expand_as(torch.ones(5, 4, 5)),
+    "view_as": lambda t: t.view_as(torch.ones(3, 20)),
+    "diagonal": lambda t: torch.linalg.diagonal(t),
+    "diag_embed": lambda t: torch.diag_embed(t, 1, 0, 2),
+    "kron": lambda t: torch.kron(t[0] + t[1], t),
+    "inner": lambda t: torch.inner(t, t[1]),
+    "var": lambda t: torch.var(t, (0, 2)),
+    "var, no dim": lambda t: t.var(False),
+    "var of a dim": lambda t: torch.var(t, 1, True, True),
+    "std": lambda t: torch.std(t, dim=0, correction=2),
+    "std_mean": lambda t: torch.std_mean(t, 2, keepdim=True),
+    "logsumexp": lambda t: torch.logsumexp(t, (0, 1)),
+    "logsumexp of a dim": lambda t: t.logsumexp(-1, keepdim=True),
+    "max": lambda t: tuple(torch.max(t, 1)),
+    "min": lambda t: tuple(t.min(2, keepdim=True)),
+    "argmax": lambda t: torch.argmax(t),
+    "argmax of a dim": lambda t: t.argmax(0, keepdim=True),
+    "argmin, kept": lambda t: torch.argmin(t, keepdim=True),
+    "topk": lambda t: torch.topk(t, 3, 1).values,
+    "cumsum": lambda t: torch.cumsum(t, 1),
+    "cummax": lambda t: torch.cummax(t, 1).values,
+    "diff": lambda t: torch.diff(t, 2, 1),
+    "normalize": lambda t: F.normalize(t, 1, 2),
+    "cosine_similarity": lambda t: F.cosine_similarity(t, 2 * t + t.roll(1, 0), dim=2),
+    "remainder": lambda t: t % 0.25,
+    "remainder of a number": lambda t: torch.remainder(3.0, t + 100),
+    "floor_divide": lambda t: t // torch.tensor([[2.0], [-0.5], [1.5], [4.0]]),
+    "fmod, wider": lambda t: torch.fmod(t, torch.full((2, 1, 1, 1), 0.5)),
+    "masked_fill": lambda t: t.masked_fill(torch.tensor([True, False, True, False, True]), 0),
+    "gather": lambda t: t.gather(1, torch.tensor([[[0, 3], [2, -4 + 4]], [[1, 1], [0, 2]]])),
+    "take": lambda t: t.take(torch.tensor([0, 25, -1])),
+    "take_along_dim": lambda t: torch.take_along_dim(t, torch.tensor([[[2, 0]]])),
+    "take_along_dim of a dim": lambda t: torch.take_along_dim(t, torch.tensor([[[2, 0]], [[1, 1]], [[0, 3]]]), 2),
+    "all lists": lambda t: t[[0, 1, 2], [3, 2, -1], torch.tensor([0, 4, 1])],
+    "lists beside each other": lambda t: t[:, [0, 1], [2, 3]],
+    "lists apart": lambda t: t[[0, 1], :, [2, 3]],
+    "lists that broadcast": lambda t: t[[[0], [1]], [2, 3]],
+    "a list and a number": lambda t: t[1, :, [2, 3]],
+    "lists and a new dimension": lambda t: t[[0, 1], None, [2, 3]],
+    "an index of two dimensions": lambda t: t[1:, torch.tensor([[0, 1, 3]])],
+    "an index of none": lambda t: t[torch.empty(0, 2, dtype=torch.int64)],
+    "a mask of two dimensions": lambda t: t[t.sum(2) > 0],
+    "a mask behind": lambda t: t[..., dense(t)[1] > 0],
+    "a mask of three": lambda t: t[t > 0],
+    "a mask and a list": lambda t: t[torch.tensor([True, False, True]), [1, 2]],
+    "masked_select": lambda t: t.masked_select(torch.tensor([True, False, True, False, True])),
+    "mT": lambda t: t.mT,
+    "adjoint": lambda t: t.adjoint(),
+}
+
+
+@pytest.mark.parametrize("format", ["COO(3)", "CSF(3)", "dds", "sds"])
+@pytest.mark.parametrize("name", OF_THREE)
+def test_of_three_dimensions(name: str, format: str) -> None:
+    full = numbers(3, 4, 5)
+    same(OF_THREE[name](ns.from_torch(full, format)), OF_THREE[name](full))
+
+
+OF_VECTORS: dict[str, Operator] = {
+    "vstack": lambda t: torch.vstack([t, t]),
+    "hstack": lambda t: torch.hstack([t, t]),
+    "dstack": lambda t: torch.dstack([t]),
+    "column_stack": lambda t: torch.column_stack([t, t]),
+    "hsplit": lambda t: t.hsplit(2),
+    "atleast_2d": torch.atleast_2d,
+    "atleast_3d": lambda t: torch.atleast_3d(t, t)[1],
+    "diag": lambda t: torch.diag(t, -2),
+    "diag_embed": torch.diag_embed,
+    "flip": lambda t: t.flip(0),
+    "roll": lambda t: t.roll(1),
+    "outer": lambda t: torch.outer(t, t),
+    "dot": lambda t: t.dot(t),
+    "vdot": lambda t: torch.vdot(t, t.flip(0)),
+    "kron": lambda t: torch.kron(t, t),
+    "var": torch.var,
+    "logsumexp": lambda t: torch.logsumexp(t, 0),
+    "topk": lambda t: tuple(torch.topk(t.abs(), 1)),
+    "max": lambda t: tuple(t.max(0)),
+    "a mask": lambda t: t[t != 0],
+    "an index": lambda t: t[torch.tensor([[0, 1], [5, 5]])],
+    "gather": lambda t: t.gather(0, torch.tensor([3])),
+}
+
+
+@pytest.mark.parametrize("name", OF_VECTORS)
+def test_of_vectors(name: str) -> None:
+    full = numbers(6)
+    same(OF_VECTORS[name](ns.from_torch(full)), OF_VECTORS[name](full))
+
+
+WITHOUT_ENTRIES = (
+    "flip",
+    "roll",
+    "repeat",
+    "pad",
+    "split",
+    "kron",
+    "gather",
+    "all lists",
+    "topk",
+    "max",
+    "var",
+    "logsumexp",
+    "normalize",
+    "mT",
+)
+
+
+@pytest.mark.parametrize("name", WITHOUT_ENTRIES)
+def test_nothing_stored(name: str) -> None:
+    """Gradients flow as from others: to no values."""
+    full = torch.zeros(3, 4, 5)
+    A = ns.from_torch(full)
+    A.values.requires_grad_()
+    made = OF_THREE[name](A)
+    same(made, OF_THREE[name](full))
+    for own in made if isinstance(made, tuple) else (made,):
+        if own.dtype.is_floating_point:
+            own.sum().backward()
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0)], ids=str)
+def test_sizes_of_0(shape: tuple[int, ...]) -> None:
+    full = torch.zeros(shape)
+    A: Any = ns.from_torch(full)
+    for operator in (
+        lambda t: torch.flip(t, [0, 1]),
+        lambda t: torch.roll(t, 1, 0),
+        lambda t: t.repeat(2, 2),
+        lambda t: torch.chunk(t, 2, 1),
+        lambda t: t.split(2),
+        lambda t: F.pad(t, (1, 1)),
+        lambda t: torch.cat([t, t]),
+        lambda t: t[t > 0],
+        lambda t: t.sum(0),
+    ):
+        same(operator(A), operator(full))
+    assert bool(A.var().isnan())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64, torch.int8, torch.complex64, torch.bool], ids=str)
+def test_data_types(dtype: torch.dtype) -> None:
+    full = torch.tensor([[0, 2, 0], [3, 0, 4]]).to(dtype)
+    A: Any = ns.from_torch(full)
+    operators: list[Operator] = [lambda t: torch.flip(t, [0]), lambda t: t[[0, 1], [1, 0]], lambda t: t.diag(), lambda t: t.tile(2)]
+    if dtype not in (torch.complex64, torch.bool):
+        operators += [lambda t: t % 2, lambda t: tuple(t.max(1)), torch.trace]
+    if dtype.is_floating_point or dtype.is_complex:
+        operators += [torch.var, lambda t: torch.std(t, 1)]
+    else:
+        with pytest.raises(ns.UnsupportedError, match="no whole number"):
+            A.var()
+    if dtype.is_floating_point:
+        operators += [lambda t: torch.logsumexp(t, 0), F.normalize, lambda t: F.mse_loss(t, t.abs() + t)]
+    for operator in operators:
+        made, expected = dense(operator(A)), operator(full)
+        same(made, expected) if isinstance(expected, tuple) else torch.testing.assert_close(made, expected)
+
+
+def test_a_variance_far_from_0() -> None:
+    """The difference of two large sums would be noise."""
+    full = 1e4 + torch.rand(100, 4, generator=torch.Generator().manual_seed(1))
+    full[:, 3] = 0
+    torch.testing.assert_close(ns.from_torch(full).var(0), full.var(0), rtol=1e-4, atol=0)
+
+
+def test_sums_of_exponentials_of_large_and_infinite_entries() -> None:
+    full = torch.tensor([[1000.0, 0.0], [-1000.0, -999.0], [-torch.inf, -torch.inf], [torch.inf, 0.0], [-1000.0, 0.0]])
+    same(ns.from_torch(full).logsumexp(1), full.logsumexp(1))
+
+
+def test_where_the_largest_are() -> None:
+    full = torch.tensor([[0.0, -2.0, 0.0, 5.0], [-1.0, -2.0, -3.0, -4.0], [0.0, 0.0, 0.0, 0.0], [torch.nan, 0.0, -1.0, 7.0]])
+    A = ns.from_torch(full)
+    for largest in (True, False):
+        values, indices = torch.topk(A, 3, largest=largest)  # type: ignore[arg-type]
+        expected = torch.topk(full, 3, largest=largest).values
+        torch.testing.assert_close(values, expected, equal_nan=True)
+        torch.testing.assert_close(full.gather(1, indices), expected, equal_nan=True)
+        assert all(len(set(row)) == 3 for row in indices.tolist())
+    assert torch.topk(A, 0).values.shape == (4, 0)  # type: ignore[arg-type]
+
+
+def test_gradients_of_the_largest() -> None:
+    full = torch.tensor([[0.0, 2.0, 3.0], [4.0, -1.0, 1.0]])
+    A, other = ns.from_torch(full), full.clone().requires_grad_()
+    A.values.requires_grad_()
+    for t in (A, other):
+        (torch.topk(t, 2).values * torch.tensor([[1.0, 2.0], [3.0, 4.0]])).sum().backward()  # type: ignore[arg-type]
+    gradient = A.grad
+    assert gradient is not None
+    assert other.grad is not None
+    assert torch.equal(gradient.to_dense(), other.grad)
+
+
+def test_gradients_where_nothing_deviates() -> None:
+    """They are 0, not 0 / 0: of a row of zeros that are stored, say."""
+    A = ns.from_coo([[0, 0, 1], [0, 1, 0]], [0.0, 0.0, 2.0], (2, 2), ns.CSR)
+    A.values.requires_grad_()
+    for operator in (lambda t: torch.std(t, 1), F.normalize, lambda t: torch.norm(t, 2, 1), lambda t: torch.cdist(t, t)):
+        operator(A).sum().backward()
+        assert bool(A.values.grad.isfinite().all())  # type: ignore[union-attr]
+
+
+HUGE = (10**5, 10**5)
+OF_HUGE: dict[str, Operator] = {
+    "flip": lambda t: t.flip(0, 1),
+    "roll": lambda t: t.roll((3, 4), (0, 1)),
+    "repeat": lambda t: t.repeat(2, 3),
+    "pad": lambda t: F.pad(t, (1, 1)),
+    "diag": torch.diag,
+    "trace": torch.trace,
+    "kron": lambda t: torch.kron(t, ns.from_torch(torch.eye(2, dtype=torch.float64))),
+    "split": lambda t: t.split(50_000, 1),
+    "var": lambda t: torch.var(t),
+    "std": lambda t: torch.std(t, 1),
+    "logsumexp": lambda t: torch.logsumexp(t, 0),
+    "max": lambda t: torch.max(t, 1).values,
+    "argmax": torch.argmax,
+    "topk": lambda t: torch.topk(t, 2, 0).values,
+    "normalize": F.normalize,
+    "mse_loss": lambda t: F.mse_loss(t, 3 * t.t()),
+    "dist": lambda t: torch.dist(t, t.t()),
+    "cosine_similarity": lambda t: torch.cosine_similarity(t, t.t()),
+    "A[rows, columns]": lambda t: t[[99_999, 3], [5, 99_999]],
+    "A[A > 0]": lambda t: t[t > 0],
+    "A[[index]]": lambda t: t[torch.tensor([[5, 99_999]])],
+    "gather": lambda t: t.gather(1, torch.zeros(1000, 2, dtype=torch.int64)),
+    "take": lambda t: t.take(torch.tensor([5, 10**10 - 1])),
+    "remainder": lambda t: t % 2,
+    "masked_fill": lambda t: t.masked_fill(torch.arange(10**5) > 10, 0),
+    "matrix_power": lambda t: torch.matrix_power(t, 3),
+}
+
+
+@pytest.mark.parametrize("name", OF_HUGE)
+def test_nothing_is_made_dense(name: str) -> None:
+    """A dense tensor would take 80 GB."""
+    A = ns.from_coo([[0, 3, 99_999], [5, 99_999, 99_999]], torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64), HUGE)
+    A.values.requires_grad_()
+    made = OF_HUGE[name](A)
+    parts = made if isinstance(made, tuple) else (made,)
+    if parts[0].dtype.is_floating_point:
+        parts[-1].sum().backward()
+        assert A.values.grad is not None
+
+
+PAIRS: dict[str, Callable[[Any, Any], Any]] = {
+    "kron": torch.kron,
+    "cosine_similarity": lambda a, b: torch.cosine_similarity(a, b, 0),
+    "dist": torch.dist,
+    "dist, p=1": lambda a, b: torch.dist(a, b, 1),
+    "cdist": torch.cdist,
+    "mse_loss": F.mse_loss,
+    "mse_loss, none": lambda a, b: F.mse_loss(a, b, reduction="none"),
+    "l1_loss, sum": lambda a, b: F.l1_loss(a, b, reduction="sum"),
+    "smooth_l1_loss": lambda a, b: F.smooth_l1_loss(a, b, beta=0.25),
+    "huber_loss": F.huber_loss,
+    "MSELoss": lambda a, b: torch.nn.MSELoss()(a, b),
+    "isclose": torch.isclose,
+    "fmod": torch.fmod,
+    "inner": torch.inner,
+    "masked_fill": lambda a, b: torch.masked_fill(a, b > 0, 3.0),
+    "addr": lambda a, b: torch.addr(a, a[:, 0], b[0], alpha=2),
+    "vstack": lambda a, b: torch.vstack([a, b]),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_tensors_of_which_some_are_sparse(name: str) -> None:
+    a, b = numbers(4, 4), numbers(4, 4, seed=2)
+    expected = PAIRS[name](a, b)
+    for left, right in ((ns.from_torch(a), ns.from_torch(b, ns.CSC)), (ns.from_torch(a), b), (a, ns.from_torch(b))):
+        if name == "vstack" and not (isinstance(left, ns.SparseTensor) and isinstance(right, ns.SparseTensor)):
+            continue
+        made = dense(PAIRS[name](left, right))
+        made = torch.where(a == 0, 0, made) if name == "fmod" else made
+        torch.testing.assert_close(made, torch.where(a == 0, 0, expected) if name == "fmod" else expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("ends", ["matrices", "a vector in front", "a vector behind", "vectors"])
+def test_chains_of_products(ends: str) -> None:
+    chain = [numbers(3, 4), numbers(4, 5, seed=2), numbers(5, 2, seed=3)]
+    chain[0] = chain[0][1] if ends in ("a vector in front", "vectors") else chain[0]
+    chain[2] = chain[2][:, 1] if ends in ("a vector behind", "vectors") else chain[2]
+    expected = torch.linalg.multi_dot(chain)
+    for at in range(3):
+        given: list[Any] = [ns.from_torch(t) if d == at else t for d, t in enumerate(chain)]
+        same(torch.linalg.multi_dot(given), expected)
+    if ends == "matrices":
+        same(torch.chain_matmul(ns.from_torch(chain[0]), *chain[1:]), expected)  # type: ignore[no-untyped-call]
+
+
+def test_pythons_operators_on_parameters_and_dense_tensors() -> None:
+    full = numbers(3, 4)
+    A, other = ns.from_torch(full), torch.full((3, 4), 7.0, dtype=torch.float64)
+    W: Any = ns.nn.Parameter(A)
+    same(dense(W % 0.5).detach(), full % 0.5)
+    same(dense(W // 0.5).detach(), full // 0.5)
+    same(other % (A + 100), other % (full + 100))
+    same(7.0 // (A + 100), 7.0 // (full + 100))
+    same(other // A, other // full)
+    same(other % A, other % full)
+
+
+def test_torchs_sparse_tensors_give_such() -> None:
+    native = numbers(4, 6).to_sparse_csr()
+    assert ns.flip(native, [0]).layout is torch.sparse_csr  # type: ignore[attr-defined]
+    assert [part.layout for part in ns.chunk(native, 2)] == [torch.sparse_csr] * 2  # type: ignore[attr-defined]
+    assert torch.equal(ns.diag(torch.ones(2)), torch.eye(2))  # type: ignore[attr-defined]
+
+
+def test_results_share_what_was_remembered() -> None:
+    A = ns.from_torch(numbers(4, 6))
+    assert A.flip(0).pattern is A.flip(0).pattern
+    assert A.chunk(2)[1].pattern is A.chunk(2)[1].pattern
+
+
+BAD: dict[str, tuple[Operator, type[Exception], str]] = {
+    "flip of a dim twice": (lambda A: A.flip(0, -2), ns.SizeError, "name each once"),
+    "roll by too many": (lambda A: torch.roll(A, (1, 2), 0), ns.SizeError, "give one shift for each"),
+    "repeat by too few": (lambda A: A.repeat(2), ns.SizeError, "give a number for each dimension"),
+    "pad of an odd length": (lambda A: F.pad(A, (1,)), ns.SizeError, "give two sizes"),
+    "pad to less than nothing": (lambda A: F.pad(A, (-4, -4)), ns.SizeError, "would leave the shape"),
+    "pad by 1": (lambda A: F.pad(A, (1, 1), value=1.0), ns.UnsupportedError, "pad with 0"),
+    "pad by reflection": (lambda A: F.pad(A, (1, 1), "reflect"), ns.UnsupportedError, "F.pad(A.to_dense(), ...)"),
+    "diag of three": (lambda A: torch.diag(A[None]), ns.SizeError, "it takes vectors and matrices"),
+    "diag_embed in one dim": (lambda A: torch.diag_embed(A, 0, 1, 1), ns.SizeError, "the same one"),
+    "trace of three": (lambda A: torch.trace(A[None]), ns.SizeError, "it takes matrices"),
+    "movedim of too few": (lambda A: torch.movedim(A, (0, 1), (1,)), ns.SizeError, "name as many"),
+    "unflatten that doesn't fit": (lambda A: A.unflatten(1, (4, -1)), ns.SizeError, "their product must be that"),
+    "split that doesn't fit": (lambda A: A.split([1, 2], 1), ns.SizeError, "they must add up to 6"),
+    "split into nothing": (lambda A: A.split(0), ns.SizeError, "give a positive one"),
+    "chunk into none": (lambda A: A.chunk(0), ns.SizeError, "give a positive number"),
+    "tensor_split into none": (lambda A: A.tensor_split(0), ns.SizeError, "give a positive number"),
+    "hsplit that isn't even": (lambda A: torch.hsplit(A, 4), ns.SizeError, "use tensor_split"),
+    "vstack of others": (lambda A: torch.vstack([A, A.t()]), ns.SizeError, "other sizes differ"),
+    "cat with a dense one": (lambda A: torch.hstack([A, torch.ones(4, 1)]), ns.UnsupportedError, ".to_dense()"),
+    "topk of too many": (lambda A: torch.topk(A, 7), ns.SizeError, "there are not so many"),
+    "outer of matrices": (lambda A: torch.outer(A, A), ns.SizeError, "it takes 1 and 1"),
+    "dot of other sizes": (lambda A: torch.dot(A[0], torch.ones(1)), ns.SizeError, "6 is not 1"),
+    "multi_dot of none that fit": (lambda A: torch.linalg.multi_dot([A, A[None], A]), ns.SizeError, "it takes matrices"),
+    "matrix_power of 0": (lambda A: torch.matrix_power(A, 0), ns.UnsupportedError, "positive n"),
+    "cdist with p": (lambda A: torch.cdist(A, A, 1.0), ns.UnsupportedError, "use p=2"),
+    "cdist of batches": (lambda A: torch.cdist(A[None], A[None]), ns.SizeError, "it takes sparse matrices"),
+    "a loss of two shapes": (lambda A: F.mse_loss(A, A.t()), ns.SizeError, "must be the same"),
+    "a loss of an unknown reduction": (lambda A: F.mse_loss(A, A, reduction="max"), ns.UnsupportedError, "'mean', 'sum' or 'none'"),
+    "an old argument": (lambda A: F.mse_loss(A, A, reduce=True), ns.UnsupportedError, "use reduction="),
+    "weights of huber_loss": (lambda A: F.huber_loss(A, A, weight=torch.ones(4, 6)), ns.UnsupportedError, "reduction='none'"),
+    "a loss of two sparse ones": (lambda A: F.kl_div(A, A), ns.UnsupportedError, "make one dense"),
+    "gather that doesn't fit": (lambda A: A.gather(0, torch.zeros(1, 9, dtype=torch.int64)), ns.SizeError, "it must fit"),
+    "gather out of range": (
+        lambda A: A.gather(0, torch.tensor([[4]])),
+        ns.SizeError,
+        "index 4 is out of range along dim 0, whose size is 4",
+    ),
+    "take_along_dim of few": (lambda A: torch.take_along_dim(A, torch.tensor([0]), 1), ns.SizeError, "they must agree"),
+    "lists out of range": (lambda A: A[[0, 1], [5, 6]], ns.SizeError, "index 6 is out of range along dim 1, whose size is 6"),
+    "a mask of another shape": (lambda A: A[torch.ones(4, 5, dtype=torch.bool)], ns.SizeError, "they must agree"),
+    "a sparse tensor of numbers": (lambda A: A[A], ns.UnsupportedError, "as index"),
+    "numbers that aren't whole": (lambda A: A[[0.5, 1.0], [0, 1]], ns.UnsupportedError, "as index"),
+    "lists of other lengths": (lambda A: A[[0, 1], [1, 2, 3]], ns.SizeError, "they don't broadcast"),
+    "remainders of other shapes": (lambda A: A % torch.ones(5), ns.SizeError, "they don't broadcast"),
+    "a step back": (lambda A: A[::-1], ns.SizeError, "it must be positive"),
+    "strides": (lambda A: A.stride(), ns.UnsupportedError, "use A.to_dense().stride()"),
+    "H of three": (lambda A: A[None].H, ns.SizeError, "it takes matrices"),
+    "the GPU": (lambda A: A.cuda(), ns.UnsupportedError, "runs on the CPU"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors(name: str) -> None:
+    call, kind, text = BAD[name]
+    with pytest.raises(kind) as error:
+        call(ns.from_torch(numbers(4, 6)))
+    assert text in str(error.value)
+
+
+def test_places_that_int64_does_not_count() -> None:
+    A = ns.from_coo([[1], [2]], [3.0], (2**40, 2**40))
+    with pytest.raises(ns.SizeError, match="can't be looked up"):
+        A[[1], [2]]
+
+
+@pytest.mark.parametrize("index", [torch.tensor([[1, 2]]), ([0, 3], [5, 1])], ids=["a tensor", "two lists"])
+def test_indexing_may_be_done_twice(index: Any) -> None:
+    """Gradients of entries that are picked more than once add up."""
+    full = numbers(4, 6)
+    A, other = ns.from_torch(full), full.clone().requires_grad_()
+    A.values.requires_grad_()
+    for t in (A, other):
+        (t[index].sum() + t[index].sum()).backward()
+    gradient = A.grad
+    assert gradient is not None
+    assert other.grad is not None
+    assert torch.equal(gradient.to_dense(), torch.where(full != 0, other.grad, 0))
