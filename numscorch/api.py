@@ -18,6 +18,7 @@ from .io import suffix_of
 from .ir.format import Format
 from .operands import admit, call_form, in_autocast, refuse_tangents, undeferred
 from .reductions import check_reduction, prepared, reduced
+from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
 from .writers import write_text
 
@@ -206,7 +207,7 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     matrix, .tns any tensor, .smtx the pattern of a matrix of ones. An old file is replaced at the end, in one step.
 
     Args:
-        obj: a SparseTensor, or whatever torch.save takes.
+        obj: a SparseTensor or a parameter that holds one, or whatever torch.save takes.
         f: a path that ends in one of these, or whatever torch.save takes.
         args, kwargs: for our files ``progress``: whether to show a bar on stderr, which None does for large ones on a terminal;
             for others torch.save's arguments.
@@ -222,9 +223,10 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     >>> path.read_text().splitlines()[1:]
     ['2 2 2', '1 1 1.0', '2 2 1.0']
     """
-    suffix = suffix_of(f) if isinstance(obj, SparseTensor) and isinstance(f, str | PathLike) else None
+    A = obj.tensor if isinstance(obj, SparseParameter) else obj
+    suffix = suffix_of(f) if isinstance(A, SparseTensor) and isinstance(f, str | PathLike) else None
     if suffix is None:
         return torch.save(obj, f, *args, **kwargs)
     if args or kwargs.keys() - {"progress"}:
         raise UnsupportedError(f"save of a SparseTensor to a {suffix} file takes just progress=: other arguments are torch.save's")
-    return save_tensor(obj, f, **kwargs) if suffix == ".npz" else write_text(obj, f, suffix, **kwargs)
+    return save_tensor(A, f, **kwargs) if suffix == ".npz" else write_text(A, f, suffix, **kwargs)

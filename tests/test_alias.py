@@ -327,7 +327,19 @@ print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
 """
     brought = set(run(code).split())
     assert "numscorch" in brought
-    assert not brought & {"numba", "llvmlite", "scipy", "sklearn", "tbb"}
+    assert not brought & {
+        "numba",
+        "llvmlite",
+        "scipy",
+        "sklearn",
+        "tbb",
+        "sparse",
+        "networkx",
+        "torch_geometric",
+        "torch_sparse",
+        "dgl",
+        "tqdm",
+    }
 
 
 @pytest.mark.process

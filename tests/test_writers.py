@@ -115,6 +115,13 @@ def test_scipy_reads_the_same(dtype: torch.dtype, tmp_path: Path) -> None:
     assert np.array_equal(scipy.io.mmread(tmp_path / "a.mtx.gz").toarray(), A.to_dense().numpy())
 
 
+@pytest.mark.parametrize("suffix", [".mtx", ".npz"])
+def test_parameters(suffix: str, tmp_path: Path) -> None:
+    layer = ns.nn.SparseLinear(3, 3, pattern=torch.eye(3))
+    ns.save(layer.weight, tmp_path / f"a{suffix}")
+    assert torch.equal(ns.load(tmp_path / f"a{suffix}").values, layer.weight.values)
+
+
 # ---- patterns
 
 
