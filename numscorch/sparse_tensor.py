@@ -86,7 +86,8 @@ class SparseTensor:
     """A tensor stored in any :class:`Format`.
 
     Made by :func:`from_coo`, :func:`from_csr`, :func:`from_torch`, :func:`from_scipy` or :func:`load`.
-    It is not a ``torch.Tensor``: gradients, optimizers and ``state_dict`` see ``values``, which is one.
+    It is not a ``torch.Tensor``: gradients, optimizers and ``state_dict`` see ``values``, which is one, as in
+    ``torch.autograd.grad(loss, A.values)``; ``A.grad`` is their gradient as a SparseTensor.
 
     Args:
         pattern: format, shape and index arrays.

@@ -113,8 +113,8 @@ ROWS: dict[str, Row] = {
     "norm(1, dim=1)": lambda g: torch.norm(g.S, 1, 1),
     "max(1).values": lambda g: torch.max(g.S, 1).values,
     "argmin": lambda g: g.S.argmin(),
-    "topk(3).values": lambda g: torch.topk(g.S, 3).values,
-    "topk(2, 0, smallest)": lambda g: torch.topk(g.S, 2, 0, largest=False).values,
+    "topk(1).values": lambda g: torch.topk(abs(g.S), 1).values,
+    "topk(1, 0, smallest).values": lambda g: torch.topk(-abs(g.S), 1, 0, largest=False).values,
     "logsumexp(1)": lambda g: torch.logsumexp(g.S, 1),
     "var()": lambda g: torch.var(g.S),
     "var(1)": lambda g: g.S.var(1, correction=0),
@@ -204,12 +204,7 @@ ROWS: dict[str, Row] = {
     "copy_": lambda g: g.S.clone().copy_(3 * g.S),
 }
 STORED = {"softmax": lambda g: torch.softmax(g.S, 1), "log_softmax": lambda g: torch.log_softmax(g.S, 1)}  # over stored entries alone
-WITHOUT_GRADIENT = {"S > 0", "S == 0", "S > D", "max(1).indices", "argmax(1)", "equal", "allclose", "zeros_like", "zero_"} | {
-    "isclose",
-    "isfinite",
-    "isnan",
-    "S // D",
-    "argmin",
-    "topk(3).values",
-    "topk(2, 0, smallest)",
+WITHOUT_GRADIENT = {
+    *("S > 0", "S == 0", "S > D", "max(1).indices", "argmax(1)", "equal", "allclose", "zeros_like", "zero_"),
+    *("isclose", "isfinite", "isnan", "S // D", "argmin"),
 }

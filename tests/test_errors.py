@@ -147,9 +147,9 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     ),
     # what is not compiled
     "another function of torch": (
-        lambda: torch.cumsum(A, 0),
+        lambda: torch.addcdiv(A, A, A),
         ns.UnsupportedError,
-        "torch's cumsum does not take a SparseTensor yet: use einsum, or .to_dense()",
+        "torch's addcdiv does not take a SparseTensor yet: use einsum, or .to_dense()",
     ),  # type: ignore[arg-type]
 }
 
