@@ -23,3 +23,7 @@ class ScheduleError(NumscorchError, RuntimeError):
 
 class UnsupportedError(NumscorchError, NotImplementedError):
     """The request is meaningful, but not (yet) compiled; the text names the construct."""
+
+
+class MemoryLimitError(NumscorchError, MemoryError):
+    """A limit on the process's memory leaves too little to compile a kernel."""

@@ -12,6 +12,9 @@ OpenMP comes first where torch runs on it too: Numba then uses the very threads 
 would compete, since OpenMP's threads spin for a while after each torch operator and hold the cores
 that the other pool needs. Elsewhere TBB comes first.
 
+A forked child that has to run serially, because torch's OpenMP was its parent's, gets torch's thread count set to 1 as well,
+as the workers of a DataLoader do: torch's own operators, which conversions and gradients use too, would hang there.
+
 :func:`prepare` starts the layer, so it is called before the first parallel kernel is built or loaded,
 and never for serial ones. It imports Numba; this module does not.
 """
@@ -195,6 +198,8 @@ def _in_child() -> None:
     unstarted = running is None and shares_openmp()
     if running == "omp" or unstarted or (running == "tbb" and not _state.forked_by_main):
         _state.serial, _state.most = True, 1
+        if shares_openmp():  # nor can torch itself: its first large operator would wait for them forever
+            torch.set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):
