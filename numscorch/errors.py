@@ -5,12 +5,16 @@ class NumscorchError(Exception):
     """Base class of every error raised by numscorch."""
 
 
-class ExpressionError(NumscorchError, ValueError):
-    """The expression's text can't be read, or doesn't fit the operands' ranks."""
+class ExpressionError(NumscorchError, ValueError, RuntimeError):
+    """The expression's text can't be read, or doesn't fit the operands' ranks: a RuntimeError too, as torch raises."""
 
 
-class SizeError(NumscorchError, ValueError):
-    """Sizes disagree, or a result would not fit in memory."""
+class SizeError(NumscorchError, ValueError, RuntimeError):
+    """Sizes disagree, or a result would not fit in memory: a RuntimeError too, as torch raises."""
+
+
+class RangeError(SizeError, IndexError):
+    """A dimension or an index is out of range."""
 
 
 class FormatError(NumscorchError, ValueError):
@@ -23,6 +27,10 @@ class ScheduleError(NumscorchError, RuntimeError):
 
 class UnsupportedError(NumscorchError, NotImplementedError):
     """The request is meaningful, but not (yet) compiled; the text names the construct."""
+
+
+class OperandError(UnsupportedError, TypeError):
+    """Something was passed that is no tensor, or no number where one is needed."""
 
 
 class MemoryLimitError(NumscorchError, MemoryError):

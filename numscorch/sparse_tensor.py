@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from . import convert
-from .errors import FormatError, SizeError, UnsupportedError
+from .errors import FormatError, RangeError, SizeError, UnsupportedError
 from .ir.format import Format, as_format, dense
 from .packing import entry_count, has_gaps, positions_of
 from .pattern import Pattern
@@ -240,7 +240,7 @@ class SparseTensor:
         order = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
         places = tuple(int(d) + self.ndim * (int(d) < 0) for d in order)  # type: ignore[arg-type]
         if sorted(places) != list(range(self.ndim)):
-            raise SizeError(f"permute{tuple(order)} of a {self.ndim}-dimensional tensor: name each dimension once")
+            raise RangeError(f"permute{tuple(order)} of a {self.ndim}-dimensional tensor: name each dimension once")
         return self._permuted(places)
 
     def _permuted(self, places: tuple[int, ...]) -> SparseTensor:

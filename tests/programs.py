@@ -14,7 +14,7 @@ import pytest
 FORKS = "ignore:This process (pid=:DeprecationWarning"
 
 
-def run_program(code: str, folder: Path, *arguments: str, timeout: int = 90, **environment: str) -> list[str]:
+def run_program(code: str, folder: Path, *arguments: str, timeout: int = 200, **environment: str) -> list[str]:
     """The lines that a program prints; it must not fail, warn, abort or hang, nor may the processes that it starts."""
     path = folder / "program.py"
     path.write_text(code, encoding="utf-8")
