@@ -18,7 +18,7 @@ from torch import Tensor, promote_types
 from .computing import compute
 from .convert import densified
 from .datatypes import WIDENED
-from .errors import SizeError, UnsupportedError
+from .errors import OperandError, RangeError, SizeError, UnsupportedError
 from .evaluation import as_tensor, evaluate_parts, only_request
 from .ir.format import dense
 from .ir.index import Access, Binary, Call, IndexVar, TensorVar
@@ -166,21 +166,21 @@ def _whole(dim: Any) -> int | tuple[int, ...] | None:
     """One dimension, or several, as integers.
 
     Raises:
-        SizeError: it is something else.
+        OperandError: it is something else.
     """
     if dim is None or type(dim) is int:
         return dim
     try:
         return index(dim) if hasattr(dim, "__index__") else tuple(map(index, dim))
     except TypeError as error:
-        raise SizeError(f"dim={dim!r}: name dimensions by integers, one or several in a tuple") from error
+        raise OperandError(f"dim={dim!r}: name dimensions by integers, one or several in a tuple") from error
 
 
 def _dims(dim: int | tuple[int, ...] | None, order: int) -> list[int]:
     given = range(order) if dim is None or dim == () else [dim] if isinstance(dim, int) else dim
     places = [d + order * (d < 0) for d in given]
     if len(set(places)) < len(places) or any(not 0 <= d < order for d in places):
-        raise SizeError(f"dim={dim} of a {order}-dimensional tensor: name dimensions from {-order} to {order - 1}, each once")
+        raise RangeError(f"dim={dim} of a {order}-dimensional tensor: name dimensions from {-order} to {order - 1}, each once")
     return places
 
 

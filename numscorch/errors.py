@@ -5,15 +5,19 @@ class NumscorchError(Exception):
     """Base class of every error raised by numscorch."""
 
 
-class ExpressionError(NumscorchError, ValueError):
-    """The expression's text can't be read, or doesn't fit the operands' ranks."""
+class ExpressionError(NumscorchError, ValueError, RuntimeError):
+    """The expression's text can't be read, or doesn't fit the operands' ranks: a RuntimeError too, as torch raises."""
 
 
-class SizeError(NumscorchError, ValueError):
-    """Sizes disagree, or a result would not fit in memory."""
+class SizeError(NumscorchError, ValueError, RuntimeError):
+    """Sizes disagree, or a result would not fit in memory: a RuntimeError too, as torch raises."""
 
 
-class ClassError(SizeError, RuntimeError):
+class RangeError(SizeError, IndexError):
+    """A dimension or an index is out of range."""
+
+
+class ClassError(SizeError):
     """one_hot of numbers that are no classes; torch's is a RuntimeError."""
 
 
@@ -31,3 +35,11 @@ class UnsupportedError(NumscorchError, NotImplementedError):
 
 class DenseFallbackWarning(UserWarning):
     """An operator made a sparse tensor dense, unasked; told once for each operator."""
+
+
+class OperandError(UnsupportedError, TypeError):
+    """Something was passed that is no tensor, or no number where one is needed."""
+
+
+class MemoryLimitError(NumscorchError, MemoryError):
+    """A limit on the process's memory leaves too little to compile a kernel."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .errors import SizeError, UnsupportedError
+from .errors import RangeError, SizeError, UnsupportedError
 from .rearranging import Moved, place, rearranged, unsqueeze
 from .sparse_tensor import SparseTensor
 
@@ -92,7 +92,7 @@ def spelled_out(keys: Sequence[Any], ndim: int) -> list[Any]:
     dots = [at for at, own in enumerate(keys) if own is Ellipsis]
     given = sum(own is not None and own is not Ellipsis for own in keys)
     if given > ndim or len(dots) > 1:
-        raise SizeError(f"{given} indices of a {ndim}-dimensional tensor: give at most {ndim}, and one ellipsis")
+        raise RangeError(f"{given} indices of a {ndim}-dimensional tensor: give at most {ndim}, and one ellipsis")
     at = dots[0] if dots else len(keys)
     whole: list[Any] = [slice(None)] * (ndim - given)
     return [*keys[:at], *whole, *keys[at + 1 :]]
@@ -116,14 +116,14 @@ def _chosen(key: Any, size: int, dim: int) -> Chosen:
         )
     if array.dtype == torch.bool:
         if len(array) != size:
-            raise SizeError(f"a mask of length {len(array)} along dim {dim}, whose size is {size}")
+            raise RangeError(f"a mask of length {len(array)} along dim {dim}, whose size is {size}")
         array = array.nonzero().reshape(-1)
     return Chosen(tuple(_number(number, size, dim) for number in array.tolist()))
 
 
 def _number(number: int, size: int, dim: int) -> int:
     if not -size <= number < size:
-        raise SizeError(f"index {number} is out of range along dim {dim}, whose size is {size}")
+        raise RangeError(f"index {number} is out of range along dim {dim}, whose size is {size}")
     return number % size
 
 
@@ -150,7 +150,7 @@ def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
     size = input.shape[at]
     first = start + size * (start < 0)
     if not 0 <= first <= first + length <= size:
-        raise SizeError(f"narrow from {start} with length {length} along dim {dim}, whose size is {size}")
+        raise RangeError(f"narrow from {start} with length {length} along dim {dim}, whose size is {size}")
     return _along(input, at, Chosen(range(first, first + length)))
 
 

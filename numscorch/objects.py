@@ -106,6 +106,27 @@ def div_(input: SparseTensor, other: Any) -> SparseTensor:
     return written(input, _at_entries(input, div(input, other), "div_"))
 
 
+def share_memory_(input: SparseTensor) -> SparseTensor:
+    """Move the values and the index arrays into memory that other processes share; itself.
+
+    >>> import numscorch as ns
+    >>> share_memory_(ns.from_torch(torch.eye(2))).is_shared()
+    True
+    """
+    for array in _arrays(input):
+        array.share_memory_()
+    return input
+
+
+def is_shared(input: SparseTensor) -> bool:
+    """Whether the values and the index arrays lie in memory that other processes share."""
+    return all(array.is_shared() for array in _arrays(input))
+
+
+def _arrays(input: SparseTensor) -> list[torch.Tensor]:
+    return [input._values, *(array for level in input.pattern.arrays for array in level)]
+
+
 def numel(input: SparseTensor) -> int:
     """How many entries there are, stored or not."""
     return prod(input.shape)
@@ -205,9 +226,11 @@ OBJECTS: dict[str, Callable[..., Any]] = {
     "detach": detach,
     "div_": _of_dense("div_", div_),
     "equal": equal,
+    "is_shared": is_shared,
     "item": item,
     "mul_": _of_dense("mul_", mul_),
     "numel": numel,
+    "share_memory_": share_memory_,
     "sub_": _of_dense("sub_", sub_),
     "tolist": tolist,
     "zero_": zero_,

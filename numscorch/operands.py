@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .errors import ExpressionError, UnsupportedError
+from .errors import ExpressionError, OperandError, UnsupportedError
 from .ir.format import Format
 from .parser import from_sublists
 from .runtime.native import wrap
@@ -66,13 +66,13 @@ def check_is_tensor(operand: Any) -> None:
     """Refuse numbers, arrays of others, and whatever else is no tensor.
 
     Raises:
-        UnsupportedError: with the way to make one of it.
+        OperandError: with the way to make one of it.
     """
     if not isinstance(operand, SparseTensor | SparseParameter | Tensor):
         takes = f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}"
         if operand is None or isinstance(operand, str | Format):
-            raise UnsupportedError(f"{takes}: only explain of a plain einsum or a statement takes formats, in their place")
-        raise UnsupportedError(f"{takes}: wrap it with {'ns.from_scipy' if hasattr(operand, 'tocsr') else 'torch.as_tensor'}")
+            raise OperandError(f"{takes}: only explain of a plain einsum or a statement takes formats, in their place")
+        raise OperandError(f"{takes}: wrap it with {'ns.from_scipy' if hasattr(operand, 'tocsr') else 'torch.as_tensor'}")
 
 
 def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from .construct import assemble, from_torch
-from .errors import SizeError, UnsupportedError
+from .errors import RangeError, SizeError, UnsupportedError
 from .ir.format import COO, CSR, Format
 from .ir.level import INT64_MAX
 from .ir.levels import Compressed, Dense, Singleton
@@ -86,7 +86,7 @@ def place(dim: Any, ndim: int) -> int:
     2
     """
     if not isinstance(dim, int) or not -ndim <= dim < ndim:
-        raise SizeError(f"dim={dim} of a {ndim}-dimensional tensor: name one from {-ndim} to {ndim - 1}")
+        raise RangeError(f"dim={dim} of a {ndim}-dimensional tensor: name one from {-ndim} to {ndim - 1}")
     return dim % ndim
 
 

@@ -13,7 +13,7 @@ from torch.compiler import is_compiling
 
 from . import convert
 from .arrays import as_tensor
-from .errors import FormatError, SizeError, UnsupportedError
+from .errors import FormatError, RangeError, SizeError, UnsupportedError
 from .ir.format import Format, as_format, dense
 from .ledgers import note
 from .packing import entry_count, has_gaps, positions_of
@@ -292,7 +292,7 @@ class SparseTensor:
         order = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
         places = tuple(int(d) + self.ndim * (int(d) < 0) for d in order)  # type: ignore[arg-type]
         if sorted(places) != list(range(self.ndim)):
-            raise SizeError(f"permute{tuple(order)} of a {self.ndim}-dimensional tensor: name each dimension once")
+            raise RangeError(f"permute{tuple(order)} of a {self.ndim}-dimensional tensor: name each dimension once")
         return self._permuted(places)
 
     def _permuted(self, places: tuple[int, ...]) -> SparseTensor:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .construct import assemble, from_torch
-from .errors import FormatError, SizeError, UnsupportedError
+from .errors import FormatError, RangeError, SizeError, UnsupportedError
 from .ir.format import COO, Format
 from .ir.implicit import Band, Causal, Identity, Offset, Range
 from .ir.level import Level
@@ -62,7 +62,7 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     _check_shapes(given)
     order = given[0].ndim + 1
     if not -order <= dim < order:
-        raise SizeError(f"dim={dim} of a stack of {order - 1}-dimensional tensors: it is one of {-order} to {order - 1}")
+        raise RangeError(f"dim={dim} of a stack of {order - 1}-dimensional tensors: it is one of {-order} to {order - 1}")
     stacked = _stacked(_of_one_format(given), dim % order)
     return stacked if ours else stacked.to(COO(order)).to_torch()
 

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from .convert import densified
+from .errors import UnsupportedError
 from .sparse_tensor import SparseTensor, at_entries
 
 KEEPING_ZERO = """
@@ -91,7 +92,16 @@ def hardtanh(input: SparseTensor, min_val: float = -1.0, max_val: float = 1.0, i
 
 
 def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
-    """The tensor, holding these values: written over its own, unless a gradient may need those."""
+    """The tensor, holding these values: written over its own, unless a gradient may need those.
+
+    Raises:
+        UnsupportedError: its data type can't hold theirs, as integers can't hold fractions.
+    """
+    if not torch.can_cast(values.dtype, input.dtype):
+        raise UnsupportedError(
+            f"a result of {values.dtype} can't be written into {input}: use what the operator without the underscore returns"
+        )
+    values = values.to(input.dtype)
     if torch.is_grad_enabled() and (values.requires_grad or input._values.requires_grad):
         input.values = values
     else:

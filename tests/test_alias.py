@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import pkgutil
 import subprocess
@@ -242,6 +243,98 @@ def test_every_other_name_is_torchs(name: str) -> None:
 def test_every_function_of_modules_but_these_is_torchs() -> None:
     ours = {name for name in set(dir(real.nn.functional)) & set(vars(torch.nn.functional)) if not name.startswith("__")}
     assert {name for name in ours if getattr(torch.nn.functional, name) is not getattr(real.nn.functional, name)} <= {"one_hot"}
+
+
+def test_what_a_program_for_torch_uses_is_torchs() -> None:
+    import numscorch.nn as modules
+    from numscorch import nn as ours
+    from numscorch.nn import Linear
+
+    assert ours is modules is torch.nn
+    assert Linear is real.nn.Linear
+    assert torch.optim.Adam is real.optim.Adam
+    assert torch.utils.data.DataLoader is real.utils.data.DataLoader
+    assert torch.linalg.norm is real.linalg.norm
+    assert torch.sparse.mm is real.sparse.mm
+    assert torch.func.grad is real.func.grad
+    assert torch.float32 is real.float32
+    assert isinstance(torch.zeros(2), torch.Tensor)
+    assert torch.nn.functional.relu(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
+    with torch.no_grad():
+        assert not (torch.ones(2, requires_grad=True) * 2).requires_grad
+    torch.manual_seed(3)
+    first = real.rand(2)
+    real.manual_seed(3)
+    assert real.equal(torch.rand(2), first)
+    for name in torch.nn.__dict__["__all__"]:
+        assert hasattr(torch.nn, name)
+
+
+SHAPED = {
+    "addmm": ((5, 5), (5, 5), (5, 5)),
+    "bmm": ((2, 3, 4), (2, 4, 5)),
+    "mv": ((5, 5), (5,)),
+    "dot": ((5,), (5,)),
+    "outer": ((5,), (5,)),
+    "inner": ((5,), (5,)),
+    "vdot": ((5,), (5,)),
+}
+OTHER_ARGUMENTS: dict[str, tuple[object, ...]] = {
+    "cat": ([real.ones(2, 3), real.ones(1, 3)],),
+    "concat": ([real.ones(2, 3), real.ones(1, 3)],),
+    "stack": ([real.ones(2, 3), real.zeros(2, 3)], 1),
+    "permute": (real.arange(6.0).reshape(2, 3), (1, 0)),
+    "reshape": (real.arange(6.0), (2, 3)),
+    "transpose": (real.arange(6.0).reshape(2, 3), 0, 1),
+    "swapaxes": (real.arange(6.0).reshape(2, 3), 0, 1),
+    "t": (real.arange(6.0).reshape(2, 3),),
+    "index_select": (real.arange(6.0).reshape(2, 3), 1, real.tensor([2, 0])),
+    "narrow": (real.arange(6.0).reshape(2, 3), 1, 0, 2),
+    "select": (real.arange(6.0).reshape(2, 3), 1, 2),
+    "unsqueeze": (real.arange(6.0), 0),
+    "where": (real.tensor([True, False]), real.ones(2), real.zeros(2)),
+    "dropout": (real.ones(5), 0.5, False),
+    "clamp": (real.arange(6.0), 1, 3),
+    "clip": (real.arange(6.0), 1, 3),
+    "full_like": (real.ones(3), 2.0),
+    "imag": (real.tensor([1 + 2j]),),
+    "item": (real.ones(1),),
+    "prod": (real.arange(6.0).reshape(2, 3), 1),
+    "softmax": (real.arange(6.0).reshape(2, 3), 1),
+    "log_softmax": (real.arange(6.0).reshape(2, 3), 1),
+    "logical_not": (real.tensor([True, False]),),
+    "tensordot": (real.ones(2, 3), real.ones(3, 2), 1),
+}
+
+
+def outcome(function: object, arguments: tuple[object, ...], **keywords: object) -> object:
+    """What it returns, or the type of what it raises."""
+    real.manual_seed(0)
+    try:
+        return function(*arguments, **keywords)  # type: ignore[operator]
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("name", sorted(torch.operators.PUBLIC - {"einsum", "stack", "empty_like"}))
+def test_every_operator_is_torchs_on_dense_tensors(name: str) -> None:
+    """Values, data types, shapes, and errors of calls that are wrong; einsum and stack are above, and empty_like promises no values."""
+    ours, theirs = getattr(torch, name), getattr(real, name)
+    one = real.tensor([[1.5, -0.5, 2.0], [0.25, 3.0, 1.0], [2.0, 0.5, 1.0]])
+    calls = [OTHER_ARGUMENTS.get(name, (one,)), (one, one), (one, 0), (one, real.ones(7)), ("text",), (), (one.long(),), (one, 9)]
+    if name in SHAPED:
+        calls.append(tuple(real.arange(float(real.Size(shape).numel())).reshape(shape) for shape in SHAPED[name]))
+    answered = 0
+    for arguments in calls:
+        made, expected = (outcome(function, copy.deepcopy(arguments)) for function in (ours, theirs))
+        if isinstance(expected, type):
+            assert made is expected, arguments
+            continue
+        answered += 1
+        assert type(made) is type(expected)
+        real.testing.assert_close(made, expected, rtol=0, atol=0, equal_nan=True)
+    assert outcome(ours, (one,), no_such_keyword=1) is outcome(theirs, (one,), no_such_keyword=1)
+    assert answered, f"no call of torch.{name} is right: add one to OTHER_ARGUMENTS"
 
 
 def test_modules_of_ours_hide_no_attribute_of_torch() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..runtime import kernel_cache, machine_code, threads
+from ..runtime import address_space, kernel_cache, machine_code, threads
 from .assembly import Param
 from .source import OPTIONS, Source
 from .twins import run_as_python
@@ -59,9 +59,14 @@ class Kernel:
         return self._parallel
 
     def compiled(self, parallel: bool) -> Callable[..., None]:
-        """Compile for exactly one signature; damaged machine code on disk is deleted and made again."""
+        """Compile for exactly one signature; damaged machine code on disk is deleted and made again.
+
+        Raises:
+            MemoryLimitError: the process's limits leave too little memory.
+        """
         if jit_is_disabled():
             return run_as_python(self.plain)
+        address_space.check_room()
         # Numba's cache doesn't tell variants of one function apart, so each has a file
         name = self.source.name if parallel == self.source.program.parallel else f"{self.source.name}_serial"
         path = kernel_cache.store(name, self.source.text)

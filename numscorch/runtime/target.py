@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..schedule.facts import Target
+from .address_space import check_room
 
 LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
 MACOS = ("hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize")
@@ -16,12 +17,17 @@ MACOS = ("hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize")
 
 @lru_cache(maxsize=1)
 def host() -> Target:
-    """This machine: SIMD width and registers as LLVM sees them, its cache as the system does."""
+    """This machine: SIMD width and registers as LLVM sees them, its cache as the system does.
+
+    Raises:
+        MemoryLimitError: the process's limits leave too little memory to load LLVM.
+    """
     sizes = sorted({rounded_down(size) for size in cache_sizes()})
     return replace(_processor(), cache=sizes[-1], own_cache=sizes[-2]) if len(sizes) > 1 else _processor()
 
 
 def _processor() -> Target:
+    check_room()
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()

@@ -4,13 +4,16 @@
 layer      two Python threads at once  a child after fork                  so here
 =========  ==========================  ==================================  ===============================
 omp        runs                        aborts (GNU)                        forked children run serially
-tbb        runs                        runs, if the main thread forked it  loaded from its wheel
+tbb        runs                        runs, if the main thread forked it  loaded from its wheel; hangs if others ran a kernel
 workqueue  aborts the process          runs                                parallel calls one at a time
 =========  ==========================  ==================================  ===============================
 
 OpenMP comes first where torch runs on it too: Numba then uses the very threads of torch. Two pools
 would compete, since OpenMP's threads spin for a while after each torch operator and hold the cores
 that the other pool needs. Elsewhere TBB comes first.
+
+Where torch runs on GNU's OpenMP, torch's thread count is set to 1 in a forked child, as DataLoaders do in theirs: torch's own
+operators, which conversions and gradients are made of too, would wait there forever for threads that only the parent has.
 
 :func:`prepare` starts the layer, so it is called before the first parallel kernel is built or loaded,
 and never for serial ones. It imports Numba; this module does not.
@@ -195,6 +198,8 @@ def _in_child() -> None:
     unstarted = running is None and shares_openmp()
     if running == "omp" or unstarted or (running == "tbb" and not _state.forked_by_main):
         _state.serial, _state.most = True, 1
+    if shares_openmp():  # torch's own first large operator would wait for those threads forever
+        torch.set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):

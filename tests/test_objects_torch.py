@@ -1,0 +1,336 @@
+"""SparseTensors as Python's and torch's objects: copied, pickled, saved, shared with other processes, put in batches."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from programs import run_program
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+import numscorch as ns
+
+pytestmark = pytest.mark.usefixtures("plain")
+D = torch.tensor([[0.0, 2.0, 0.0, 5.0], [3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 4.0]])
+FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(3, 2), ns.ELL, ns.DIA, ns.Format("(i, j) -> (i: hash, j: bitmap)")]
+formats = pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
+
+
+class Tied(torch.nn.Module):
+    """Two layers with one weight, and a SparseTensor that is no parameter."""
+
+    def __init__(self, format: ns.Format = ns.CSR) -> None:
+        super().__init__()
+        self.first = ns.nn.SparseLinear(4, 3, pattern=D, format=format)
+        self.second = ns.nn.SparseLinear(4, 3, pattern=D)
+        self.second.weight = self.first.weight
+        self.fixed = ns.from_torch(D)
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.first(inputs) + self.second(inputs) + inputs @ self.fixed.t()
+
+
+def read_back(value: Any) -> Any:
+    """Saved by torch and loaded by it, which runs none of the file's code."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+@formats
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_pickles(format: ns.Format, protocol: int) -> None:
+    A = ns.from_torch(D, format)
+    made, again = pickle.loads(pickle.dumps((A, A), protocol))
+    assert made is again
+    assert (made.format, made.dtype, made.shape) == (A.format, A.dtype, A.shape)
+    assert torch.equal(made.values, A.values)
+    assert torch.equal(made.to_dense(), D)
+
+
+@formats
+def test_files_of_torch(format: ns.Format) -> None:
+    A = ns.from_torch(D, format)
+    read = read_back({"A": A, "both": [A, A.with_values(A.values * 2)]})
+    assert read["A"].format == A.format
+    assert torch.equal(read["A"].values, A.values)
+    assert torch.equal(read["both"][1].to_dense(), 2 * D)
+
+
+def test_views_keep_what_requires_grad() -> None:
+    A = ns.from_torch(D)
+    A = A.with_values(A.values.requires_grad_())
+    for made in (copy.deepcopy(A), pickle.loads(pickle.dumps(A)), read_back(A)):
+        assert made.requires_grad
+        assert made.values.is_leaf
+
+
+@formats
+def test_a_shallow_copy_shares_and_a_deep_one_does_not(format: ns.Format) -> None:
+    A = ns.from_torch(D, format)
+    assert copy.copy(A).values is A.values
+    assert copy.copy(A).pattern is A.pattern
+    deep = copy.deepcopy(A)
+    deep.values.zero_()
+    assert torch.equal(A.to_dense(), D)
+    assert not deep.to_dense().any()
+
+
+def test_deep_copies_share_what_was_shared() -> None:
+    A = ns.from_torch(D)
+    first, second, other = copy.deepcopy([A, A, A.with_values(A.values * 2)])
+    assert first is second
+    assert other.pattern is first.pattern
+    net = copy.deepcopy(Tied())
+    assert net.first.weight is net.second.weight
+    assert len(list(net.parameters())) == 3
+    assert net.first.weight.level1_crd.data_ptr() == net.first.weight.pattern.arrays[1][1].data_ptr()
+
+
+def test_layers_that_share_values_alone_still_do_in_a_deep_copy() -> None:
+    first, second = (ns.nn.SparseLinear(4, 3, pattern=D) for _ in range(2))
+    second.weight.values = first.weight.values
+    pair = copy.deepcopy(torch.nn.ModuleList([first, second]))
+    assert pair[0].weight.values is pair[1].weight.values
+    assert pair[0].weight.values is not first.weight.values
+
+
+@formats
+def test_a_model_and_its_optimizer_resume(format: ns.Format) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(5, 4)
+
+    def step(net: Tied, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        net(inputs).square().sum().backward()
+        optimizer.step()
+
+    net = Tied(format)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    step(net, optimizer)
+    state = read_back({"net": net.state_dict(), "optimizer": optimizer.state_dict()})
+    other = Tied(format)
+    resumed = torch.optim.Adam(other.parameters())
+    assert other.load_state_dict(state["net"]) == ([], [])
+    resumed.load_state_dict(state["optimizer"])
+    step(net, optimizer)
+    step(other, resumed)
+    for name, parameter in net.named_parameters():
+        assert torch.equal(parameter, other.get_parameter(name)), name
+
+
+def test_a_whole_module_is_pickled() -> None:
+    net, inputs = Tied(), torch.ones(2, 4)
+    buffer = io.BytesIO()
+    torch.save(net, buffer)
+    buffer.seek(0)
+    assert torch.equal(torch.load(buffer, weights_only=False)(inputs), net(inputs))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_state_with_another_pattern_is_refused_and_changes_nothing(strict: bool) -> None:
+    layer, other = ns.nn.SparseLinear(4, 3, pattern=D), ns.nn.SparseLinear(4, 3, pattern=torch.ones(3, 4))
+    before = copy.deepcopy(layer.state_dict())
+    with pytest.raises(ns.FormatError, match=r"weight\.level1_pos differs .* the state is of another pattern"):
+        layer.load_state_dict(other.state_dict(), strict=strict)
+    assert all(torch.equal(layer.state_dict()[name], array) for name, array in before.items() if name != "bias")
+
+
+def test_strict_states_name_what_is_missing() -> None:
+    layer = ns.nn.SparseLinear(4, 3, pattern=D)
+    state = layer.state_dict()
+    del state["weight.values"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*weight\.values"):
+        layer.load_state_dict(state)
+    assert layer.load_state_dict(state, strict=False).missing_keys == ["weight.values"]
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        layer.load_state_dict(layer.state_dict() | {"more": torch.ones(1)})
+
+
+@formats
+def test_safetensors(format: ns.Format, tmp_path: Path) -> None:
+    files = pytest.importorskip("safetensors.torch", reason="its files are tested where it is installed")
+    net = torch.nn.Sequential(ns.nn.SparseLinear(4, 3, pattern=D, format=format), torch.nn.ReLU(), ns.nn.SparseLinear(3, 4, density=0.5))
+    files.save_file(net.state_dict(), tmp_path / "net.safetensors")
+    other = copy.deepcopy(net)
+    for parameter in other.parameters():
+        parameter.data.zero_()
+    assert other.load_state_dict(files.load_file(tmp_path / "net.safetensors")) == ([], [])
+    assert all(torch.equal(array, other.state_dict()[name]) for name, array in net.state_dict().items())
+    assert torch.equal(other(torch.ones(2, 4)), net(torch.ones(2, 4)))
+
+
+def test_values_are_one_memory_for_torch_and_numpy() -> None:
+    A = ns.from_torch(D)
+    assert len(A.values) == A.nnz
+    for view in (A.values.numpy(), np.from_dlpack(A.values), torch.from_dlpack(A.values), torch.from_numpy(A.values.numpy())):
+        view[0] += 1
+    assert A.to_dense()[0, 1] == 6
+    with pytest.raises(ns.UnsupportedError, match="is no numpy array"):
+        np.asarray(A)
+
+
+def test_hashes_and_comparisons() -> None:
+    """By identity and by entries, as torch's tensors."""
+    A, B = ns.from_torch(D), ns.from_torch(D)
+    names = {A: "A", B: "B"}
+    assert (names[A], names[B], len({A, B, A})) == ("A", "B", 2)
+    assert A in [A]
+    assert torch.equal((A == B).to_dense() if isinstance(A == B, ns.SparseTensor) else A == B, torch.ones(3, 4, dtype=torch.bool))
+    parameter = ns.nn.Parameter(A)
+    assert {parameter: 1}[parameter] == 1
+    assert (len(A), len(parameter)) == (3, 3)
+
+
+def test_weak_references() -> None:
+    A = ns.from_torch(D)
+    references = [weakref.ref(A), weakref.ref(A.pattern)]
+    assert references[0]() is A
+    _ = A @ torch.ones(4), A.T @ torch.ones(3)
+    del A
+    assert [reference() for reference in references] == [None, None]
+
+
+def test_batches_hold_tensors_in_trees() -> None:
+    A, B = ns.from_torch(D), ns.from_torch(torch.eye(3, 4))
+    made = default_collate([{"x": A, "pair": (A, 1)}, {"x": B, "pair": (A, 2)}])
+    assert torch.equal(made["x"].to_dense(), torch.stack([D, torch.eye(3, 4)]))
+    assert torch.equal(made["pair"][0].to_dense(), torch.stack([D, D]))
+    assert made["pair"][1].tolist() == [1, 2]
+    with pytest.raises(ns.NumscorchError):
+        default_collate([A, B.T])
+
+
+def test_pinned_batches_and_datasets() -> None:
+    """On the CPU there is nothing to pin."""
+    data = TensorDataset(ns.from_torch(D), torch.arange(3))  # type: ignore[arg-type]
+    assert len(data) == 3
+    for at, (rows, numbers) in enumerate(DataLoader(data, batch_size=1, pin_memory=torch.cuda.is_available())):
+        assert torch.equal(rows.to_dense(), D[at : at + 1])
+        assert numbers.tolist() == [at]
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator:UserWarning")
+def test_pinning_without_an_accelerator_does_nothing() -> None:
+    (batch,) = DataLoader([ns.from_torch(D)] * 2, batch_size=2, pin_memory=True)
+    assert torch.equal(batch.to_dense(), torch.stack([D, D]))
+
+
+@formats
+def test_sharing_memory_moves_all_arrays(format: ns.Format) -> None:
+    A = ns.from_torch(D, format)
+    before = A @ torch.ones(4)
+    assert not A.is_shared()
+    assert A.share_memory_() is A
+    assert A.is_shared()
+    assert torch.equal(A @ torch.ones(4), before)
+
+
+PROCESSES = """
+import sys, torch, numscorch as ns
+import torch.multiprocessing as processes
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = ns.nn.Parameter(ns.from_torch(torch.eye(3)))
+
+def child(A, net, inbox, outbox):
+    sent = inbox.get()
+    outbox.put((sent * 2, torch.equal(sent.to_dense(), torch.eye(3)), A.is_shared()))
+    A.values.add_(1)
+    with torch.no_grad():
+        net.weight.values.mul_(5)
+    inbox.get()
+
+if __name__ == "__main__":
+    context = processes.get_context(sys.argv[1])
+    A, net = ns.from_torch(2 * torch.eye(3)).share_memory_(), Net().share_memory()
+    inbox, outbox = context.Queue(), context.Queue()
+    started = context.Process(target=child, args=(A, net, inbox, outbox))
+    started.start()
+    inbox.put(ns.from_torch(torch.eye(3)))
+    made, same, shared = outbox.get()
+    assert same and shared and torch.equal(made.to_dense(), 2 * torch.eye(3))
+    inbox.put(None)
+    started.join(60)
+    assert started.exitcode == 0
+    assert torch.equal(A @ torch.eye(3), 3 * torch.eye(3))
+    assert torch.equal(net.weight @ torch.eye(3), 5 * torch.eye(3))
+    print("right")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_another_process_sees_what_is_shared(method: str, tmp_path: Path) -> None:
+    assert run_program(PROCESSES, tmp_path, method, NUMBA_DISABLE_JIT="1") == ["right"]
+
+
+def failing() -> dict[str, tuple[Callable[[], object], tuple[Any, ...]]]:
+    """Calls that are refused, each with the operands that must stay as they are."""
+    A, B = ns.from_torch(D), ns.from_torch(torch.eye(3, 4))
+    x, out, numbers = torch.arange(8.0).reshape(4, 2), torch.full((2, 2), 7.0), ns.from_torch(D.long())
+    return {
+        "shapes": (lambda: A @ x.t(), (A, x)),
+        "shapes, added": (lambda: A + B.T, (A, B)),
+        "data types": (lambda: A @ x.double(), (A, x)),
+        "a device": (lambda: A @ x.to("meta"), (A, x)),
+        "an index": (lambda: A[3], (A,)),
+        "an index among many": (lambda: A[[0, 9]], (A,)),
+        "copy_ of a pattern": (lambda: A.copy_(B), (A, B)),
+        "copy_ of a shape": (lambda: A.copy_(x), (A, x)),
+        "add_ of a pattern": (lambda: A.add_(B), (A, B)),
+        "add_ of a number": (lambda: A.add_(1.0), (A,)),
+        "mul_ of a shape": (lambda: A.mul_(x), (A, x)),
+        "mul_ of a type": (lambda: numbers.mul_(0.5), (numbers,)),
+        "out= of a shape": (lambda: ns.einsum("ij,jk->ik", A, x, out=out), (A, x, out)),
+        "a dimension": (lambda: A.sum(2), (A,)),
+        "reshape": (lambda: A.reshape(5, 2), (A,)),
+        "cat": (lambda: torch.cat([A, B.T]), (A, B)),
+        "values": (lambda: setattr(A, "values", torch.ones(1)), (A,)),
+        "an expression": (lambda: ns.einsum("ij,jk->iz", A, x), (A, x)),
+        "a format": (lambda: A.to("dz"), (A,)),
+        "grad of integers": (lambda: numbers.values.requires_grad_(), (numbers,)),
+    }
+
+
+def bytes_of(operand: Any) -> list[bytes]:
+    arrays = [operand.values, *map(torch.from_numpy, operand.pattern.views)] if isinstance(operand, ns.SparseTensor) else [operand]
+    return [array.detach().numpy().tobytes() for array in arrays]
+
+
+@pytest.mark.parametrize("name", list(failing()))
+def test_bad_input_changes_nothing(name: str) -> None:
+    call, operands = failing()[name]
+    patterns = [getattr(operand, "pattern", None) for operand in operands]
+    before = [bytes_of(operand) for operand in operands]
+    with pytest.raises((ns.NumscorchError, RuntimeError, ValueError, TypeError, IndexError)):
+        call()
+    assert [bytes_of(operand) for operand in operands] == before
+    assert [getattr(operand, "pattern", None) for operand in operands] == patterns
+
+
+def test_writing_in_place_is_seen_by_all_that_share_the_values() -> None:
+    A = ns.from_torch(D)
+    transposed, other = A.T, A.with_values(A.values.clone())
+    A.mul_(2)
+    assert torch.equal(transposed.to_dense(), 2 * D.t())
+    assert torch.equal(other.to_dense(), D)
+    assert other.pattern is A.pattern
+
+
+def test_a_gradient_of_integers_is_refused() -> None:
+    numbers = ns.from_torch(D.long())
+    with pytest.raises(RuntimeError, match="floating point"):
+        ns.nn.Parameter(numbers)
+    assert not ns.nn.Parameter(numbers, requires_grad=False).requires_grad
