@@ -23,14 +23,14 @@ from .autotuning import autotune
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .constructors import empty, eye, full, ones, rand, randn, zeros
 from .errors import DenseFallbackWarning, ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
-from .graphs import from_dgl, from_edge_index, from_networkx, from_torch_sparse
+from .interop.graphs import from_dgl, from_edge_index, from_networkx, from_torch_sparse
+from .interop.pydata_arrays import from_pydata
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
 from .ledgers import ledger, strict
-from .ordering import coalesce, sort
-from .pydata_arrays import from_pydata
+from .operators.ordering import coalesce, sort
+from .operators.stacking import stack
 from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
-from .stacking import stack
 
 add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from .archives import save_tensor
 from .computing import compute
 from .errors import ExpressionError, UnsupportedError
 from .evaluation import evaluate_parts, tensor_names
 from .explanation import Explanation, explain_problem, explain_statement
+from .files.archives import save_tensor
+from .files.writers import write_text
 from .io import load as read
 from .io import suffix_of
 from .ir.format import Format
@@ -20,7 +21,6 @@ from .operands import admit, call_form, in_autocast, refuse_tangents, undeferred
 from .reductions import check_reduction, prepared, reduced
 from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
-from .writers import write_text
 
 any_autocast, is_compiling = torch._C._is_any_autocast_enabled, torch.compiler.is_compiling
 

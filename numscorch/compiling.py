@@ -18,9 +18,9 @@ from torch import Tensor
 from .computing import compute
 from .gradients import Call, attached
 from .ir.format import Format, as_format
+from .operators.rearrangement import Names, parse_rearrangement
 from .parser import parse_einsum
 from .pattern import Pattern
-from .rearrangement import Names, parse_rearrangement
 from .sparse_tensor import SparseTensor
 from .statements import plain_request
 

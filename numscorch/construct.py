@@ -319,7 +319,7 @@ def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
 
 def _from_scipy_matrix(source: Any) -> SparseTensor:
     """A matrix in its own format."""
-    from .scipy_arrays import blocks, diagonals
+    from .interop.scipy_arrays import blocks, diagonals
 
     if source.format == "bsr":
         return _checked(*blocks(source), coalesce=True)

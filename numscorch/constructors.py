@@ -15,9 +15,9 @@ from .construct import from_coo, from_torch
 from .errors import SizeError, UnsupportedError
 from .ir.format import Format, as_format
 from .ir.level import INT64_MAX
-from .objects import LIKE
+from .operators.objects import LIKE
+from .operators.rearranging import unraveled
 from .packing import index_dtype_for
-from .rearranging import unraveled
 from .runtime.memory import check_bytes
 from .sparse_tensor import SparseTensor, beside_programs
 

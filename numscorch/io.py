@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .archives import MARK, integers_in, read_arrays, sizes_in, tensor_of
 from .construct import from_coo, from_csr
 from .convert import check_values, to_format
 from .errors import FormatError
+from .files.archives import MARK, integers_in, read_arrays, sizes_in, tensor_of
+from .files.readers import Entries, read_matrix_market, read_scipy_npz, read_smtx, read_tns
+from .files.text import EXACT
 from .ir.format import COO, CSR, Format
 from .packing import index_dtype_for, pack
-from .readers import Entries, read_matrix_market, read_scipy_npz, read_smtx, read_tns
 from .sparse_tensor import SparseTensor
-from .text import EXACT
 
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz")
 

@@ -9,9 +9,9 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from .operators.stacking import stack
 from .pattern import Pattern
 from .sparse_tensor import SparseTensor
-from .stacking import stack
 
 
 def _flatten(A: SparseTensor) -> tuple[list[torch.Tensor], Pattern]:

@@ -233,37 +233,37 @@ class SparseTensor:
 
     def to_scipy(self) -> sparray:
         """A SciPy csr, csc, coo or bsr array that shares memory, or a dia array; needs SciPy."""
-        from .scipy_arrays import to_scipy
+        from .interop.scipy_arrays import to_scipy
 
         return to_scipy(self)
 
     def to_pydata(self) -> Any:
         """A ``sparse.GCXS`` (of CSR, CSC) or ``sparse.COO`` (of COO) of pydata/sparse that shares memory."""
-        from .pydata_arrays import to_pydata
+        from .interop.pydata_arrays import to_pydata
 
         return to_pydata(self)
 
     def to_edge_index(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Sources and targets (2, nnz), and weights (nnz,): the edge list of PyTorch Geometric; gradients flow to the values."""
-        from .graphs import to_edge_index
+        from .interop.graphs import to_edge_index
 
         return to_edge_index(self)
 
     def to_torch_sparse(self) -> Any:
         """A ``torch_sparse.SparseTensor`` of a matrix; gradients flow to the values."""
-        from .graphs import to_torch_sparse
+        from .interop.graphs import to_torch_sparse
 
         return to_torch_sparse(self)
 
     def to_networkx(self, create_using: Any = None) -> Any:
         """A networkx graph with an edge for each entry, a DiGraph by default; an undirected one takes a symmetric matrix."""
-        from .graphs import to_networkx
+        from .interop.graphs import to_networkx
 
         return to_networkx(self, create_using)
 
     def to_dgl(self, weight: str = "weight") -> Any:
         """A DGL graph with an edge for each entry, whose values are the edges' data of that name."""
-        from .graphs import to_dgl
+        from .interop.graphs import to_dgl
 
         return to_dgl(self, weight)
 
@@ -313,7 +313,7 @@ class SparseTensor:
     __array_ufunc__ = None  # so that numpy leaves its operators to ours
 
     def __getattr__(self, name: str) -> Any:
-        """Every operator of the table (``operators.py``) is a method, too; ``attributes.py`` and ``torch_names.py`` have the rest."""
+        """Every operator of the table (``operators``) is a method, too; ``operators.attributes`` and ``torch_names`` have the rest."""
         if name in PROPERTIES:
             return PROPERTIES[name](self)
         ours = None if name.startswith("_") else OPERATORS.get(name)
@@ -353,7 +353,7 @@ class SparseTensor:
     @beside_programs
     def coalesce(self) -> SparseTensor:
         """The tensor with its coordinates in order, each once: itself where they are, and sorted rows where a level has no order."""
-        from .ordering import ordered
+        from .operators.ordering import ordered
 
         return ordered(self)
 

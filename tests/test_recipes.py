@@ -12,7 +12,7 @@ import torch
 from corpus import TARGET, corpus, means
 
 import numscorch as ns
-from numscorch import elementwise, operators, schedule
+from numscorch import operators, schedule
 from numscorch.__main__ import main
 from numscorch.errors import FormatError
 from numscorch.ir import format as formats
@@ -23,6 +23,7 @@ from numscorch.ir.level import Arrays, Children, Entries, Level, Mode, Stored, r
 from numscorch.ir.levels import Compressed
 from numscorch.ir.loop import Expr as LoopExpr
 from numscorch.ir.verify import verify
+from numscorch.operators import elementwise
 from numscorch.schedule.loop_order import order_loops
 from numscorch.schedule.workspace import insert_workspaces
 

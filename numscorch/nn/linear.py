@@ -11,7 +11,7 @@ from ..arrays import as_tensor
 from ..construct import from_coo, from_scipy, from_torch
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format, as_format
-from ..products import linear
+from ..operators.products import linear
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
 

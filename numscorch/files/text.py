@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .errors import FormatError
+from ..errors import FormatError
+from ..runtime.memory import check_bytes
 from .progress import Progress
-from .runtime.memory import check_bytes
 
 PIECE = 1 << 24  # bytes that are parsed at once, and the longest line of a table
 LINE = 1 << 20  # bytes of a header's line

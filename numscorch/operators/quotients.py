@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from .convert import densified
+from ..convert import densified
+from ..sparse_tensor import SparseTensor
 from .elementwise import is_sparse, where
 from .entries import broadcast_shape, others_at, values_of, with_entries
 from .rearranging import expand
-from .sparse_tensor import SparseTensor
 
 
 def _quotient(name: str) -> Callable[..., Any]:

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from .construct import assemble, from_torch
-from .errors import FormatError, RangeError, SizeError, UnsupportedError
-from .ir.format import COO, Format
-from .ir.implicit import Band, Causal, Identity, Offset, Range
-from .ir.level import Level
-from .ir.levels import Compressed, Dense, Singleton
-from .ir.padded import Bitmap, Fixed
-from .ir.parts import Part
-from .packing import coordinates, index_dtype_for, positions_of
-from .pattern import Pattern
-from .sparse_tensor import SparseTensor
-from .torch_layouts import COMPRESSED
+from ..construct import assemble, from_torch
+from ..errors import FormatError, RangeError, SizeError, UnsupportedError
+from ..ir.format import COO, Format
+from ..ir.implicit import Band, Causal, Identity, Offset, Range
+from ..ir.level import Level
+from ..ir.levels import Compressed, Dense, Singleton
+from ..ir.padded import Bitmap, Fixed
+from ..ir.parts import Part
+from ..packing import coordinates, index_dtype_for, positions_of
+from ..pattern import Pattern
+from ..sparse_tensor import SparseTensor
+from ..torch_layouts import COMPRESSED
 
 # their arrays lie one after the other below a dense level, but for pos, which counts on
 JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, Offset, Range)

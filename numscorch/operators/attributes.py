@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from .errors import SizeError, UnsupportedError
+from ..errors import SizeError, UnsupportedError
+from ..sparse_tensor import PROPERTIES, SparseTensor
 from .rearranging import transpose
-from .sparse_tensor import PROPERTIES, SparseTensor
 
 
 def _transposed(name: str, is_conjugate: bool, matrices: bool) -> Callable[[SparseTensor], SparseTensor]:

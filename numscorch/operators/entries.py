@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from .errors import SizeError
-from .ir.level import INT64_MAX
-from .packing import coordinates, positions_of
-from .pattern import Pattern
-from .sparse_tensor import SparseTensor
+from ..errors import SizeError
+from ..ir.level import INT64_MAX
+from ..packing import coordinates, positions_of
+from ..pattern import Pattern
+from ..sparse_tensor import SparseTensor
 
 
 def values_of(A: SparseTensor) -> torch.Tensor:

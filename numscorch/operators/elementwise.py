@@ -15,17 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, promote_types
 
-from .computing import compute
-from .convert import densified
-from .datatypes import WIDENED
-from .errors import OperandError, RangeError, SizeError, UnsupportedError
-from .evaluation import as_tensor, evaluate_parts, only_request
-from .ir.format import dense
-from .ir.index import Access, Binary, Call, IndexVar, TensorVar
-from .ledgers import densifying
-from .parser import Subscripts
-from .sparse_tensor import OPERATORS, SparseTensor
-from .statements import Request, parse_statement
+from ..computing import compute
+from ..convert import densified
+from ..datatypes import WIDENED
+from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..evaluation import as_tensor, evaluate_parts, only_request
+from ..ir.format import dense
+from ..ir.index import Access, Binary, Call, IndexVar, TensorVar
+from ..ledgers import densifying
+from ..parser import Subscripts
+from ..sparse_tensor import OPERATORS, SparseTensor
+from ..statements import Request, parse_statement
 from .unary import UNARY
 
 Dim = int | Sequence[int] | None

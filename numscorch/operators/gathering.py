@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..convert import densified
+from ..errors import SizeError, UnsupportedError
+from ..ir.format import COO
+from ..packing import coordinates
+from ..sparse_tensor import SparseTensor
 from . import indexing
-from .convert import densified
 from .elementwise import is_sparse
 from .entries import broadcast_shape, looked_up, others_at, values_of
-from .errors import SizeError, UnsupportedError
 from .indexing import Chosen, plain, spelled_out
-from .ir.format import COO
-from .packing import coordinates
 from .rearranging import place, reshape
-from .sparse_tensor import SparseTensor
 from .unary import written
 
 

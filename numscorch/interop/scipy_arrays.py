@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .arrays import as_indices, as_values
-from .convert import no_layout, numpy_values
-from .errors import UnsupportedError
-from .ir.format import BCSR, COO, CSC, CSR, DIA, Format
-from .ir.levels import Compressed, Dense
-from .packing import index_dtype_for
-from .pattern import Pattern
-from .torch_layouts import layout_of
+from ..arrays import as_indices, as_values
+from ..convert import no_layout, numpy_values
+from ..errors import UnsupportedError
+from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format
+from ..ir.levels import Compressed, Dense
+from ..packing import index_dtype_for
+from ..pattern import Pattern
+from ..torch_layouts import layout_of
 
 if TYPE_CHECKING:
     from scipy.sparse import sparray
 
-    from .sparse_tensor import SparseTensor
+    from ..sparse_tensor import SparseTensor
 
 UNORDERED = Compressed(ordered=False)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from .errors import SizeError
+from ..errors import SizeError
+from ..sparse_tensor import SparseTensor
 from .indexing import narrow, select
 from .moves import MOVES
 from .rearranging import cat, place
-from .sparse_tensor import SparseTensor
 
 at_least_1d, at_least_2d, at_least_3d = (MOVES[f"atleast_{order}d"] for order in (1, 2, 3))
 

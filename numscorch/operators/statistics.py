@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from .datatypes import WIDENED
+from ..datatypes import WIDENED
+from ..errors import SizeError, UnsupportedError
+from ..packing import coordinates
+from ..sparse_tensor import SparseTensor
 from .elementwise import Dim, _dims, _whole, amax, sub
 from .elementwise import sum as total
 from .entries import looked_up, numbered, others_at, values_of, with_entries
-from .errors import SizeError, UnsupportedError
 from .indexing import narrow
-from .packing import coordinates
 from .rearranging import place, transpose
-from .sparse_tensor import SparseTensor
 from .unary import of_dense
 
 

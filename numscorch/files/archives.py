@@ -13,17 +13,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .errors import FormatError, SizeError
-from .ir.format import Format, rebuilt
-from .ir.format_text import LEVELS
-from .ir.level import INT64_MAX
-from .ir.parts import Part
-from .pattern import INDEX_DTYPES, Pattern, restored
+from ..errors import FormatError, SizeError
+from ..ir.format import Format, rebuilt
+from ..ir.format_text import LEVELS
+from ..ir.level import INT64_MAX
+from ..ir.parts import Part
+from ..pattern import INDEX_DTYPES, Pattern, restored
+from ..runtime.memory import check_bytes
+from ..sparse_tensor import SparseTensor
+from ..validate import validate
 from .progress import Progress
 from .replacing import replacing
-from .runtime.memory import check_bytes
-from .sparse_tensor import SparseTensor
-from .validate import validate
 
 MARK = "numscorch_format"
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}

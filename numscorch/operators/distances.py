@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from .convert import densified
+from ..convert import densified
+from ..errors import SizeError, UnsupportedError
+from ..sparse_tensor import SparseTensor, at_entries
 from .elementwise import div, is_sparse, mul, sub
 from .elementwise import mean as average
 from .elementwise import sum as total
-from .errors import SizeError, UnsupportedError
 from .products import matmul
 from .reducing import norm
-from .sparse_tensor import SparseTensor, at_entries
 from .statistics import root
 
 

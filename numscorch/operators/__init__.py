@@ -10,15 +10,17 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from ..convert import has_torch_layout
+from ..errors import UnsupportedError
+from ..gradients import attached
+from ..ir.format import COO, sorted_format
+from ..sparse_parameter import SparseParameter, unwrapped
+from ..sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .attributes import ATTRIBUTES
-from .convert import has_torch_layout
 from .distances import DISTANCES
 from .elementwise import NAMED, is_sparse, mul
-from .errors import UnsupportedError
 from .gathering import GATHERING, getitem, setitem
-from .gradients import attached
 from .indexing import diagonal, index_select, narrow, select, tril, triu
-from .ir.format import COO, sorted_format
 from .moves import MOVES
 from .objects import OBJECTS, iterated
 from .pieces import PIECES
@@ -27,8 +29,6 @@ from .quotients import QUOTIENTS
 from .rearrangement import rearrange
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING, linalg_norm, vector_norm
-from .sparse_parameter import SparseParameter, unwrapped
-from .sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .stacking import stack
 from .statistics import STATISTICS
 from .torch_names import INDEX_ARRAYS, TO_LAYOUTS

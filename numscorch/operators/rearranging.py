@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from .construct import assemble, from_torch
-from .errors import RangeError, SizeError, UnsupportedError
-from .ir.format import COO, CSR, Format
-from .ir.level import INT64_MAX
-from .ir.levels import Compressed, Dense, Singleton
-from .packing import coordinates, is_identity, pack, positions_of
-from .reformat import SPARSEST, Conversion
-from .sparse_tensor import SparseTensor
+from ..construct import assemble, from_torch
+from ..errors import RangeError, SizeError, UnsupportedError
+from ..ir.format import COO, CSR, Format
+from ..ir.level import INT64_MAX
+from ..ir.levels import Compressed, Dense, Singleton
+from ..packing import coordinates, is_identity, pack, positions_of
+from ..reformat import SPARSEST, Conversion
+from ..sparse_tensor import SparseTensor
 
 MOST_MOVES = 32  # that a pattern remembers
 Moved = tuple[np.ndarray, np.ndarray | None]  # coordinates, and which entries have these; None where all do, in order

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..arrays import as_shape
+from ..errors import FormatError, UnsupportedError
 from .archives import integers_in, sizes_in
-from .arrays import as_shape
-from .errors import FormatError, UnsupportedError
 from .text import EXACT, Text, coordinates_in, integers, opened, rows_of, sizes, whole_values
 
 Entries = tuple[np.ndarray, np.ndarray, tuple[int, ...]]

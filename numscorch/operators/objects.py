@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from .convert import densified
+from ..convert import densified
+from ..errors import SizeError, UnsupportedError
+from ..ir.format import COO
+from ..sparse_tensor import OPERATORS, SparseTensor, at_entries
 from .elementwise import add, div, is_sparse, mul
-from .errors import SizeError, UnsupportedError
-from .ir.format import COO
-from .sparse_tensor import OPERATORS, SparseTensor, at_entries
 from .unary import written
 
 
@@ -159,7 +159,7 @@ def equal(input: Any, other: Any) -> bool:
 
 
 def _nonzeros(tensor: Any) -> SparseTensor:
-    from .construct import from_coo, from_torch
+    from ..construct import from_coo, from_torch
 
     entries = tensor.to(COO(tensor.ndim)) if isinstance(tensor, SparseTensor) else from_torch(tensor, COO(tensor.ndim))
     kept = entries.values.detach() != 0

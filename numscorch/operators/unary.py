@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from .convert import densified
-from .errors import UnsupportedError
-from .sparse_tensor import SparseTensor, at_entries
+from ..convert import densified
+from ..errors import UnsupportedError
+from ..sparse_tensor import SparseTensor, at_entries
 
 KEEPING_ZERO = """
     abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu conj deg2rad elu erf erfinv expm1 fix floor frac gelu

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from .errors import RangeError, SizeError, UnsupportedError
+from ..errors import RangeError, SizeError, UnsupportedError
+from ..sparse_tensor import SparseTensor
 from .rearranging import Moved, place, rearranged, unsqueeze
-from .sparse_tensor import SparseTensor
 
 
 @dataclass(frozen=True, slots=True)

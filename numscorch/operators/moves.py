@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from .construct import assemble, from_torch
+from ..construct import assemble, from_torch
+from ..errors import SizeError, UnsupportedError
+from ..ir.format import dense
+from ..packing import coordinates
+from ..sparse_tensor import SparseTensor
 from .elementwise import sum as total
 from .entries import values_of
-from .errors import SizeError, UnsupportedError
 from .indexing import diagonal
-from .ir.format import dense
-from .packing import coordinates
 from .rearranging import Moved, expand, fitting, flatten, place, rearranged, reshape
-from .sparse_tensor import SparseTensor
 
 
 def _listed(given: Any) -> list[int]:

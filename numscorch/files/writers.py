@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .convert import to_format
-from .errors import FormatError, UnsupportedError
-from .ir.format import CSR
-from .packing import coordinates, positions_of
+from ..convert import to_format
+from ..errors import FormatError, UnsupportedError
+from ..ir.format import CSR
+from ..packing import coordinates, positions_of
+from ..sparse_tensor import SparseTensor
 from .progress import Progress
 from .replacing import replacing
-from .sparse_tensor import SparseTensor
 
 ENTRIES = 1 << 18  # that become text at once
 LETTERS = 32  # of a float, at the most

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from .construct import assemble
-from .convert import to_format
-from .errors import UnsupportedError
-from .ir.format import sorted_format
-from .packing import coordinates, positions_of
-from .sparse_tensor import SparseTensor
-from .validate import disorder
+from ..construct import assemble
+from ..convert import to_format
+from ..errors import UnsupportedError
+from ..ir.format import sorted_format
+from ..packing import coordinates, positions_of
+from ..sparse_tensor import SparseTensor
+from ..validate import disorder
 
 
 def ordered(A: SparseTensor) -> SparseTensor:

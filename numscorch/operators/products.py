@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from .api import einsum
-from .errors import SizeError, UnsupportedError
-from .sparse_parameter import SparseParameter
-from .sparse_tensor import SparseTensor
+from ..api import einsum
+from ..errors import SizeError, UnsupportedError
+from ..sparse_parameter import SparseParameter
+from ..sparse_tensor import SparseTensor
 
 
 def matmul(left: Any, right: Any, *, out: Any = None) -> Any:

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from .api import einsum
-from .convert import densified
+from ..api import einsum
+from ..convert import densified
+from ..errors import UnsupportedError
+from ..sparse_tensor import SparseTensor, at_entries
 from .elementwise import Dim, _dims, _whole, amax, amin
 from .elementwise import sum as total
-from .errors import UnsupportedError
 from .rearranging import flatten
-from .sparse_tensor import SparseTensor, at_entries
 from .statistics import root, topk
 
 

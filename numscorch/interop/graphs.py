@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 
-from .arrays import as_indices, as_shape, as_values
-from .construct import from_coo, from_csr
-from .errors import FormatError, SizeError, UnsupportedError
-from .ir.format import CSR, Format
-from .packing import positions_of
+from ..arrays import as_indices, as_shape, as_values
+from ..construct import from_coo, from_csr
+from ..errors import FormatError, SizeError, UnsupportedError
+from ..ir.format import CSR, Format
+from ..packing import positions_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from .sparse_tensor import SparseTensor
+    from ..sparse_tensor import SparseTensor
 
 
 # ---- edge lists, as PyTorch Geometric has them

@@ -1,0 +1,1 @@
+"""Tensors of other libraries: SciPy, pydata/sparse, and graphs."""
