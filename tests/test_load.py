@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from programs import run_program
 
-LAYERS = ["omp", "tbb", "workqueue"]
+LAYERS = ["omp", *(pytest.param(layer, marks=pytest.mark.full) for layer in ("tbb", "workqueue"))]  # each compiles all kernels anew
 LIMITS = [8, 64, 250, 420]  # MiB of address space beyond what is taken: less than LLVM takes, than its first kernel takes, just enough
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")]
 
@@ -232,7 +232,7 @@ print("right")
 """
 
 
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])  # Numba's TBB says that it can't be left while other threads are in it
+@pytest.mark.parametrize("layer", LAYERS)
 def test_forks_while_another_thread_runs_a_kernel(layer: str, tmp_path: Path) -> None:
     assert run_program(PRELUDE + FORKED, tmp_path, timeout=180, **layer_or_skip(layer))[-1] == "right"  # before it, Numba may note the fork
 

@@ -4,7 +4,7 @@
 layer      two Python threads at once  a child after fork                  so here
 =========  ==========================  ==================================  ===============================
 omp        runs                        aborts (GNU)                        forked children run serially
-tbb        runs                        runs, if the main thread forked it  loaded from its wheel; hangs if others ran a kernel
+tbb        runs                        runs, if the main thread forked it  loaded from its wheel; a fork waits for kernels
 workqueue  aborts the process          runs                                parallel calls one at a time
 =========  ==========================  ==================================  ===============================
 
@@ -35,6 +35,7 @@ from typing import Any
 import torch
 
 from ..errors import NumscorchError
+from .gate import Gate
 
 TBB_LIBRARIES = frozenset({"libtbb.so.12", "tbb12.dll", "libtbb.12.dylib"})
 Guard = AbstractContextManager[Any]
@@ -72,7 +73,7 @@ def must_run_serial() -> bool:
 
 
 def call_lock() -> Guard:
-    """What a parallel kernel is called within: a lock under workqueue, nothing under the other layers."""
+    """What a parallel kernel is called within: a lock under workqueue, a gate under TBB, nothing under OpenMP."""
     return _state.call_lock
 
 
@@ -102,6 +103,8 @@ def _start() -> None:
     name = _launch(numba)
     if name == "workqueue":
         _state.call_lock = threading.Lock()
+    if name == "tbb":
+        _state.call_lock = Gate()
     if not _state.serial:
         _state.most = int(numba.config.NUMBA_NUM_THREADS)
     _state.layer = name
@@ -185,6 +188,13 @@ def _running_layer() -> str | None:
 
 def _before_fork() -> None:
     _state.forked_by_main = threading.current_thread() is threading.main_thread()
+    if isinstance(_state.call_lock, Gate):
+        _state.call_lock.close()
+
+
+def _in_parent() -> None:
+    if isinstance(_state.call_lock, Gate):
+        _state.call_lock.open()
 
 
 def _in_child() -> None:
@@ -193,6 +203,8 @@ def _in_child() -> None:
     _state.prepare_lock = threading.RLock()
     if running == "workqueue":
         _state.call_lock = threading.Lock()
+    if running == "tbb":
+        _state.call_lock = Gate()
     # Numba's TBB layer shuts its threads down before a fork, but can do so from the main thread only.
     # torch has started OpenMP's threads in most parents, and a child can't use them even if Numba hadn't yet.
     unstarted = running is None and shares_openmp()
@@ -203,4 +215,4 @@ def _in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_child=_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
