@@ -278,6 +278,12 @@ SHAPED = {
     "outer": ((5,), (5,)),
     "inner": ((5,), (5,)),
     "vdot": ((5,), (5,)),
+    "ger": ((5,), (4,)),
+    "addmv": ((3,), (3, 4), (4,)),
+    "addr": ((3, 4), (3,), (4,)),
+    "addbmm": ((3, 5), (2, 3, 4), (2, 4, 5)),
+    "baddbmm": ((2, 3, 5), (2, 3, 4), (2, 4, 5)),
+    "chain_matmul": ((2, 3), (3, 4), (4, 5)),
 }
 OTHER_ARGUMENTS: dict[str, tuple[object, ...]] = {
     "cat": ([real.ones(2, 3), real.ones(1, 3)],),
@@ -304,6 +310,28 @@ OTHER_ARGUMENTS: dict[str, tuple[object, ...]] = {
     "log_softmax": (real.arange(6.0).reshape(2, 3), 1),
     "logical_not": (real.tensor([True, False]),),
     "tensordot": (real.ones(2, 3), real.ones(3, 2), 1),
+    "broadcast_to": (real.arange(3.0), (2, 3)),
+    "tile": (real.arange(6.0).reshape(2, 3), (2, 1, 2)),
+    "unflatten": (real.arange(12.0).reshape(2, 6), 1, (2, -1)),
+    "flip": (real.arange(6.0).reshape(2, 3), (0, 1)),
+    "movedim": (real.arange(24.0).reshape(2, 3, 4), 0, -1),
+    "moveaxis": (real.arange(24.0).reshape(2, 3, 4), (0, 1), (2, 0)),
+    "swapdims": (real.arange(6.0).reshape(2, 3), 0, 1),
+    "concatenate": ([real.ones(2, 3), real.zeros(2, 1)], 1),
+    "column_stack": ([real.arange(2.0), real.ones(2, 3)],),
+    "hstack": ([real.ones(2, 3), real.zeros(2, 1)],),
+    "vstack": ([real.arange(3.0), real.ones(2, 3)],),
+    "row_stack": ([real.arange(3.0), real.ones(2, 3)],),
+    "dstack": ([real.ones(2, 3), real.zeros(2, 3)],),
+    "hsplit": (real.arange(8.0).reshape(2, 4), 2),
+    "vsplit": (real.arange(8.0).reshape(4, 2), [1, 3]),
+    "split_with_sizes": (real.arange(10.0).reshape(2, 5), [2, 3], 1),
+    "gather": (real.arange(6.0).reshape(2, 3), 1, real.tensor([[2, 0], [1, 1]])),
+    "take": (real.arange(6.0).reshape(2, 3), real.tensor([5, 0, -1])),
+    "take_along_dim": (real.arange(6.0).reshape(2, 3), real.tensor([[2], [0]]), 1),
+    "masked_fill": (real.arange(3.0), real.tensor([True, False, True]), 7),
+    "masked_select": (real.arange(3.0), real.tensor([True, False, True])),
+    "poisson_nll_loss": (real.arange(3.0), real.ones(3), True, False, 1e-8, 1),
 }
 
 
@@ -316,6 +344,7 @@ def outcome(function: object, arguments: tuple[object, ...], **keywords: object)
         return type(error)
 
 
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated:UserWarning")  # torch's notice, once in a process
 @pytest.mark.parametrize("name", sorted(torch.operators.PUBLIC - {"einsum", "stack", "empty_like"}))
 def test_every_operator_is_torchs_on_dense_tensors(name: str) -> None:
     """Values, data types, shapes, and errors of calls that are wrong; einsum and stack are above, and empty_like promises no values."""
