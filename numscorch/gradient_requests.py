@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from .ir.format import dense
 from .ir.functions import is_zero, terms_of
-from .ir.gradient import ONE, derivative
+from .ir.gradient import ONE, ZERO, derivative
 from .ir.index import Access, Binary, Expr, IndexVar, TensorVar, accesses_in, factors_of, is_product, mapped, product
 from .parser import Subscripts
 from .statements import NAMES, Request, plain_request
@@ -148,11 +148,15 @@ def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | No
 def ties_of(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> Request:
     """How many terms are the largest or smallest one: of the result, if it is sparse, its pattern before it, and the operands.
 
-    After them come ones in the patterns of those that have to store an entry.
+    After them come ones in the patterns of those that have to store an entry. Without one, a product is 0, and those that are as
+    large as that are not counted: of the result's 0s, this many are missing.
     """
     subs, value, before = request.subscripts, terms_of(value_of_request(request), request.op), 1 + is_sparse
     shifted = mapped(value, lambda a: _access(NAMES[NAMES.index(a.tensor.name) + before], [v.name for v in a.indices]))
-    equal: Expr = Binary("==", shifted, _access(NAMES[is_sparse], subs.result))
+    extreme = _access(NAMES[is_sparse], subs.result)
+    equal: Expr = Binary("==", shifted, extreme)
+    if sparse and request.op not in SEMIRINGS:
+        equal = Binary("-", equal, Binary("==", extreme, ZERO))
     if is_sparse:
         equal = Binary("*", equal, _access(NAMES[0], subs.result))
     present = [subs.operands[k] for k in sparse]

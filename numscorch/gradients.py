@@ -30,6 +30,7 @@ from .gradient_requests import (
 )
 from .ir.format import COO, Format, dense
 from .ir.functions import is_zero, simplified
+from .ir.index import is_product
 from .operands import STRIDED, strided
 from .packing import coordinates, positions_of
 from .parser import parse_einsum
@@ -216,8 +217,8 @@ class Call:
         return tuple([frozenset(n for n, size in zip(names, shape, strict=True) if size != extents[n]) for names, shape in terms])
 
     def annihilating(self) -> tuple[int, ...]:
-        """In a semiring whose product is a sum, the operands without whose entry there is no term."""
-        if self.request.op not in SEMIRINGS:
+        """The operands without whose entry there is no term, in a semiring, or the term is 0, being a product."""
+        if self.request.op not in SEMIRINGS and not is_product(value_of_request(self.request)):
             return ()
         return tuple(k for k, p in enumerate(self.patterns) if p is not None and k != self.request.mask)
 
@@ -229,7 +230,8 @@ class Call:
         extents, stretched = self.extents(), self.stretched()
         shared = frozenset(k for k, p in enumerate(self.patterns) if self.result is not None and p is self.result)
         is_sparse = pattern is not None and not all(level.full for level in pattern.format.levels)
-        made = gradient_of(self.request, at, is_sparse, stretched, shared, frozenset(self.annihilating()))
+        present = frozenset(self.annihilating()) if self.request.op in SEMIRINGS else frozenset()
+        made = gradient_of(self.request, at, is_sparse, stretched, shared, present)
         if made is None:
             return None
         if made.folded:
@@ -257,7 +259,11 @@ class Call:
         ones = (self.tensor(k, torch.ones_like(values[k])) for k in present)
         ties = ties_of(self.request, self.result is not None, present)
         counted = compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values)), *ones])
-        return upstream / (counted if self.result is None else _as_stored(counted, self.result))
+        counts = counted if self.result is None else _as_stored(counted, self.result)
+        if present and self.request.op not in SEMIRINGS:  # terms that are 0 since nothing is stored
+            terms = prod(size for name, size in self.extents().items() if name not in self.request.subscripts.result)
+            counts = counts + terms * (result == 0)
+        return upstream / counts
 
 
 def _as_stored(found: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
