@@ -15,7 +15,7 @@ from .ir.format import Format
 from .operands import STRIDED, check_is_tensor
 from .sparse_parameter import unwrapped
 from .sparse_tensor import SparseTensor
-from .statements import Part, Request, parse_statement
+from .statements import Part, parse_statement
 
 
 def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | None) -> Any:
@@ -41,17 +41,6 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
         operands = [values[name] for name in part.operands]
         values[part.name] = compute(part.request, operands, format if part is parts[-1] else None)
     return values[parts[-1].name]
-
-
-@lru_cache(maxsize=1024)
-def only_request(text: str, *names: str) -> Request | None:
-    """The request of a statement that has just one part, of the tensors with these names in this order; else None.
-
-    >>> str(only_request("R[i] = A[i] + B[i]", "A", "B")), only_request("R[i] = relu(A[i,k] * B[k]) + B[i]", "A", "B")
-    ('A[i] + B[i] over i,i->i', None)
-    """
-    parts = parse_statement(text)
-    return parts[0].request if len(parts) == 1 and parts[0].operands == names else None
 
 
 @lru_cache(maxsize=1024)

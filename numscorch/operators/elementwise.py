@@ -19,7 +19,7 @@ from ..computing import compute
 from ..convert import densified
 from ..datatypes import WIDENED
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
-from ..evaluation import as_tensor, evaluate_parts, only_request
+from ..evaluation import as_tensor, evaluate_parts
 from ..ir.format import dense
 from ..ir.index import Access, Binary, Call, IndexVar, TensorVar
 from ..ledgers import densifying
@@ -49,11 +49,14 @@ def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
     """Two operands, tensors or numbers, in a form of A and B."""
     if type(left) is SparseTensor and type(right) is SparseTensor and left.pattern is right.pattern and form in OF_VALUES and not numbers:
         return SparseTensor(left.pattern, OF_VALUES[form](left._values, right._values))
-    left, right = _promoted(left, right)
     ranks = getattr(left, "ndim", 0), getattr(right, "ndim", 0)
-    text = _statement(form, *ranks)
-    request = only_request(text, "A", "B") if ranks[0] and ranks[1] and not numbers else None
-    made = evaluate_parts(text, {"A": left, "B": right, **numbers}, None) if request is None else compute(request, (left, right))
+    has_tensors = bool(ranks[0] and ranks[1])
+    if has_tensors and left.dtype is not right.dtype:
+        left, right = _promoted(left, right)
+    if has_tensors and not numbers:
+        made = compute(_request(form, *ranks), (left, right))
+    else:
+        made = evaluate_parts(_statement(form, *ranks), {"A": left, "B": right, **numbers}, None)
     if type(made) is Tensor and not any(type(o) is Tensor and o.ndim for o in (left, right)):
         _tell_if_filled(form.format(A="A", B="B"), made, left, right)
     return made
@@ -87,10 +90,15 @@ def _statement(form: str, left: int, right: int) -> str:
     return f"{_term('R', most, most)} = {form.format(A=_term('A', left, most), B=_term('B', right, most))}"
 
 
+@lru_cache(maxsize=1024)
+def _request(form: str, left: int, right: int) -> Request:
+    """The request of a form of A and B."""
+    (part,) = parse_statement(_statement(form, left, right))
+    return part.request
+
+
 def _promoted(left: Any, right: Any) -> tuple[Any, Any]:
     """Two tensors in one data type, as torch promotes those that have dimensions."""
-    if not getattr(left, "ndim", 0) or not getattr(right, "ndim", 0) or left.dtype == right.dtype:
-        return left, right
     dtype = promote_types(left.dtype, right.dtype)
     return left.to(dtype), right.to(dtype)
 
@@ -102,6 +110,11 @@ OF_VALUES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # where both tenso
     "maximum({A}, {B})": torch.maximum,
     "minimum({A}, {B})": torch.minimum,
 }
+
+
+def _has_dimensions(value: Any) -> bool:
+    """Whether it is a tensor that surely isn't a number."""
+    return (type(value) is SparseTensor and len(value.pattern.shape) > 0) or (type(value) is Tensor and value.ndim > 0)
 
 
 def _scaled(op: Callable[..., Tensor], tensor: Any, number: Any) -> Any:
@@ -136,11 +149,9 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
 
 def mul(input: Any, other: Any) -> Any:
     """The element-wise product: only entries that both store can be other than 0."""
-    scaled = _scaled(torch.mul, input, other)
-    scaled = scaled if scaled is not None else _scaled(torch.mul, other, input)
-    if scaled is not None:
-        return scaled
-    return _joined("{A} * {B}", input, other)
+    made = _joined("{A} * {B}", input, other) if _has_dimensions(input) and _has_dimensions(other) else _scaled(torch.mul, input, other)
+    made = made if made is not None else _scaled(torch.mul, other, input)
+    return made if made is not None else _joined("{A} * {B}", input, other)
 
 
 def div(input: Any, other: Any) -> Any:

@@ -7,8 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
-from ..api import einsum
+from ..api import any_autocast, einsum, is_compiling
+from ..computing import compute
 from ..errors import SizeError, UnsupportedError
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
@@ -25,14 +27,27 @@ def matmul(left: Any, right: Any, *, out: Any = None) -> Any:
     >>> ns.matmul(torch.arange(3.0), A)
     tensor([0., 1., 2.])
     """
-    first, second = _shape_of(left), _shape_of(right)
-    if not first or not second:
-        raise SizeError(f"matmul of {len(first)}- and {len(second)}-dimensional operands: both need at least one dimension")
-    inner = len(second) - 2 if len(second) > 1 else 0
-    if first[-1] != second[inner]:
-        check_inner("matmul", left, right, len(first) - 1, inner)
+    return _multiplied("matmul", None, left, right, out)
+
+
+def _multiplied(name: str, wanted: tuple[int, int] | None, left: Any, right: Any, out: Any) -> Any:
+    """The matrix product, of operands with just these ranks if some are wanted."""
+    first = left.pattern.shape if type(left) is SparseTensor else _shape_of(left)
+    second = right.shape if type(right) is torch.Tensor else _shape_of(right)
     ranks = len(first), len(second)
-    return einsum(PRODUCTS.get(ranks) or _product(*ranks), left, right, out=out)
+    if ranks != wanted:
+        _check_ranks(name, ranks, wanted)
+    inner = ranks[1] - 2 if ranks[1] > 1 else 0
+    if first[-1] != second[inner]:
+        check_inner(name, left, right, ranks[0] - 1, inner)
+    return _contracted(PRODUCTS.get(ranks) or _product(*ranks), left, right, out)
+
+
+def _contracted(expr: str, left: Any, right: Any, out: Any = None) -> Any:
+    """The einsum of two tensors; by the shortest way, unless it has to look around first."""
+    if is_compiling() or any_autocast() or forward_ad._current_level >= 0:
+        return einsum(expr, left, right, out=out)
+    return compute(expr, (left, right), None, out)
 
 
 def _shape_of(operand: Any) -> tuple[int, ...]:
@@ -58,14 +73,17 @@ def check_inner(name: str, left: Any, right: Any, first: int, second: int) -> No
         raise SizeError(f"{name} of shapes {tuple(left.shape)} and {tuple(right.shape)}: {left.shape[first]} is not {right.shape[second]}")
 
 
-def check_ranks(name: str, left: Any, right: Any, *wanted: int) -> None:
-    """That two operands have so many dimensions.
+def _check_ranks(name: str, ranks: tuple[int, int], wanted: tuple[int, int] | None) -> None:
+    """That two operands have so many dimensions, or, where any number will do, have some.
 
     Raises:
         SizeError: they have others.
     """
-    if (left.ndim, right.ndim) != wanted:
-        raise SizeError(f"{name} of {left.ndim}- and {right.ndim}-dimensional operands: it takes {wanted[0]} and {wanted[1]}, matmul any")
+    told = f"{name} of {ranks[0]}- and {ranks[1]}-dimensional operands"
+    if wanted is not None and ranks != wanted:
+        raise SizeError(f"{told}: it takes {wanted[0]} and {wanted[1]}, matmul any")
+    if 0 in ranks:
+        raise SizeError(f"{told}: both need at least one dimension")
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
@@ -76,8 +94,10 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     >>> linear(torch.arange(3.0), W, torch.ones(2))
     tensor([1., 2.])
     """
-    check_inner("linear", input, weight, input.ndim - 1, weight.ndim - 1)
-    made = einsum(LINEAR.get(input.ndim, "...i,oi->...o") if weight.ndim == 2 else "...i,i->...", input, weight)
+    first, second = _shape_of(input), _shape_of(weight)
+    if first[-1:] != second[-1:]:
+        check_inner("linear", input, weight, len(first) - 1, len(second) - 1)
+    made = _contracted(LINEAR.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->...", input, weight)
     if bias is None:
         return made
     return made + (bias.to(made.dtype) if torch.is_autocast_enabled("cpu") else bias)
@@ -94,12 +114,12 @@ def _product(left: int, right: int) -> str:
     return f"{before}{rows}j,{after}j{columns}->{before or after}{rows}{columns}"
 
 
-def _ranked(name: str, *wanted: int) -> Callable[..., Any]:
+def _ranked(name: str, first: int, second: int) -> Callable[..., Any]:
     """matmul for operands of just these ranks."""
+    wanted = first, second
 
     def product(left: Any, right: Any, *, out: Any = None) -> Any:
-        check_ranks(name, left, right, *wanted)
-        return matmul(left, right, out=out)
+        return _multiplied(name, wanted, left, right, out)
 
     return product
 
@@ -132,7 +152,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: flo
 
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * the sum of the products of two batches, any of them sparse."""
-    check_ranks("addbmm", batch1, batch2, 3, 3)
+    _check_ranks("addbmm", (batch1.ndim, batch2.ndim), (3, 3))
     check_inner("addbmm", batch1, batch2, 2, 1)
     check_inner("addbmm", batch1, batch2, 0, 0)
     return _scaled_sum(input, einsum("bij,bjk->ik", batch1, batch2), beta, alpha)
@@ -140,13 +160,13 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: floa
 
 def outer(input: Any, vec2: Any) -> Any:
     """Each entry of a vector times each of another; dense if one of them is."""
-    check_ranks("outer", input, vec2, 1, 1)
+    _check_ranks("outer", (input.ndim, vec2.ndim), (1, 1))
     return einsum("i,j->ij", input, vec2)
 
 
 def dot(input: Any, tensor: Any) -> Any:
     """The sum of the products of two vectors' entries."""
-    check_ranks("dot", input, tensor, 1, 1)
+    _check_ranks("dot", (input.ndim, tensor.ndim), (1, 1))
     check_inner("dot", input, tensor, 0, 0)
     return einsum("i,i->", input, tensor)
 
