@@ -22,7 +22,18 @@ from .array_constructors import (
 from .autotuning import autotune
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .constructors import empty, eye, full, ones, rand, randn, zeros
-from .errors import DenseFallbackWarning, ExpressionError, FormatError, NumscorchError, ScheduleError, SizeError, UnsupportedError
+from .errors import (
+    DenseFallbackWarning,
+    ExpressionError,
+    FormatError,
+    MemoryLimitError,
+    NumscorchError,
+    OperandError,
+    RangeError,
+    ScheduleError,
+    SizeError,
+    UnsupportedError,
+)
 from .interop.graphs import from_dgl, from_edge_index, from_networkx, from_torch_sparse
 from .interop.pydata_arrays import from_pydata
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
@@ -55,7 +66,10 @@ __all__ = [
     "ExpressionError",
     "Format",
     "FormatError",
+    "MemoryLimitError",
     "NumscorchError",
+    "OperandError",
+    "RangeError",
     "ScheduleError",
     "SizeError",
     "SparseTensor",

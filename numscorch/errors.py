@@ -17,10 +17,6 @@ class RangeError(SizeError, IndexError):
     """A dimension or an index is out of range."""
 
 
-class ClassError(SizeError):
-    """one_hot of numbers that are no classes; torch's is a RuntimeError."""
-
-
 class FormatError(NumscorchError, ValueError):
     """A format's text is wrong, or arrays break what their format promises."""
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.io
 import torch
+from numscorch.progress import Progress
 from test_arranging import storable
 from test_matrix import compositions
 
@@ -18,7 +19,6 @@ import numscorch as ns
 from numscorch import text, writers
 from numscorch.datatypes import STORED
 from numscorch.ir.format import Format
-from numscorch.progress import Progress
 
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz")
 REAL = [dtype for dtype in STORED if not dtype.is_complex]

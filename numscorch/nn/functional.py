@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..construct import from_coo, from_csr
-from ..errors import ClassError
+from ..errors import SizeError
 from ..ir.format import Format, as_format
 from ..packing import index_dtype_for
 from ..sparse_tensor import SparseTensor, beside_programs
@@ -26,7 +26,7 @@ def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None
         dtype: of the result; int64 by default, as in torch. An einsum takes operands of one data type: name that of the others here.
 
     Raises:
-        ClassError: classes that are negative or too large, or an empty tensor without ``num_classes``; a RuntimeError, as torch's is.
+        SizeError: classes that are negative or too large, or an empty tensor without ``num_classes``; a RuntimeError, as torch's is.
 
     >>> one_hot(torch.tensor([2, 0]), 3, sparse=True)
     SparseTensor(CSR, shape=(2, 3), nnz=2, density=0.333, int64, int32 indices)
@@ -59,14 +59,14 @@ def _checked(tensor: torch.Tensor, num_classes: int) -> torch.Tensor:
     """The classes, each of them one that there is."""
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int64:
         given = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise ClassError(f"one_hot takes a tensor of int64 classes, not {given}: convert it with .to(torch.int64)")
+        raise SizeError(f"one_hot takes a tensor of int64 classes, not {given}: convert it with .to(torch.int64)")
     if num_classes == -1 and not tensor.numel():
-        raise ClassError("one_hot of an empty tensor: give num_classes=, which can't be told from it")
+        raise SizeError("one_hot of an empty tensor: give num_classes=, which can't be told from it")
     if tensor.numel() and int(tensor.min()) < 0:
-        raise ClassError(f"one_hot of class {int(tensor.min())}: classes start at 0")
+        raise SizeError(f"one_hot of class {int(tensor.min())}: classes start at 0")
     most = int(tensor.max()) if tensor.numel() else 0
     if num_classes != -1 and (num_classes <= most or num_classes < 1):
-        raise ClassError(f"one_hot of class {most} with num_classes={num_classes}: classes lie below it")
+        raise SizeError(f"one_hot of class {most} with num_classes={num_classes}: classes lie below it")
     return tensor
 
 
