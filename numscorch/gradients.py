@@ -85,9 +85,9 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
         UnsupportedError: the reduction has no gradient.
     """
     request = expr if isinstance(expr, Request) else plain_request(parse_einsum(expr, tuple(o.ndim for o in operands)))
-    if request.op == "*=":
+    if request.op == "*=" and wanted(operands):
         return _in_format(multiplied(request, operands), format)
-    if request.op not in (*SUMS, *EXTREMES, CONSTANT):
+    if request.op not in (*SUMS, *EXTREMES, CONSTANT, "*="):
         raise UnsupportedError(f"no gradient goes through {request.op} reductions: pass x.detach(), A.with_values(A.values.detach())")
     if (same := _by_values(request, operands)) is not None:
         return _in_format(same, format)

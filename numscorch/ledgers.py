@@ -150,8 +150,8 @@ def densifying(operator: str, what: str, size: int, instead: str) -> None:
     if _strict.get():
         raise UnsupportedError(f"{told}\n  within ns.strict(), only what asks for it, as A.to_dense(), does that")
     if operator not in _warned:
-        _warned.add(operator)
         warnings.warn(f"{told}; told once, ns.ledger() lists every time", DenseFallbackWarning, stacklevel=_depth())
+        _warned.add(operator)  # once it was told, and not made an error
     note("densification", f"{what} by {operator}", size, asked=False)
 
 
@@ -186,4 +186,4 @@ def _depth() -> int:
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(HOMES):
         depth, frame = depth + 1, frame.f_back
-    return depth - 1
+    return depth

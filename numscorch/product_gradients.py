@@ -53,8 +53,12 @@ def multiplied(request: Request, operands: Sequence[Any]) -> torch.Tensor:
 def _with_slope(made: torch.Tensor, terms: SparseTensor, of_sum: Request, count: int) -> torch.Tensor:
     """A product with its gradient.
 
-    It is the product, times e to the power of a sum of logarithms less itself; where a single term is 0 and stored, that
-    term times the product of the others.
+    It is the product, times e to the power of a sum of logarithms less itself; where one term is 0, that term times the product
+    of the others, and where two are, the product of both, (s**2 - t)/2 for their sum s and that of their squares t. It is 0 where
+    more are, with its first two derivatives.
+
+    Raises:
+        UnsupportedError: the terms are complex.
     """
     from .computing import compute
 
@@ -62,9 +66,14 @@ def _with_slope(made: torch.Tensor, terms: SparseTensor, of_sum: Request, count:
         summed: torch.Tensor = compute(of_sum, [terms.with_values(values)], "dense")
         return summed
 
+    if terms.dtype.is_complex:
+        raise UnsupportedError("no gradient goes through products of complex terms along a dimension: use .to_dense().prod(dim)")
     values, is_zero = terms.values, terms.values.detach() == 0
     others = torch.where(is_zero, 1, values)
-    logarithms, zeros = total(others.abs().log()), total(torch.where(is_zero, values, 0))
+    zeros = torch.where(is_zero, values, 0)
+    logarithms, one = total(others.abs().log()), total(zeros)
+    two = (one * one - total(zeros * zeros)) / 2
     fixed, negative = logarithms.detach(), total((others.detach() < 0).to(values.dtype))
     product, missing = fixed.exp() * (1 - 2 * (negative % 2)), count - total((~is_zero).to(values.dtype))
-    return torch.where(missing == 0, made, torch.where(missing == 1, product * zeros, 0)) * (logarithms - fixed).exp()
+    of_zeros = torch.where(missing == 1, one, torch.where(missing == 2, two, 0))
+    return torch.where(missing == 0, made, product * of_zeros) * (logarithms - fixed).exp()

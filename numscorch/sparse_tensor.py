@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
-from torch.compiler import is_compiling
 
 from . import convert
 from .arrays import as_tensor
@@ -64,7 +63,7 @@ def beside_programs(function: F) -> F:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
+        if torch.compiler.is_compiling():  # spelled out: Dynamo leaves functions alone that don't name torch
             from .compiling import aside  # late: it imports torch's compiler
 
             return aside(function, *args, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -108,6 +108,7 @@ TABLES = {
     **TO_LAYOUTS,
     **INDEX_ARRAYS,
 }
+PLAIN = (SparseTensor, int, float, bool, type(None))
 PYTHONS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
 OPERATORS.update(PRODUCT_OPERATORS)
@@ -178,6 +179,13 @@ def _sparse_in(values: Any) -> Iterator[Any]:
             yield value
 
 
+def _is_plain(values: Sequence[Any]) -> bool:
+    """Whether the first one is a SparseTensor, and all others strided tensors, numbers or such: nothing has to be converted."""
+    if not values or type(values[0]) is not SparseTensor:
+        return False
+    return all(type(v) in PLAIN or (type(v) is torch.Tensor and v.layout is torch.strided) for v in values)
+
+
 def _ours(value: Any) -> Any:
     """torch's sparse tensors as SparseTensors, in lists too."""
     if isinstance(value, list | tuple) and any(True for _ in _sparse_in(value)):
@@ -202,6 +210,8 @@ def public(name: str) -> Callable[..., Any]:
     theirs = torchs(name) if name in PUBLIC else inspect.unwrap(ours)  # what torch lacks takes dense tensors as well
 
     def function(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and _is_plain(args):
+            return ours(*args)
         found = list(_sparse_in((*args, *kwargs.values())))
         if not found:
             return theirs(*args, **kwargs)

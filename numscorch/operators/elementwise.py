@@ -6,25 +6,27 @@ not 0, the result is dense (``A + 1``, ``exp(A)``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from operator import index
 from typing import Any
 
 import torch
-from torch import Tensor, promote_types
+from torch import Tensor
 
 from ..computing import compute
 from ..convert import densified
 from ..datatypes import WIDENED
-from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..errors import ExpressionError, OperandError, RangeError, SizeError, UnsupportedError
 from ..evaluation import as_tensor, evaluate_parts
 from ..ir.format import dense
+from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Binary, Call, IndexVar, TensorVar
+from ..ir.notation import parse_expr
 from ..ledgers import densifying
 from ..parser import Subscripts
-from ..sparse_tensor import OPERATORS, SparseTensor
+from ..sparse_tensor import OPERATORS, SparseTensor, at_entries
 from ..statements import Request, parse_statement
 from .unary import UNARY
 
@@ -50,33 +52,39 @@ def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
     if type(left) is SparseTensor and type(right) is SparseTensor and left.pattern is right.pattern and form in OF_VALUES and not numbers:
         return SparseTensor(left.pattern, OF_VALUES[form](left._values, right._values))
     ranks = getattr(left, "ndim", 0), getattr(right, "ndim", 0)
-    has_tensors = bool(ranks[0] and ranks[1])
-    if has_tensors and left.dtype is not right.dtype:
+    if getattr(left, "dtype", None) is not getattr(right, "dtype", None):
         left, right = _promoted(left, right)
-    if has_tensors and not numbers:
-        made = compute(_request(form, *ranks), (left, right))
-    else:
-        made = evaluate_parts(_statement(form, *ranks), {"A": left, "B": right, **numbers}, None)
-    if type(made) is Tensor and not any(type(o) is Tensor and o.ndim for o in (left, right)):
-        _tell_if_filled(form.format(A="A", B="B"), made, left, right)
-    return made
+    if not (type(left) is Tensor and ranks[0]) and not (type(right) is Tensor and ranks[1]):
+        _tell_if_filled(form, {"A": left, "B": right})
+    if ranks[0] and ranks[1] and not numbers:
+        return compute(_request(form, *ranks), (left, right))
+    return evaluate_parts(_statement(form, *ranks), {"A": left, "B": right, **numbers}, None)
 
 
-def _tell_if_filled(form: str, made: Tensor, *operands: Any) -> None:
-    """Tell of a dense result though every tensor is sparse: the form isn't 0 at 0.
+def _tell_if_filled(form: str, given: Mapping[str, Any]) -> None:
+    """Tell of a result that is dense though every tensor is sparse, since the form isn't 0 at 0.
 
     Raises:
         UnsupportedError: in strict mode.
     """
-    tensors = [o for o in operands if getattr(o, "ndim", 0)]
-    if tensors and all(isinstance(o, SparseTensor) and not o.format.is_dense for o in tensors):
-        names = " and ".join(f"{o.format.name} {tuple(o.shape)}" for o in tensors)
-        densifying(
-            form,
-            names,
-            made.nbytes,
-            "it is not 0 at 0: A.with_values(...) is of the stored entries alone, A.to_dense() asks for a dense one",
-        )
+    tensors = {name: value for name, value in given.items() if getattr(value, "ndim", 0)}
+    sparse = [value for value in tensors.values() if isinstance(value, SparseTensor) and not value.format.is_dense]
+    if not sparse or len(sparse) < len(tensors) or not _is_filled(form, frozenset(tensors)):
+        return
+    names = " and ".join(f"{value.format.name} {tuple(value.shape)}" for value in sparse)
+    size = prod(torch.broadcast_shapes(*(value.shape for value in sparse))) * sparse[0].dtype.itemsize
+    instead = "it is not 0 at 0: A.with_values(...) is of the stored entries alone, A.to_dense() asks for a dense one"
+    densifying(form.format(A="A", B="B"), names, size, instead)
+
+
+@lru_cache(maxsize=1024)
+def _is_filled(form: str, tensors: frozenset[str]) -> bool:
+    """Whether a form isn't 0 where these tensors store nothing.
+
+    >>> _is_filled("{A} + {B}", frozenset("AB")), _is_filled("{A} + {B}", frozenset("A")), _is_filled("{A} <= {B}", frozenset("AB"))
+    (False, True, True)
+    """
+    return not is_zero(simplified(parse_expr(form.format(A="A", B="B", C="C")), tensors))
 
 
 @lru_cache(maxsize=1024)
@@ -98,9 +106,14 @@ def _request(form: str, left: int, right: int) -> Request:
 
 
 def _promoted(left: Any, right: Any) -> tuple[Any, Any]:
-    """Two tensors in one data type, as torch promotes those that have dimensions."""
-    dtype = promote_types(left.dtype, right.dtype)
-    return left.to(dtype), right.to(dtype)
+    """Tensors and numbers in one data type, as torch promotes them: numbers don't widen tensors of their kind."""
+    dtype = torch.result_type(_example(left), _example(right))
+    return tuple(t.to(dtype) if getattr(t, "ndim", 0) and t.dtype is not dtype else t for t in (left, right))
+
+
+def _example(operand: Any) -> Any:
+    """A number, or a tensor with no values that promotes as the operand does."""
+    return torch.empty([0] * bool(operand.ndim), dtype=operand.dtype) if hasattr(operand, "dtype") else operand
 
 
 OF_VALUES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # where both tensors store the same entries
@@ -127,7 +140,7 @@ def _scaled(op: Callable[..., Tensor], tensor: Any, number: Any) -> Any:
         whole = number.item() if isinstance(number, Tensor) and not (number.is_floating_point() or number.is_complex()) else number
         if isinstance(whole, int) and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
             as_tensor(whole, tensor.dtype)
-        return SparseTensor(tensor.pattern, op(tensor._values, number))
+        return SparseTensor(tensor.pattern, at_entries(tensor.pattern, lambda values: op(values, number), tensor._values))
     return None
 
 
@@ -154,13 +167,30 @@ def mul(input: Any, other: Any) -> Any:
     return made if made is not None else _joined("{A} * {B}", input, other)
 
 
-def div(input: Any, other: Any) -> Any:
-    """The quotient, at the numerator's entries: 0 / 0 doesn't arise where nothing is stored."""
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    """The quotient, at the numerator's entries: 0 / 0 doesn't arise where nothing is stored.
+
+    Args:
+        rounding_mode: None, or as in torch "floor" or "trunc".
+    """
+    if rounding_mode is not None:
+        return _rounded(input, other, rounding_mode)
     if (scaled := _scaled(torch.div, input, other)) is not None:
         return scaled
     if all(getattr(t, "ndim", 0) and not (t.dtype.is_floating_point or t.dtype.is_complex) for t in (input, other)):
         input, other = input.to(torch.get_default_dtype()), other.to(torch.get_default_dtype())
     return _joined("{A} / {B}", input, other)
+
+
+def _rounded(input: Any, other: Any, mode: str) -> Any:
+    if mode == "floor":
+        return OPERATORS["floor_divide"](input, other)
+    if mode != "trunc":
+        raise ExpressionError(f"div with rounding_mode={mode!r}: torch knows None, 'trunc' and 'floor'")
+    made = OPERATORS["trunc"](div(input, other))
+    kinds = [value.dtype for value in (input, other) if hasattr(value, "dtype")]
+    whole = all(not (dtype.is_floating_point or dtype.is_complex) for dtype in kinds)
+    return made.to(kinds[0]) if whole and not isinstance(other, float) else made
 
 
 def maximum(input: Any, other: Any) -> Any:
@@ -239,7 +269,7 @@ def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dty
         raise UnsupportedError(f"the mean of {input.dtype} values would be cut off to whole numbers: convert with .to(torch.float32)")
     terms = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
     total = sum(input.to(WIDENED.get(input.dtype, input.dtype)), dim, keepdim)  # rounded to 16 bits only at the end
-    return mul(total, 1 / terms if terms else float("nan")).to(input.dtype)
+    return (total / terms if isinstance(total, Tensor) else div(total, terms)).to(input.dtype)
 
 
 def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
@@ -320,14 +350,19 @@ COMPARISONS = {name: _comparison(name) for name in COMPARE}
 
 
 def where(condition: Any, input: Any, other: Any) -> Any:
-    """input where the condition holds, other elsewhere; any of them sparse."""
-    given = {"C": condition, "A": input, "B": other}
+    """input where the condition holds, other elsewhere; any of them sparse. Sparse where other is 0 or sparse, else dense."""
+    if getattr(input, "dtype", None) is not getattr(other, "dtype", None):
+        input, other = _promoted(input, other)
     tensors = [value for value in (input, other) if isinstance(value, Tensor | SparseTensor)]
-    given["C"] = condition.to(tensors[0].dtype if tensors else torch.get_default_dtype())
+    condition = condition if condition.dtype is torch.bool else condition != 0
+    given = {"C": condition.to(tensors[0].dtype if tensors else torch.get_default_dtype()), "A": input, "B": other}
+    zeros = {name for name, value in given.items() if isinstance(value, int | float) and value == 0}
+    given = {name: value for name, value in given.items() if name not in zeros}
     orders = {name: getattr(value, "ndim", 0) for name, value in given.items()}
     most = max(orders.values())
-    terms = ", ".join(_term(name, order, most) for name, order in orders.items())
-    return evaluate_parts(f"{_term('R', most, most)} = where({terms})", given, None)
+    terms = {name: _term(name, orders[name], most) if name in orders else "0" for name in "CAB"}
+    _tell_if_filled(f"where(C, {'{A}' if 'A' in orders else '0'}, {'{B}' if 'B' in orders else '0'})", given)
+    return evaluate_parts(f"{_term('R', most, most)} = where({', '.join(terms.values())})", given, None)
 
 
 @lru_cache(maxsize=64)

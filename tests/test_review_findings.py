@@ -1,0 +1,108 @@
+"""What reviews of operators, gradients and the ledger found."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch import ledgers
+
+D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, -4.0]])
+
+
+@pytest.fixture(autouse=True)
+def unjitted(plain: pytest.MonkeyPatch) -> None:
+    """Kernels run as Python here, and nothing was warned of."""
+    plain.setattr(ledgers, "_warned", set())
+
+
+def sparse(full: torch.Tensor = D) -> ns.SparseTensor:
+    return ns.from_torch(full, ns.CSR)
+
+
+def as_dense(made: Any) -> torch.Tensor:
+    return made.to_dense() if isinstance(made, ns.SparseTensor) else made
+
+
+def test_numbers_and_tensors_promote() -> None:
+    A, I = sparse(), sparse(D.to(torch.int64))
+    full = D.to(torch.int64)
+    for ours, theirs in [
+        (I + 1.5, full + 1.5),
+        (I * 1.5, full * 1.5),
+        (I == torch.tensor(1.5), full == torch.tensor(1.5)),
+        (sparse(D != 0) + 1, (D != 0) + 1),
+        (torch.where(I > 0, I, 1.5), torch.where(full > 0, full, 1.5)),
+        (torch.where(A > 0, A, D.double()), torch.where(D > 0, D, D.double())),
+        (torch.where(sparse(D != 0), sparse(D != 0), 0), torch.where(D != 0, D != 0, 0)),
+        (torch.add(I, A, alpha=2), torch.add(full, D, alpha=2)),
+    ]:
+        torch.testing.assert_close(as_dense(ours), theirs)
+
+
+def test_conditions_of_any_type() -> None:
+    condition = sparse(torch.tensor([[0, 256, 0], [1, 0, 0]]))
+    made = torch.where(condition, torch.ones(2, 3, dtype=torch.int8), torch.zeros(2, 3, dtype=torch.int8))
+    assert made.tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+def test_where_is_sparse_beside_0_and_told_beside_other_numbers() -> None:
+    A = sparse()
+    with ns.strict():
+        assert isinstance(torch.where(A > 0, A, 0), ns.SparseTensor)
+        with pytest.raises(ns.UnsupportedError, match="dense"):
+            torch.where(A > 0, A, 1.0)
+
+
+def test_positions_without_entries_stay_0() -> None:
+    bitmap = ns.from_torch(D, "(i, j) -> (i: dense, j: bitmap)")
+    for made in (bitmap * float("inf"), bitmap / 0):
+        assert not made.values.isnan().any()
+
+
+@pytest.mark.parametrize("mode", [None, "trunc", "floor"])
+def test_quotients_are_rounded(mode: str | None) -> None:
+    for full in (D, D.to(torch.int64)):
+        torch.testing.assert_close(as_dense(torch.div(sparse(full), 3, rounding_mode=mode)), torch.div(full, 3, rounding_mode=mode))
+
+
+def test_warnings_point_at_the_program_and_come_again_if_they_were_errors() -> None:
+    with pytest.warns(ns.DenseFallbackWarning) as told:
+        torch.exp(sparse())
+    assert told[0].filename == __file__
+    with pytest.warns(ns.DenseFallbackWarning) as told:
+        sparse() + 1
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            with pytest.raises(ns.DenseFallbackWarning):
+                torch.sigmoid(sparse())
+
+
+def test_second_derivatives_of_products_with_zeros() -> None:
+    values = torch.tensor([0.0, 3.0, 0.0], dtype=torch.float64, requires_grad=True)
+
+    def function(values: torch.Tensor) -> torch.Tensor:
+        product: torch.Tensor = ns.prod(ns.from_coo([[0, 0, 0], [0, 1, 2]], values, (1, 3), ns.CSR), 1)
+        return product
+
+    dense = torch.autograd.functional.hessian(lambda v: v.prod(), values.detach())
+    torch.testing.assert_close(torch.autograd.functional.hessian(lambda v: function(v).sum(), values.detach()), dense)
+
+
+def test_products_of_batches_of_values() -> None:
+    A = sparse(D.double())
+    batch = torch.stack([A.values, 2 * A.values])
+    made = torch.func.vmap(lambda values: ns.prod(A.with_values(values), 0))(batch)
+    torch.testing.assert_close(made, torch.stack([D.double().prod(0), (2 * D.double()).prod(0)]))
+
+
+def test_a_program_with_softmax_compiles() -> None:
+    A, x = sparse(), torch.ones(3, 2)
+    program = torch.compile(lambda A, x: torch.matmul(torch.softmax(A, 1), x), backend="eager")
+    torch.testing.assert_close(program(A, x), torch.matmul(torch.softmax(A, 1), x))
