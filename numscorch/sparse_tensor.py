@@ -12,7 +12,7 @@ import torch
 
 from . import convert
 from .arrays import as_tensor
-from .errors import FormatError, RangeError, SizeError, UnsupportedError
+from .errors import FormatError, OperandError, RangeError, SizeError, UnsupportedError
 from .ir.format import Format, as_format, dense
 from .ledgers import note
 from .packing import entry_count, has_gaps, positions_of
@@ -192,6 +192,10 @@ class SparseTensor:
 
     @grad.setter
     def grad(self, gradient: SparseTensor | None) -> None:
+        if gradient is not None and not isinstance(gradient, SparseTensor):
+            raise OperandError(
+                f"the gradient of a SparseTensor is one too, or None, not {type(gradient).__name__}: assign to A.values.grad"
+            )
         self._values.grad = None if gradient is None else gradient.values
 
     @property
@@ -356,9 +360,12 @@ class SparseTensor:
 
         return ordered(self)
 
-    def sort(self) -> SparseTensor:
-        """The coordinates of each row in order, as ``coalesce()``: not the values, as torch.sort."""
-        return self.coalesce()
+    def sort(self, *args: Any, **kwargs: Any) -> SparseTensor:
+        """The coordinates of each row in order, as ``coalesce()``: not the values, as torch.sort, so that it takes nothing else."""
+        from .operators.ordering import sort
+
+        made: SparseTensor = sort(self, *args, **kwargs)
+        return made
 
     @classmethod
     def __torch_function__(

@@ -35,6 +35,18 @@ WAYS_OUT: dict[str, str] = {
         ("conv1d", "conv2d", "conv3d", "fft_fft", "fft_rfft", "fft_fft2", "fft_ifft", "unfold", "interpolate", "max_pool1d", "avg_pool1d"),
         FILTERED,
     ),
+    **dict.fromkeys(("clamp_", "tril_", "triu_", "lerp_", "relu_", "abs_", "exp_"), "use what the function without the underscore returns"),
+    **dict.fromkeys(
+        ("lerp", "addcmul", "addcdiv", "hypot", "atan2", "copysign"), "write it with evaluate, or of A.values where patterns are the same"
+    ),
+    "repeat_interleave": "select each several times, as A[torch.arange(n).repeat_interleave(2)]",
+    "aminmax": "use A.amin(dim) and A.amax(dim)",
+    "nansum": "use A.nan_to_num().sum(dim)",
+    "nanmean": "use A.nan_to_num().sum(dim), and count what isn't NaN",
+    "block_diag": "shift the coordinates of each, A.indices() + offset, and join them by ns.from_coo",
+    "linalg_matrix_norm": "use torch.linalg.norm(A, ord)",
+    "nll_loss": "use torch.nn.functional.nll_loss(A.to_dense(), target)",
+    "rot90": "use A.t().flip(0), or .to_dense()",
     "batch_norm": "normalise A.values, or use .to_dense()",
     "layer_norm": "normalise A.values, or use .to_dense()",
     "embedding": "use weight[index] of a SparseTensor, or .to_dense()",

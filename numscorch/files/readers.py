@@ -198,7 +198,9 @@ def read_scipy_npz(path: Path, arrays: dict[str, np.ndarray]) -> tuple[str, tupl
     stored = arrays["format"].reshape(-1)[:1].astype(np.str_)
     layout = str(stored[0]) if len(stored) else ""
     if layout not in ("csr", "csc", "coo"):
-        raise UnsupportedError(f"{path} holds a {layout[:20]} matrix: save it after .tocsr()")
+        raise UnsupportedError(
+            f"{path} holds a {layout[:20]} matrix: use ns.from_scipy(scipy.sparse.load_npz(path)), or save it after .tocsr()"
+        )
     wanted = ("data", "shape", *(("indptr", "indices") if layout != "coo" else ("coords",) if "coords" in arrays else ("row", "col")))
     missing = [name for name in wanted if name not in arrays]
     if missing:

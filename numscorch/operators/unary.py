@@ -47,9 +47,10 @@ def _of_values(name: str) -> Callable[..., Any]:
 def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
     """torch's function of the dense tensor; ``what`` ends its docstring."""
     theirs = torchs(name)
+    alone = f"A.with_values({'torch' if hasattr(torch, name) else 'F'}.{name}(A.values)) is of the stored entries alone, "
+    instead = f"{alone if what == NOT_ZERO else ''}A.to_dense() asks for a dense one"
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        instead = f"A.with_values(torch.{name}(A.values)) is of the stored entries alone, A.to_dense() asks for a dense one"
         made: torch.Tensor = theirs(densified(input, name, instead), *args, **kwargs)
         return made
 
