@@ -36,9 +36,7 @@ WAYS_OUT: dict[str, str] = {
         FILTERED,
     ),
     **dict.fromkeys(("clamp_", "tril_", "triu_", "lerp_", "relu_", "abs_", "exp_"), "use what the function without the underscore returns"),
-    **dict.fromkeys(
-        ("lerp", "addcmul", "addcdiv", "hypot", "atan2", "copysign"), "write it with evaluate, or of A.values where patterns are the same"
-    ),
+    **dict.fromkeys(("lerp", "hypot", "atan2", "copysign"), "write it with evaluate, or of A.values where patterns are the same"),
     "repeat_interleave": "select each several times, as A[torch.arange(n).repeat_interleave(2)]",
     "aminmax": "use A.amin(dim) and A.amax(dim)",
     "nansum": "use A.nan_to_num().sum(dim)",

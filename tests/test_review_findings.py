@@ -29,17 +29,17 @@ def as_dense(made: Any) -> torch.Tensor:
 
 
 def test_numbers_and_tensors_promote() -> None:
-    A, I = sparse(), sparse(D.to(torch.int64))
+    A, whole = sparse(), sparse(D.to(torch.int64))
     full = D.to(torch.int64)
     for ours, theirs in [
-        (I + 1.5, full + 1.5),
-        (I * 1.5, full * 1.5),
-        (I == torch.tensor(1.5), full == torch.tensor(1.5)),
+        (whole + 1.5, full + 1.5),
+        (whole * 1.5, full * 1.5),
+        (torch.tensor(1.5) == whole, full == torch.tensor(1.5)),
         (sparse(D != 0) + 1, (D != 0) + 1),
-        (torch.where(I > 0, I, 1.5), torch.where(full > 0, full, 1.5)),
+        (torch.where(whole > 0, whole, 1.5), torch.where(full > 0, full, 1.5)),
         (torch.where(A > 0, A, D.double()), torch.where(D > 0, D, D.double())),
         (torch.where(sparse(D != 0), sparse(D != 0), 0), torch.where(D != 0, D != 0, 0)),
-        (torch.add(I, A, alpha=2), torch.add(full, D, alpha=2)),
+        (torch.add(whole, A, alpha=2), torch.add(full, D, alpha=2)),
     ]:
         torch.testing.assert_close(as_dense(ours), theirs)
 
