@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import numscorch as ns
+from numscorch.sparse_tensor import OPERATORS
 
 pytestmark = pytest.mark.usefixtures("plain")
 NAN, INF = float("nan"), float("inf")
@@ -65,6 +66,7 @@ def test_masked_fill_keeps_the_data_type(dtype: torch.dtype, value: Any, is_spar
     [
         lambda A: F.leaky_relu(A, 0.5, True),
         lambda A: F.leaky_relu(A, 0.5, inplace=True),
+        lambda A: F.dropout(A, 0.0, True, True),
         lambda A: F.relu(A, True),
         lambda A: F.relu6(A, True),
         lambda A: F.celu(A, 1.0, True),
@@ -131,6 +133,15 @@ def test_assignments_are_cut_off_first() -> None:
         A[0, 0] = 1.5
 
 
+@pytest.mark.parametrize("format", [ns.CSR, *GAPS])
+@pytest.mark.parametrize(("name", "args"), [("leaky_relu", (0.5, True)), ("relu", (True,)), ("elu", (1.0, True)), ("celu", (1.0, True))])
+def test_operators_in_place_by_position(name: str, args: tuple[Any, ...], format: Any) -> None:
+    A = matrix(format=format)
+    D = A.to_dense()
+    assert OPERATORS[name](A, *args) is A
+    torch.testing.assert_close(A.to_dense(), getattr(F, name)(D, *args))
+
+
 WRITES: list[Callable[[Any], Any]] = [
     lambda A: A.mul_(2),
     lambda A: A.div_(2),
@@ -165,7 +176,7 @@ def test_axis_is_dim(name: str) -> None:
     torch.testing.assert_close(getattr(torch, name)(A, axis=1), getattr(torch, name)(A, dim=1))
     made = getattr(A, name)(axis=1)
     assert isinstance(made, ns.SparseTensor) or torch.equal(made, getattr(A, name)(dim=1))
-    with pytest.raises(TypeError, match="multiple values|combination of arguments|unexpected keyword"):
+    with pytest.raises(TypeError, match=r"multiple values|combination of arguments|unexpected keyword"):
         getattr(A, name)(axis=1, dim=1)
     if name in ("sum", "amax", "var", "logsumexp"):
         assert getattr(torch, name)(A, axis=1, keepdims=True).shape == (4, 1)

@@ -84,7 +84,8 @@ def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace:
     >>> dropout(ns.from_torch(torch.eye(2)), training=False).values
     tensor([1., 1.])
     """
-    return SparseTensor(input.pattern, functional.dropout(input._values, p, training, inplace))
+    made = functional.dropout(input._values, p, training)
+    return written(input, made) if inplace else SparseTensor(input.pattern, made)
 
 
 def pow(input: Any, exponent: Any) -> Any:
