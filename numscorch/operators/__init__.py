@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import torch
@@ -109,10 +109,27 @@ TABLES = {
     **INDEX_ARRAYS,
 }
 PLAIN = (SparseTensor, int, float, bool, type(None))
+NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # names that torch takes from numpy
 PYTHONS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
+
+def _with_numpys_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of ``dim``, which may be called ``axis``, and ``keepdim``, ``keepdims``; any other as it is."""
+    if "dim" not in inspect.signature(function).parameters:
+        return function
+
+    @wraps(function)
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        if NUMPYS.keys().isdisjoint(kwargs):
+            return function(*args, **kwargs)
+        given = {NUMPYS[name]: kwargs.pop(name) for name in list(kwargs) if name in NUMPYS}
+        return function(*args, **kwargs, **given)
+
+    return renamed
+
+
 OPERATORS.update(PRODUCT_OPERATORS)
-OPERATORS.update({name: beside_programs(own) for name, own in TABLES.items()})
+OPERATORS.update({name: beside_programs(_with_numpys_names(own)) for name, own in TABLES.items()})
 OPERATORS.update({name: beside_programs(_cast(dtype)) for name, dtype in CASTS.items()})
 OPERATORS.update({other: OPERATORS[name] for other, name in BESIDES.items()})
 

@@ -8,13 +8,15 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from ..api import einsum
 from ..convert import densified
 from ..errors import SizeError, UnsupportedError
 from ..sparse_tensor import SparseTensor, at_entries
 from .elementwise import div, is_sparse, mul, sub
 from .elementwise import mean as average
 from .elementwise import sum as total
-from .products import matmul
+from .entries import strided
+from .products import check_inner
 from .reducing import norm
 from .statistics import root
 
@@ -87,9 +89,7 @@ def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torch.Tensor:
     """The cosine of the angle between vectors along a dimension; dense."""
     lengths = [_length(t, dim).clamp_min(eps) for t in (x1, x2)]
-    made = total(mul(x1, x2), dim)
-    made = made.to_dense() if isinstance(made, SparseTensor) else made
-    cosine: torch.Tensor = made / (lengths[0] * lengths[1])
+    cosine: torch.Tensor = strided(total(mul(x1, x2), dim)) / (lengths[0] * lengths[1])
     return cosine
 
 
@@ -117,8 +117,8 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
         raise UnsupportedError(f"cdist with p={p} of a SparseTensor: use p=2, or .to_dense()")
     if x1.ndim != 2 or x2.ndim != 2:
         raise SizeError(f"cdist of {x1.ndim}- and {x2.ndim}-dimensional tensors: it takes sparse matrices")
-    product = matmul(x1, x2.t())
-    product = product.to_dense() if isinstance(product, SparseTensor) else product
+    check_inner("cdist", x1, x2, 1, 1)
+    product = einsum("ik,jk->ij", x1, x2, format="dense")
     first, second = (total(mul(t, t), 1) for t in (x1, x2))
     return root((first[:, None] + second - 2 * product).clamp_min(0))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..convert import to_dense
 from ..errors import SizeError
 from ..ir.level import INT64_MAX
 from ..packing import coordinates, positions_of
@@ -52,6 +53,11 @@ def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
     own = coordinates(A.pattern)[A.ndim - other.ndim :]
     indices = [row if size != 1 else torch.zeros_like(row) for row, size in zip(own, other.shape, strict=True)]
     return looked_up(other, indices) if isinstance(other, SparseTensor) else other[tuple(indices)] if indices else other
+
+
+def strided(made: Any) -> torch.Tensor:
+    """A result that torch's users have dense, which nobody asked to make so: the ledger doesn't list it."""
+    return to_dense(made) if isinstance(made, SparseTensor) else made
 
 
 def broadcast_shape(what: str, first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:

@@ -141,7 +141,8 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
 
     Raises:
         SizeError: the value doesn't fit.
-        UnsupportedError: an entry that isn't stored would be written, which patterns don't allow.
+        UnsupportedError: an entry that isn't stored would be written, which patterns don't allow; or the values are a leaf
+            that requires grad.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
@@ -152,7 +153,7 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     """
     positions = torch.arange(1, input.pattern.nnz + 1)  # 0 is none
     chosen = getitem(SparseTensor(input.pattern, positions), key)
-    value = value if isinstance(value, torch.Tensor | SparseTensor) else torch.as_tensor(value)
+    value = (value if isinstance(value, torch.Tensor | SparseTensor) else torch.as_tensor(value)).to(input.dtype)
     if broadcast_shape("an assignment", value.shape, chosen.shape) != tuple(chosen.shape):
         raise SizeError(f"a value of shape {tuple(value.shape)} for entries of shape {tuple(chosen.shape)}")
     if isinstance(chosen, SparseTensor):
@@ -161,7 +162,7 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     else:
         full = (densified(value, "an assignment") if is_sparse(value) else value).expand(chosen.shape)
         at, new, wanted = chosen[chosen > 0], full[chosen > 0], int((full != 0).sum())
-    new = new.to(input.dtype).expand(at.shape)
+    new = new.expand(at.shape)
     if (lost := wanted - int((new != 0).sum())) > 0:
         raise UnsupportedError(
             f"the assignment would store {lost} new entries, but the pattern of a tensor never changes: "

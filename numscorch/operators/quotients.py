@@ -50,6 +50,8 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     if not isinstance(input, SparseTensor):
         return torch.masked_fill(input, _dense(mask, "masked_fill"), value)
     number = value.item() if isinstance(value, torch.Tensor) and not value.requires_grad else value
+    if not isinstance(number, torch.Tensor):
+        value = number = torch.full((), number, dtype=input.dtype).item()  # cut off to the tensor's data type, or refused, as torch does
     if not isinstance(number, torch.Tensor) and number == 0:
         input = _widened("masked_fill", input, mask.shape)
         return with_entries(input, values_of(input).masked_fill(others_at(input, mask), 0))

@@ -14,8 +14,9 @@ from ..errors import UnsupportedError
 from ..sparse_tensor import SparseTensor, at_entries
 from .elementwise import Dim, _dims, _whole, amax, amin
 from .elementwise import sum as total
+from .entries import strided
 from .rearranging import flatten
-from .statistics import root, topk
+from .statistics import first_of, root
 
 
 def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
@@ -45,7 +46,7 @@ def norm(
     if isinstance(p, str) and p != "fro":
         raise UnsupportedError(f"norm with p={p!r} of a SparseTensor: use a number, or .to_dense()")
     order, input = (2 if p == "fro" or p is None else p), input if dtype is None else input.to(dtype)
-    if dim is None and not keepdim and order > 0:
+    if dim is None and not keepdim and order > 0 and (order != inf or input.nnz):  # which has no largest one of none
         return torch.linalg.vector_norm(at_entries(input.pattern, torch.clone, input.values), order)
     sizes: Any = abs(input)
     if order == inf:
@@ -54,8 +55,7 @@ def norm(
         return total((sizes != 0).to(input.dtype), dim, keepdim)
     if order < 0:
         raise UnsupportedError(f"norm with p={p} of a SparseTensor, which has zeros: use .to_dense()")
-    powers = total(sizes**order, dim, keepdim)
-    powers = powers.to_dense() if isinstance(powers, SparseTensor) else powers
+    powers = strided(total(sizes**order, dim, keepdim))
     return root(powers) if order == 2 else powers ** (1 / order)
 
 
@@ -100,7 +100,7 @@ def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
             return pairs(input, dim)
         if dim is None:
             return reduction(input)
-        found = topk(input, 1, dim, largest=name == "max")
+        found = first_of(input, 1, dim, name == "max", nan_first=True)
         return kinds(found if keepdim else (own.squeeze(dim) for own in found))
 
     extreme.__name__ = extreme.__qualname__ = name
@@ -113,7 +113,7 @@ def _places(name: str) -> Callable[..., Any]:
         if dim is None:
             found: torch.Tensor = places(flatten(input), 0)
             return found.reshape([1] * input.ndim) if keepdim else found
-        found = topk(input, 1, dim, largest=name == "argmax").indices
+        found = first_of(input, 1, dim, name == "argmax", nan_first=True)[1]
         return found if keepdim else found.squeeze(dim)
 
     places.__name__ = places.__qualname__ = name
@@ -123,11 +123,15 @@ def _places(name: str) -> Callable[..., Any]:
 
 def _tested(name: str, reduce: Callable[..., Any]) -> Callable[..., Any]:
     def test(input: SparseTensor, dim: Dim = None, keepdim: bool = False) -> Any:
+        gone = _dims(_whole(dim), input.ndim)
+        if any(input.shape[d] == 0 for d in gone):
+            kept = [1 if d in gone else size for d, size in enumerate(input.shape) if keepdim or d not in gone]
+            return torch.full(kept, name == "all")
         made = reduce((input != 0).to(torch.float32), dim, keepdim)
         return made.to(torch.bool) if isinstance(made, SparseTensor) else made != 0
 
     test.__name__ = test.__qualname__ = name
-    test.__doc__ = f"Whether {name} of the entries are other than 0; those that aren't stored are 0."
+    test.__doc__ = f"Whether {name} of the entries are other than 0; those that aren't stored are 0. Of no entries, dense."
     return test
 
 

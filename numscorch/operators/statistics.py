@@ -17,7 +17,7 @@ from ..packing import coordinates
 from ..sparse_tensor import SparseTensor
 from .elementwise import Dim, _dims, _whole, amax, sub
 from .elementwise import sum as total
-from .entries import looked_up, numbered, others_at, values_of, with_entries
+from .entries import numbered, others_at, strided, values_of, with_entries
 from .indexing import narrow
 from .rearranging import place, transpose
 from .unary import of_dense
@@ -25,8 +25,7 @@ from .unary import of_dense
 
 def _summed(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:
     """The dense sum of values at a tensor's entries, with the dimensions kept."""
-    made = total(with_entries(A, values), dim, keepdim=True)
-    return made.to_dense() if isinstance(made, SparseTensor) else made
+    return strided(total(with_entries(A, values), dim, keepdim=True))
 
 
 def _shaped(made: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
@@ -77,17 +76,18 @@ def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:
 def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Tensor:
     """The logarithm of the sum of exponentials, over all entries: each that isn't stored adds exp(0).
 
+    Of whole numbers it is in torch's default data type.
     Of stored entries alone it is ``A.with_values(A.values.exp()).sum(dim).log()``.
 
     >>> import numscorch as ns
     >>> logsumexp(ns.from_torch(torch.zeros(2, 4)), 1)
     tensor([1.3863, 1.3863])
     """
+    input = input if input.dtype.is_floating_point or input.dtype.is_complex else input.to(torch.get_default_dtype())
     wide = input.to(WIDENED.get(input.dtype, input.dtype))
     number = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
     values = values_of(wide)
-    largest = amax(wide.with_values(wide.values.detach()), dim, keepdim=True)
-    largest = largest.to_dense() if isinstance(largest, SparseTensor) else largest
+    largest = strided(amax(wide.with_values(wide.values.detach()), dim, keepdim=True))
     largest = torch.where(torch.isfinite(largest), largest, torch.zeros_like(largest))
     missing = number - _summed(wide, torch.ones_like(values.detach()), dim)
     beside = torch.where(missing > 0, missing * torch.exp(-largest), torch.zeros_like(missing))
@@ -116,6 +116,15 @@ def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorte
     >>> topk(ns.from_torch(torch.tensor([[0.0, -1.0, 5.0]])), 2).values
     tensor([[5., 0.]])
     """
+    return torch.return_types.topk(first_of(input, k, dim, largest))
+
+
+def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """What :func:`topk` returns; with ``nan_first``, NaN is taken before the smallest numbers too, as min takes it.
+
+    Raises:
+        SizeError: there are fewer than k entries along the dimension.
+    """
     at = place(dim, input.ndim) if input.ndim else 0
     if not input.ndim or not 0 <= k <= input.shape[at]:
         raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: there are not so many")
@@ -123,24 +132,26 @@ def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorte
     *rows, columns = coordinates(turned.pattern)
     *sizes, size = turned.shape
     row = numbered(rows, sizes).expand(len(columns))
-    found = _leading(row, columns, values_of(turned).detach(), (prod(sizes), size), k, largest)
-    steps = [torch.arange(own).reshape([-1 if d == at else 1 for d in range(len(sizes) + 1)]) for at, own in enumerate(sizes)]
-    places = [step.expand(*sizes, k).reshape(-1) for step in steps]
-    values = looked_up(turned, [*places, found.reshape(-1)]).reshape(*sizes, k)
-    indices = found.reshape(*sizes, k)
-    return torch.return_types.topk((values.transpose(at, -1), indices.transpose(at, -1)))
+    free_row, free_column = _unstored(row, columns, (prod(sizes), size), k)
+    row, columns, values = torch.cat([row, free_row]), torch.cat([columns, free_column]), values_of(turned)
+    values = torch.cat([values, values.new_zeros(len(free_row))])
+    order = torch.argsort(columns)
+    order = order[_order(values.detach()[order], largest, nan_first)]
+    found = _leading(row, order, prod(sizes), k).reshape(*sizes, k)
+    return values[found].transpose(at, -1), columns[found].transpose(at, -1)
 
 
-def _leading(row: torch.Tensor, column: torch.Tensor, value: torch.Tensor, shape: tuple[int, int], k: int, largest: bool) -> torch.Tensor:
-    """For each row of a matrix the columns of its k largest entries, (rows, k): of those that it stores, and its first k others."""
-    free_row, free_column = _unstored(row, column, shape, k)
-    row, column = torch.cat([row, free_row]), torch.cat([column, free_column])
-    value = torch.cat([value, value.new_zeros(len(free_row))])
-    order = torch.argsort(column)
-    order = order[torch.sort(value[order], descending=largest, stable=True).indices]
+def _order(values: torch.Tensor, largest: bool, nan_first: bool) -> torch.Tensor:
+    """The places of values, the largest or smallest first; of equal ones, in their order."""
+    order = torch.sort(values, descending=largest, stable=True).indices
+    return order[torch.sort(values[order].isnan().to(torch.int8), descending=True, stable=True).indices] if nan_first else order
+
+
+def _leading(row: torch.Tensor, order: torch.Tensor, rows: int, k: int) -> torch.Tensor:
+    """For each row its first k entries in an order, (rows, k); no size depends on the order, which vmap may make one of many."""
+    starts = torch.searchsorted(torch.sort(row).values, torch.arange(rows))
     order = order[torch.sort(row[order], stable=True).indices]
-    rank = torch.arange(len(order)) - torch.searchsorted(row[order], torch.arange(shape[0]))[row[order]]
-    return column[order[rank < k]].reshape(shape[0], k)
+    return order[starts[:, None] + torch.arange(k)]
 
 
 def _unstored(row: torch.Tensor, column: torch.Tensor, shape: tuple[int, int], k: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -35,13 +36,27 @@ def torchs(name: str) -> Callable[..., Any]:
 
 def _of_values(name: str) -> Callable[..., Any]:
     theirs = torchs(name)
+    at = _place_of_inplace(name)
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
         inplace = kwargs.pop("inplace", False)
+        if at is not None and len(args) > at:
+            args, inplace = (*args[:at], *args[at + 1 :]), args[at]
         made = at_entries(input.pattern, lambda values: theirs(values, *args, **kwargs), input._values)
         return written(input, made) if inplace else SparseTensor(input.pattern, made)
 
     return _named(function, name, "of the stored values; 0 at entries that aren't stored")
+
+
+def _place_of_inplace(name: str) -> int | None:
+    """Which argument after the tensor is ``inplace``, in torch.nn.functional; None if there is none such.
+
+    >>> _place_of_inplace("leaky_relu"), _place_of_inplace("sin")
+    (1, None)
+    """
+    theirs = getattr(functional, name, None)
+    names = list(inspect.signature(theirs).parameters) if inspect.isfunction(theirs) else []
+    return names.index("inplace") - 1 if "inplace" in names else None
 
 
 def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
@@ -70,7 +85,8 @@ def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace:
     >>> dropout(ns.from_torch(torch.eye(2)), training=False).values
     tensor([1., 1.])
     """
-    return SparseTensor(input.pattern, functional.dropout(input._values, p, training, inplace))
+    made = functional.dropout(input._values, p, training)
+    return written(input, made) if inplace else SparseTensor(input.pattern, made)
 
 
 def pow(input: Any, exponent: Any) -> Any:
@@ -96,8 +112,14 @@ def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
     """The tensor, holding these values: written over its own, unless a gradient may need those.
 
     Raises:
-        UnsupportedError: its data type can't hold theirs, as integers can't hold fractions.
+        UnsupportedError: its data type can't hold theirs, as integers can't hold fractions; or its values are a leaf that
+            requires grad, whose gradient and optimizer new values would lose.
     """
+    if torch.is_grad_enabled() and input._values.requires_grad and input._values.is_leaf:
+        raise UnsupportedError(
+            f"{input} would be written in place, but its values are a leaf that requires grad: write within torch.no_grad(), "
+            "or give it other ones by A.values = ..."
+        )
     if not torch.can_cast(values.dtype, input.dtype):
         raise UnsupportedError(
             f"a result of {values.dtype} can't be written into {input}: use what the operator without the underscore returns"
