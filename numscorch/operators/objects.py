@@ -58,11 +58,7 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
 
 def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
     """Another tensor's values at the entries of this one, in their order."""
-    if isinstance(other, SparseTensor) and other.pattern is not input.pattern and other.format == input.format:
-        pairs = zip(input.pattern.views, other.pattern.views, strict=True)
-        same = all(len(a) == len(b) and bool((a == b).all()) for a, b in pairs)
-        other = SparseTensor(input.pattern, other._values) if same else other
-    if isinstance(other, SparseTensor) and other.pattern is not input.pattern:
+    if isinstance(other, SparseTensor) and not input.pattern.stores_as(other.pattern):
         raise SizeError(
             f"{what} of {other}\n  into {input}: their patterns differ, and entries are neither added nor dropped in place: "
             "use what the operator without the underscore returns"
