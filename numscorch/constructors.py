@@ -78,11 +78,16 @@ def _sizes(sizes: tuple[Any, ...], size: Any) -> tuple[int, ...]:
 def eye(n: int, m: int | None = None, *, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
     """torch.eye; with ``format=`` a SparseTensor of shape (n, m) that stores the ones of the diagonal. O(min(n, m)).
 
+    Raises:
+        SizeError: the entries are larger than the memory limit.
+
     >>> import numscorch as ns
     >>> ns.eye(3, format=ns.CSR)
     SparseTensor(CSR, shape=(3, 3), nnz=3, density=0.333, float32, int32 indices)
     """
     shape = as_shape((n, n if m is None else m))
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    _check_room(min(shape), shape, dtype, format, "ns.from_coo stores just the entries that it is given")
     along = np.arange(min(shape))
     return trained(_stored(np.stack([along, along]), torch.ones(len(along), dtype=dtype), shape, format), requires_grad)
 

@@ -168,6 +168,15 @@ class Pattern:
             known = self.remember(("permuted", permutation), lambda: Pattern(self.format.permuted(permutation), shape, self.arrays))
         return known
 
+    def stores_as(self, other: Pattern) -> bool:
+        """Whether another pattern is this one, or has its format, shape and index arrays. O(nnz)."""
+        if other is self:
+            return True
+        if (other.format, other.shape, other.counts) != (self.format, self.shape, self.counts):
+            return False
+        pairs = zip(self.views, other.views, strict=True)
+        return all(len(own) == len(theirs) and bool((own == theirs).all()) for own, theirs in pairs)
+
     def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
         """The index arrays of one level, as numpy views."""
         return tuple(array.numpy() for array in self.arrays[level])

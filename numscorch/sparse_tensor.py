@@ -81,6 +81,11 @@ def _unary(name: str) -> Callable[[Any], Any]:
     return lambda self: OPERATORS[name](self)
 
 
+def _number(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The only entry, as a number of Python's."""
+    return lambda self: kind(OPERATORS["item"](self))
+
+
 class SparseTensor:
     """A tensor stored in any :class:`Format`.
 
@@ -271,13 +276,38 @@ class SparseTensor:
         return to_dgl(self, weight)
 
     @beside_programs
-    def to(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
+    def to(
+        self,
+        target: Format | torch.dtype | torch.layout | torch.device | str | torch.Tensor | SparseTensor | None = None,
+        dtype: torch.dtype | bool | None = None,
+        non_blocking: bool = False,
+        copy: bool = False,
+        *,
+        device: torch.device | str | None = None,
+        memory_format: Any = None,
+    ) -> SparseTensor:
         """The same tensor in another format, of torch's layouts too, or with another dtype; itself if nothing changes.
+
+        Args:
+            target: a format, a layout, a data type, a device, or a tensor, whose data type and device are meant.
+            dtype: of the values.
+            copy: whether the values are copied even if nothing changes.
+            device: the CPU.
 
         >>> import torch, numscorch as ns
         >>> ns.from_torch(torch.eye(2).to_sparse_csr()).to(ns.CSC).format == ns.CSC
         True
         """
+        if isinstance(dtype, bool):  # torch's other order, (dtype, non_blocking, copy)
+            dtype, copy = None, non_blocking or copy
+        wanted = (target.device, target.dtype) if isinstance(target, torch.Tensor | SparseTensor) else (target,)
+        made = self
+        for own in (*wanted, device, dtype):
+            made = made if own is None else made._changed(own)
+        return OPERATORS["clone"](made) if copy and made._values.data_ptr() == self._values.data_ptr() else made
+
+    def _changed(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
+        """The tensor with one thing changed."""
         if isinstance(target, torch.dtype):
             return self if target == self.dtype else self.with_values(convert.check_values(self.values.to(target)))
         if isinstance(target, torch.layout):
@@ -290,9 +320,10 @@ class SparseTensor:
         return convert.to_format(self, dense(self.ndim) if target == "dense" else as_format(target))
 
     @beside_programs
-    def permute(self, *dims: int | Sequence[int]) -> SparseTensor:
-        """The tensor with its dimensions in another order; it shares every array."""
-        order = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
+    def permute(self, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> SparseTensor:
+        """The tensor with its dimensions in another order, given one by one, or in a sequence; it shares every array."""
+        order = order if dims is None else (*order, dims)
+        order = tuple(order[0]) if len(order) == 1 and isinstance(order[0], Sequence) else order
         places = tuple(int(d) + self.ndim * (int(d) < 0) for d in order)  # type: ignore[arg-type]
         if sorted(places) != list(range(self.ndim)):
             raise RangeError(f"permute{tuple(order)} of a {self.ndim}-dimensional tensor: name each dimension once")
@@ -338,6 +369,16 @@ class SparseTensor:
     def __bool__(self) -> bool:
         return bool(OPERATORS["item"](self))
 
+    def __contains__(self, element: Any) -> bool:
+        found: bool = OPERATORS["contains"](self, element)
+        return found
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
     __add__, __radd__ = _binary("add"), _binary("add", flipped=True)
     __sub__, __rsub__ = _binary("sub"), _binary("sub", flipped=True)
     __mul__, __rmul__ = _binary("mul"), _binary("mul", flipped=True)
@@ -348,9 +389,10 @@ class SparseTensor:
     __pow__, __rpow__ = _binary("pow"), _binary("pow", flipped=True)
     __gt__, __ge__, __lt__, __le__, __eq__, __ne__ = map(_binary, ("gt", "ge", "lt", "le", "eq", "ne"))
     __iadd__, __isub__, __imul__, __itruediv__ = map(_binary, ("add_", "sub_", "mul_", "div_"))
-    __and__, __or__, __xor__ = map(_binary, ("logical_and", "logical_or", "logical_xor"))
-    __invert__ = _unary("logical_not")
-    __neg__, __abs__ = _unary("neg"), _unary("abs")
+    __and__, __or__, __xor__ = map(_binary, ("and", "or", "xor"))
+    __rand__, __ror__, __rxor__ = (_binary(name, flipped=True) for name in ("and", "or", "xor"))
+    __float__, __int__, __complex__ = _number(float), _number(int), _number(complex)
+    __invert__, __neg__, __abs__ = _unary("invert"), _unary("neg"), _unary("abs")
     __hash__ = object.__hash__  # as torch's tensors, which compare entry by entry
 
     @beside_programs

@@ -30,7 +30,7 @@ def read_matrix_market(path: Path, *, exact: bool = False, progress: bool | None
         progress: whether to show a bar; None does for large files.
 
     Raises:
-        FormatError: with the file and the line that breaks the format.
+        FormatError: with the file and the line that breaks the format, or the entry that breaks the symmetry.
         UnsupportedError: complex matrices.
     """
     with opened(path, progress) as text:
@@ -48,7 +48,7 @@ def read_matrix_market(path: Path, *, exact: bool = False, progress: bool | None
             indices, values = _array_entries(text, shape, symmetry)
         else:
             indices, values = _listed(text, 2, shape, found[2], field != "pattern", exact)
-    return *_mirrored(indices, values, symmetry), shape
+    return *_mirrored(path, indices, values, symmetry), shape
 
 
 def _shown(line: bytes) -> str:
@@ -105,10 +105,18 @@ def _array_entries(text: Text, shape: tuple[int, int], symmetry: str) -> tuple[n
     return np.stack([rows[kept], columns[kept]]), values[kept]
 
 
-def _mirrored(indices: np.ndarray, values: np.ndarray, symmetry: str) -> tuple[np.ndarray, np.ndarray]:
+def _mirrored(path: Path, indices: np.ndarray, values: np.ndarray, symmetry: str) -> tuple[np.ndarray, np.ndarray]:
+    """The entries that are listed, and those that they stand for.
+
+    Raises:
+        FormatError: a skew-symmetric matrix lists entries of its diagonal, which is 0.
+    """
     if symmetry == "general":
         return indices, values
     off = indices[0] != indices[1]
+    if symmetry == "skew-symmetric" and not off.all():
+        place = int(indices[0][~off][0]) + 1
+        raise FormatError(f"{path} lists entry {place} {place}, but the diagonal of a skew-symmetric matrix is 0: leave it out")
     mirror = -values[off] if symmetry == "skew-symmetric" else values[off]
     return np.concatenate([indices, indices[::-1, off]], axis=1), np.concatenate([values, mirror])
 

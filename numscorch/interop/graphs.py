@@ -253,15 +253,34 @@ def _places(graph: Any, nodelist: Iterable[Any] | None) -> dict[Any, int]:
 
 
 def _weights(values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
+    """The weights in a data type, by way of one that holds Python's floats, or whole numbers, as they are.
+
+    Raises:
+        FormatError: they are no numbers of one type, or the data type can't hold one of them.
+    """
     try:
-        given = torch.stack([torch.as_tensor(value) for value in values]) if values else torch.empty(0)
+        given = _as_wide(values, dtype)
         made = given.to(dtype)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:
         raise FormatError(f"the weights of edges are no numbers of one type ({error}): pass weight=None, or another attribute") from error
     lost = (made != given) if not dtype.is_floating_point and not dtype.is_complex else torch.zeros(0, dtype=torch.bool)
     if bool(lost.any()):
         raise FormatError(f"{dtype} can't hold the weight {given[lost][0].item()}: pass dtype=torch.float64")
     return made
+
+
+def _as_wide(values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
+    """Numbers as float64, or complex128; for data types of whole numbers, as int64 where all of them are whole.
+
+    >>> _as_wide([0.5, 2**40 + 1], torch.float32).tolist()
+    [0.5, 1099511627777.0]
+    """
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    if not (dtype.is_complex or dtype.is_floating_point) and all(value % 1 == 0 for value in values):
+        wide = torch.int64
+    if any(isinstance(value, torch.Tensor) for value in values):
+        return torch.stack([torch.as_tensor(value, dtype=wide) for value in values])
+    return torch.tensor(values, dtype=wide)
 
 
 def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:

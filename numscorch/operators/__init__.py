@@ -17,12 +17,13 @@ from ..ir.format import COO, sorted_format
 from ..sparse_parameter import SparseParameter, unwrapped
 from ..sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .attributes import ATTRIBUTES
+from .bits import BITWISE
 from .distances import DISTANCES
 from .elementwise import NAMED, is_sparse, mul
 from .gathering import GATHERING, getitem, setitem
 from .indexing import diagonal, index_select, narrow, select, tril, triu
 from .moves import MOVES
-from .objects import OBJECTS, iterated
+from .objects import OBJECTS, contains, iterated
 from .pieces import PIECES
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm
 from .quotients import QUOTIENTS
@@ -32,17 +33,23 @@ from .reducing import REDUCING, linalg_norm, vector_norm
 from .stacking import stack
 from .statistics import STATISTICS
 from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
-from .unary import torchs
+from .unary import dropout, torchs
 
 
 def _permute(input: SparseTensor, *dims: Any, **named: Any) -> SparseTensor:
-    return input.permute(*named.get("dims", dims))
+    return input.permute(*dims, **named)
+
+
+def _dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, train: bool | None = None) -> Any:
+    """torch.nn.functional.dropout of the stored entries, and torch.dropout, which calls it ``train``."""
+    return dropout(input, p, training if train is None else train, inplace)
 
 
 ARRANGING: dict[str, Callable[..., Any]] = {
     "cat": cat,
     "concat": cat,
     "diagonal": diagonal,
+    "dropout": _dropout,
     "expand": expand,
     "flatten": flatten,
     "index_select": index_select,
@@ -144,7 +151,7 @@ def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., An
     return {getattr(home, name): function for name, function in named.items() for home in homes if callable(getattr(home, name, None))}
 
 
-def _matmul_method(left: Any, right: Any) -> Any:
+def _matmul_method(input: Any, other: Any) -> Any:
     """``x @ A``, but for programs that torch compiles, where ``A @ x`` arrives with its operands exchanged.
 
     Raises:
@@ -152,7 +159,7 @@ def _matmul_method(left: Any, right: Any) -> Any:
     """
     if torch.compiler.is_compiling():
         raise UnsupportedError("torch.compile exchanges the operands of A @ x: write torch.matmul(A, x), or torch.matmul(x, A)")
-    return matmul(left, right)
+    return matmul(input, other)
 
 
 FUNCTIONS.update(entries_of(OPERATORS))
@@ -171,6 +178,8 @@ FUNCTIONS.update(
         torch.Tensor.__rmod__: _flipped(OPERATORS["remainder"]),
         torch.Tensor.__floordiv__: OPERATORS["floor_divide"],
         torch.Tensor.__rfloordiv__: _flipped(OPERATORS["floor_divide"]),
+        **{getattr(torch.Tensor, f"__{name}__"): function for name, function in BITWISE.items()},
+        **{getattr(torch.Tensor, f"__r{name}__"): _flipped(BITWISE[name]) for name in ("and", "or", "xor")},
         torch.linalg.diagonal: lambda A, *, offset=0, dim1=-2, dim2=-1: OPERATORS["diagonal"](A, offset, dim1, dim2),
         torch.linalg.matmul: matmul,
         torch.linalg.matrix_power: OPERATORS["matrix_power"],
@@ -185,6 +194,8 @@ FUNCTIONS.update(
 )
 PUBLIC = frozenset(name for name in OPERATORS if callable(getattr(torch, name, None)))
 OPERATORS["getitem"], OPERATORS["setitem"], OPERATORS["iter"] = beside_programs(getitem), beside_programs(setitem), iterated
+OPERATORS["contains"] = beside_programs(contains)
+OPERATORS.update({name: beside_programs(own) for name, own in BITWISE.items()})
 
 
 def _sparse_in(values: Any) -> Iterator[Any]:

@@ -56,7 +56,7 @@ def register_hook(input: SparseTensor, hook: Callable[[SparseTensor], SparseTens
 
     def own(gradient: torch.Tensor) -> torch.Tensor | None:
         made = hook(SparseTensor(pattern, gradient))
-        if made is not None and not (isinstance(made, SparseTensor) and made.pattern.nnz == pattern.nnz):
+        if made is not None and not (isinstance(made, SparseTensor) and pattern.stores_as(made.pattern)):
             raise UnsupportedError(
                 "the hook returned something else than a gradient with the tensor's pattern: use gradient.with_values(...)"
             )

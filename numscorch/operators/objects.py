@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from ..convert import densified
-from ..errors import SizeError, UnsupportedError
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO
 from ..sparse_tensor import OPERATORS, SparseTensor, at_entries
 from .elementwise import add, div, is_sparse, mul
+from .entries import values_of
 from .unary import written
 
 
@@ -58,11 +59,7 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
 
 def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
     """Another tensor's values at the entries of this one, in their order."""
-    if isinstance(other, SparseTensor) and other.pattern is not input.pattern and other.format == input.format:
-        pairs = zip(input.pattern.views, other.pattern.views, strict=True)
-        same = all(len(a) == len(b) and bool((a == b).all()) for a, b in pairs)
-        other = SparseTensor(input.pattern, other._values) if same else other
-    if isinstance(other, SparseTensor) and other.pattern is not input.pattern:
+    if isinstance(other, SparseTensor) and not input.pattern.stores_as(other.pattern):
         raise SizeError(
             f"{what} of {other}\n  into {input}: their patterns differ, and entries are neither added nor dropped in place: "
             "use what the operator without the underscore returns"
@@ -141,6 +138,25 @@ def item(input: SparseTensor) -> Any:
     if numel(input) != 1:
         raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: it has {numel(input)} entries, not one")
     return input.to_dense().item()
+
+
+def contains(input: SparseTensor, element: Any) -> bool:
+    """Whether any entry is equal to a number, those that aren't stored too, or to what a tensor has in its place. O(nnz) of numbers.
+
+    Raises:
+        OperandError: it is neither.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> 0 in A, 1 in A, 2 in A
+    (True, True, False)
+    """
+    if not isinstance(element, torch.Tensor | SparseTensor | int | float | complex):
+        raise OperandError(f"`in` a SparseTensor takes a number or a tensor, not {type(element).__name__}")
+    if getattr(element, "ndim", 0):
+        return bool(OPERATORS["eq"](input, element).any())
+    number = element if isinstance(element, int | float | complex) else element.item()
+    return (number == 0 and input.nnz < numel(input)) or bool((values_of(input) == number).any())
 
 
 def tolist(input: SparseTensor) -> Any:

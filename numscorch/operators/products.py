@@ -16,7 +16,7 @@ from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
 
 
-def matmul(left: Any, right: Any, *, out: Any = None) -> Any:
+def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     """Matrix product with torch.matmul's rules: vectors, matrices, and batches that broadcast.
 
     Raises:
@@ -27,7 +27,7 @@ def matmul(left: Any, right: Any, *, out: Any = None) -> Any:
     >>> ns.matmul(torch.arange(3.0), A)
     tensor([0., 1., 2.])
     """
-    return _multiplied("matmul", None, left, right, out)
+    return _multiplied("matmul", None, input, other, out)
 
 
 def _multiplied(name: str, wanted: tuple[int, int] | None, left: Any, right: Any, out: Any) -> Any:
@@ -114,40 +114,59 @@ def _product(left: int, right: int) -> str:
     return f"{before}{rows}j,{after}j{columns}->{before or after}{rows}{columns}"
 
 
-def _ranked(name: str, first: int, second: int) -> Callable[..., Any]:
-    """matmul for operands of just these ranks."""
-    wanted = first, second
+def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
+    """:func:`matmul` of two matrices."""
+    return _multiplied("mm", MATRICES, input, mat2, out)
 
-    def product(left: Any, right: Any, *, out: Any = None) -> Any:
-        return _multiplied(name, wanted, left, right, out)
 
-    return product
+def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
+    """:func:`matmul` of a matrix and a vector."""
+    return _multiplied("mv", MATRIX_AND_VECTOR, input, vec, out)
+
+
+def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
+    """:func:`matmul` of two batches of matrices."""
+    return _multiplied("bmm", BATCHES, input, mat2, out)
 
 
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * (mat1 @ mat2), any of them sparse."""
-    return _scaled_sum(input, PRODUCT_OPERATORS["mm"](mat1, mat2), beta, alpha)
+    return _scaled_sum("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
-def _scaled_sum(input: Any, product: Any, beta: float, alpha: float) -> Any:
-    """beta * input + alpha * product; an input times 0 takes no part, whatever it holds."""
+def _scaled_sum(name: str, input: Any, product: Any, beta: float, alpha: float) -> Any:
+    """beta * input + alpha * product; an input times 0 takes no part, whatever it holds.
+
+    Raises:
+        SizeError: the input doesn't broadcast to the product's shape.
+    """
+    _check_fits(name, tuple(_shape_of(input)), tuple(product.shape))
+    if name in OF_AUTOCAST and torch.is_autocast_enabled("cpu"):
+        input = input.to(product.dtype)
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else product + (input if beta == 1 else input * beta)
 
 
+def _check_fits(name: str, own: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """That a shape broadcasts to another one."""
+    ends = zip(reversed(own), reversed(wanted), strict=False)
+    if len(own) > len(wanted) or any(size not in (1, end) for size, end in ends):
+        raise SizeError(f"{name} of an input of shape {own} and a product of shape {wanted}: the input has to broadcast to that")
+
+
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * (mat @ vec), any of them sparse."""
-    return _scaled_sum(input, PRODUCT_OPERATORS["mv"](mat, vec), beta, alpha)
+    return _scaled_sum("addmv", input, mv(mat, vec), beta, alpha)
 
 
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * outer(vec1, vec2), any of them sparse."""
-    return _scaled_sum(input, outer(vec1, vec2), beta, alpha)
+    return _scaled_sum("addr", input, outer(vec1, vec2), beta, alpha)
 
 
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * (batch1 @ batch2), any of them sparse."""
-    return _scaled_sum(input, PRODUCT_OPERATORS["bmm"](batch1, batch2), beta, alpha)
+    return _scaled_sum("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
@@ -155,7 +174,7 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: floa
     _check_ranks("addbmm", (batch1.ndim, batch2.ndim), (3, 3))
     check_inner("addbmm", batch1, batch2, 2, 1)
     check_inner("addbmm", batch1, batch2, 0, 0)
-    return _scaled_sum(input, einsum("bij,bjk->ik", batch1, batch2), beta, alpha)
+    return _scaled_sum("addbmm", input, einsum("bij,bjk->ik", batch1, batch2), beta, alpha)
 
 
 def outer(input: Any, vec2: Any) -> Any:
@@ -215,14 +234,16 @@ def matrix_power(input: SparseTensor, n: int) -> Any:
     """
     if n < 1:
         raise UnsupportedError(f"matrix_power with n={n} of a SparseTensor: give a positive n, or use .to_dense()")
-    half = matrix_power(input, n // 2) if n > 1 else None
-    squared = half if half is None else matmul(half, half)
-    return input if squared is None else matmul(squared, input) if n % 2 else squared
+    if n == 1:
+        return input.clone()
+    half = input if n < 4 else matrix_power(input, n // 2)
+    squared = matmul(half, half)
+    return matmul(squared, input) if n % 2 else squared
 
 
 def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * (mat1 @ mat2) at the entries of a sparse input: torch.sparse.sampled_addmm."""
-    return _scaled_sum(input, einsum("...ik,...kj->...ij", mat1, mat2, mask=input), beta, alpha)
+    return _scaled_sum("sampled_addmm", input, einsum("...ik,...kj->...ij", mat1, mat2, mask=input), beta, alpha)
 
 
 def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
@@ -251,13 +272,15 @@ def _dimensions(given: Sequence[int] | int) -> list[int]:
     return [given] if isinstance(given, int) else list(given)
 
 
+MATRICES, MATRIX_AND_VECTOR, BATCHES = (2, 2), (2, 1), (3, 3)
+OF_AUTOCAST = ("addmm", "addbmm", "baddbmm")  # whose result torch.autocast has in its own data type
 LINEAR = {1: "i,oi->o", 2: "bi,oi->bo"}
 PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}
 PRODUCT_OPERATORS: dict[str, Callable[..., Any]] = {
     "matmul": matmul,
-    "mm": _ranked("mm", 2, 2),
-    "mv": _ranked("mv", 2, 1),
-    "bmm": _ranked("bmm", 3, 3),
+    "mm": mm,
+    "mv": mv,
+    "bmm": bmm,
     "linear": linear,
     "addmm": addmm,
     "tensordot": tensordot,
