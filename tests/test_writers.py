@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import scipy.io
 import torch
-from numscorch.progress import Progress
 from test_arranging import storable
 from test_matrix import compositions
 
 import numscorch as ns
-from numscorch import text, writers
 from numscorch.datatypes import STORED
+from numscorch.files import text, writers
+from numscorch.files.progress import Progress
 from numscorch.ir.format import Format
 
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz")
