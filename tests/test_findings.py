@@ -97,7 +97,6 @@ NOTHING: Any = None
 WHOLE = ns.from_torch(torch.tensor([3, 0, 5], dtype=torch.int32))
 HUGE = ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (2**40, 2**40))
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "a fraction beside integers": (lambda: WHOLE + 2.5, ns.UnsupportedError, "the number 2.5 beside torch.int32 values"),
     "a fraction in a statement": (
         lambda: ns.evaluate("D[i] = 0.5 * I[i]", I=WHOLE),
         ns.UnsupportedError,

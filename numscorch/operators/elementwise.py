@@ -269,7 +269,7 @@ def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dty
         raise UnsupportedError(f"the mean of {input.dtype} values would be cut off to whole numbers: convert with .to(torch.float32)")
     terms = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
     total = sum(input.to(WIDENED.get(input.dtype, input.dtype)), dim, keepdim)  # rounded to 16 bits only at the end
-    return (total / terms if isinstance(total, Tensor) else div(total, terms)).to(input.dtype)
+    return (total / float(terms) if isinstance(total, Tensor) else div(total, float(terms))).to(input.dtype)
 
 
 def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
