@@ -61,7 +61,7 @@ OPERATORS: dict[str, tuple[str, Callable[..., Any], int]] = {
     "torch.matmul(A, X)": ("ij,jk->ik", torch.matmul, 2),
     "torch.mv(A, x)": ("ij,j->i", torch.mv, 1),
     "A @ X": ("ij,jk->ik", matmul, 2),
-    "F.linear(X.t(), A)": ("ij,jk->ki", lambda A, X: torch.nn.functional.linear(X.t(), A), 2),
+    "F.linear(X, A)": ("ij,kj->ki", lambda A, X: torch.nn.functional.linear(X, A), 2),
     "torch.sum(A, 1)": ("ij->i", lambda A: torch.sum(A, 1), 0),
     "torch.mul(A, X)": ("ij,ij->ij", torch.mul, 2),
 }
