@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from ..ir import index as ix
-from ..ir.functions import FUNCTIONS
+from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from ..ir.loop import Call, Const, Function, expressions, walk, walk_block
 from ..schedule.facts import Target
 from .assembly import Param, Program, assemble
@@ -21,6 +21,8 @@ from .workspaces import workspaces_of
 RANGES = ("min", "max", "abs")
 CASTS = frozenset({"int64"})
 ROUTINES = frozenset({*FUNCTIONS, "emptied", "entered", "insert", "ordered", "ordered_pairs", "padded", "seek", "truth"} - {"abs"})
+REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
+COMPILED = ("intrinsics", "register_functions", "routines")  # files whose functions become parts of kernels
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
     "room": "This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.",
@@ -88,12 +90,13 @@ def describe(access: ix.Access) -> str:
 
 def _imports(program: Program) -> str:
     called = _functions(program.function)
-    own, routines = sorted(called - set(RANGES) - ROUTINES - CASTS), sorted(called & ROUTINES)
+    own, routines = sorted(called - set(RANGES) - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
     lines = [f"from math import {', '.join(found)}"] if (found := _unwritable(program.function)) else []
     lines += ["from numba import prange"] if program.parallel else []
     scalars = sorted(_constant_types(program.function) | (called & CASTS))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
     lines += ["", f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
+    lines += [f"from numscorch.codegen.register_functions import {', '.join(found)}"] if (found := sorted(called & REGISTERED)) else []
     lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []
     return "\n".join(lines).strip("\n")
 
@@ -116,6 +119,6 @@ def _constant_types(function: Function) -> set[str]:
 
 def _hash(text: str, target: Target) -> str:
     """Of everything that the machine code depends on: the text, the target, the options, the compilers, the intrinsics."""
-    intrinsics = "".join(files("numscorch.codegen").joinpath(f"{name}.py").read_text() for name in ("intrinsics", "routines"))
+    intrinsics = "".join(files("numscorch.codegen").joinpath(f"{name}.py").read_text() for name in COMPILED)
     parts = (text, repr(target.instructions), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

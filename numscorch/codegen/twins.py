@@ -140,6 +140,31 @@ def run_as_python(kernel: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def compared(test: np.ufunc) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """A comparison whose answers are 1 and 0 in the data type of what is compared."""
+    return lambda a, b: test(a, b).astype(a.dtype)
+
+
+REGISTERED: dict[str, Any] = {
+    "div": np.divide,
+    "eq": compared(np.equal),
+    "exponentials": np.exp,
+    "ge": compared(np.greater_equal),
+    "gt": compared(np.greater),
+    "hmax": np.max,
+    "hmin": np.min,
+    "larger": np.maximum,
+    "le": compared(np.less_equal),
+    "lt": compared(np.less),
+    "magnitudes": np.abs,
+    "ne": compared(np.not_equal),
+    "relus": lambda a: np.where(a <= 0, a.dtype.type(0), a),
+    "roots": np.sqrt,
+    "selected": lambda condition, a, b: np.where(condition != 0, a, b),
+    "sigmoids": lambda a: 1 / (1 + np.exp(-a)),
+    "smaller": np.minimum,
+    "sub": np.subtract,
+}
 TWINS: dict[str, Any] = {
     "add": lambda a, b: a + b,
     "at_most": lambda a, b: -1 if a <= b else 0,
@@ -167,4 +192,5 @@ TWINS: dict[str, Any] = {
     "store_first": store_first,
     "transpose": transpose,
     **{name: function.evaluate for name, function in FUNCTIONS.items()},
+    **REGISTERED,
 }

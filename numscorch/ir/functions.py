@@ -89,6 +89,15 @@ OPERATORS: dict[str, Callable[[float, float], float]] = {
 }
 
 TESTS = ("==", "!=", "<", "<=", ">", ">=")
+REGISTER_FUNCTIONS = {
+    **{"abs": "magnitudes", "exp": "exponentials", "maximum": "larger", "minimum": "smaller", "relu": "relus"},
+    **{"sigmoid": "sigmoids", "sqrt": "roots", "where": "selected"},
+    **{"+": "add", "-": "sub", "*": "mul", "/": "div"},
+    **{"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"},
+}
+"""The functions and operators that SIMD registers have, and what generated source calls them there."""
+REGISTER_REDUCTIONS = {"+": "hsum", "maximum": "hmax", "minimum": "hmin"}
+"""What joins the lanes of a register into one number."""
 
 
 @dataclass(frozen=True, slots=True)
