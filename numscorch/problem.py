@@ -39,7 +39,8 @@ class Problem:
     ``stored`` those in which sparse operands are read, by name, where the statement has a level for each part;
     ``strides`` are those of dense tensors, in ``layout`` where they are copied to another one, and ``permutation``
     turns a kept pattern's dimensions into the result's. ``rows`` is how long the first dimension, but for those of
-    size 1, of a dense result's memory is there, where that is longer than its size.
+    size 1, of a dense result's memory is there, where that is longer than its size. ``members`` are statements that one kernel
+    runs before, in the same loops over ``outer``.
     """
 
     stmt: Assignment
@@ -54,6 +55,8 @@ class Problem:
     requested: Format | None = None
     layout: Layout | None = None
     rows: int | None = None
+    members: tuple[Assignment, ...] = ()
+    outer: tuple[IndexVar, ...] = ()
 
     @property
     def result(self) -> TensorVar:
@@ -102,7 +105,7 @@ def _problem_of(
 ) -> Problem:
     """The problem of operands in their layout."""
     wanted = wanted_format(format, len(request.subscripts.result))
-    accesses = _accesses(request, operands, _extents(request, operands), wanted)
+    accesses = _accesses(request, operands, extents_of(request, operands), wanted)
     accesses = replace(accesses, last=None if layout is None else layout.result)
     padded = accesses.may_be_padded()
     problem = _made(replace(accesses, padded=padded), target, format, wanted)
@@ -167,7 +170,7 @@ def _index_dtype(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -
     return "int64" if wide or max(extents.values(), default=0) > INT32_MAX else "int32"
 
 
-def _extents(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
+def extents_of(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
     """The extent of every index; size 1 gives way to any other, but not on a diagonal."""
     found: dict[IndexVar, tuple[int, int]] = {}
     for at, (names, operand) in enumerate(zip(request.subscripts.operands, operands, strict=True)):

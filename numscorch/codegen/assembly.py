@@ -43,6 +43,7 @@ class Param:
     space       the values of a workspace
     parents     how many parents the entries of a placed result have
     capacity    how many places there are in a hashed workspace
+    longest     how many positions the longest row of an operand has
     blocks      how many blocks there are
     workers     how many of them may run at once
     ==========  =============================================  ==============
@@ -60,7 +61,7 @@ class Param:
         return self.what not in SCALARS
 
 
-SCALARS = ("stride", "size", "capacity", "parents", "blocks", "workers")
+SCALARS = ("stride", "size", "capacity", "longest", "parents", "blocks", "workers")
 WORKSPACE = ("list", "mark", "table", "space")  # arrays of which each worker has a part, and so it has
 PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents"}  # of these, so many
 
@@ -177,7 +178,7 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
         name = space.tensor.name
         params += [Param(f"{name}_{array}", array, name) for array in space.tensor.format.levels[0].arrays]
         params.append(Param(f"{name}_vals", "space", name, dtype=space.tensor.dtype))
-        params.append(Param(f"{name}_size", *(("capacity", name) if is_hashed(space) else ("size", space.indices[0].name))))
+        params.append(Param(f"{name}_size", *_room_of(space)))
     params += [Param("partial_vals", "partial", dtype=result.tensor.dtype), Param("cuts", "cuts")]
     params += [Param("starts", "starts"), Param("bounds", "bounds")]
     params += [Param("blocks", "blocks"), Param("workers", "workers")]
@@ -185,6 +186,13 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
     for access in [*operands, result]:
         params += [Param(f"{access.tensor.name}_stride{at}", "stride", access.tensor.name, at) for at in range(len(access.indices))]
     return params
+
+
+def _room_of(space: ix.Access) -> tuple[str, str]:
+    """What says how many places a workspace has: its hash table, the rows that it lies beside, or the dimension."""
+    if space.tensor.is_row:
+        return "longest", space.tensor.shares or ""
+    return ("capacity", space.tensor.name) if is_hashed(space) else ("size", space.indices[0].name)
 
 
 def _distinct(loops: list[ix.Forall]) -> list[ix.Forall]:

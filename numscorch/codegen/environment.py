@@ -122,7 +122,7 @@ class Env:
         """Where an access's value lies."""
         tensor = access.tensor
         if tensor.shares is not None:
-            return self.segments[tensor.shares][-1].begin
+            return self.beside(tensor, self.segments[tensor.shares][-1].begin)
         if self.assembly is not None and tensor == self.assembly.access.tensor:
             return self.assembly.place(len(tensor.format.levels) - 1, self.coords)
         if tensor.name in self.inserted:
@@ -130,6 +130,15 @@ class Env:
         if not tensor.is_dense:
             return self.segments[tensor.name][-1].begin
         return self.strided_position(access, access.indices)
+
+    def beside(self, tensor: TensorVar, position: Expr) -> Expr:
+        """Where the value beside a position of the pattern lies: in a workspace of one row, as far from where the row starts."""
+        if not tensor.is_row:
+            return position
+        owner = next(a for a in self.operands if a.tensor.name == tensor.shares)
+        at, done = len(owner.indices) - 1, self.segments.get(owner.tensor.name, ())
+        first, _ = owner.tensor.format.levels[at].bounds(self.mode(owner, at, self.parent(done[:at], at)))
+        return position - first
 
     def strided_position(self, access: Access, variables: tuple[IndexVar, ...]) -> Expr:
         """What these variables add to the position of a dense access."""

@@ -111,8 +111,12 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return lower_workspace(stmt, env.assembly, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
         return _lower_parallel_sum(stmt, target, env)
+    if not target.is_scalar:
+        return (*lower(stmt.producer, env), *lower(stmt.consumer, env))
     inner = with_registers(stmt.producer, target, env)
     op = next(a.op for a in ix.assignments(stmt.producer) if a.lhs.tensor == target)
+    if op == "=":
+        return (*lower(stmt.producer, inner), *lower(stmt.consumer, inner))
     if op == "+=" and not appends(stmt.consumer, env):
         return (*clear(target, inner), *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
     return lower_counted(stmt, target, op, inner, lower)
@@ -223,6 +227,9 @@ def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
     seen = (Accumulate(Var(f"{name}_seen"), Const(1)),) if name in env.counted else ()
     if env.assembly is not None and env.assembly.counting:
         return seen
+    if stmt.op == "=":
+        product = lower_product(stmt.rhs, env, as_vector=name in env.varying)
+        return (*product.setup, *(Assign(register, product.value(r)) for r, register in enumerate(registers)))
     if stmt.op != "+=":
         product = lower_product(stmt.rhs, env, as_vector=False)
         return (*product.setup, Assign(registers[0], joined(stmt.op, registers[0], product.scalar)), *seen)

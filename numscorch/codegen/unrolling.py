@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import index as ix
+from ..ir.functions import REDUCTIONS
 from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Var, call
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
@@ -17,6 +18,7 @@ from .jamming import interleaved
 from .values import gathered_product
 
 Lower = Callable[[ix.Stmt, Env], Block]
+JOINED = {"maximum": ("larger", "hmax"), "minimum": ("smaller", "hmin")}  # of registers, and of the lanes of one
 MOST_IFS = 4  # copies up to which the rest of a row is handled without a loop
 
 
@@ -55,7 +57,8 @@ def _moves_dense(stmt: ix.Forall, assignment: ix.Assignment, env: Env) -> bool:
     moved = [a for a in read if stmt.var in a.indices]
     if not any(a.tensor.has_values for a in read):
         return False
-    return it.at == len(it.access.tensor.format.levels) - 1 and all(a.tensor.is_dense or a == it.access for a in moved)
+    beside = all(a.tensor.is_dense or it.name in (a.tensor.name, a.tensor.shares) for a in moved)
+    return it.at == len(it.access.tensor.format.levels) - 1 and beside
 
 
 def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block:
@@ -74,15 +77,22 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
 def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Block:
     """A register of consecutive positions at once; what their coordinates choose is gathered."""
     it, body = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body))
-    total = partial_register(body.lhs.tensor.name)
     terms = gathered_product(body.rhs, stmt.var, it, lanes, env)
-    cleared = (Assign(total, call("splat", Const(0.0, body.lhs.tensor.dtype), lanes)),)
-    step = (Assign(total, terms.added_to(total, 0)),)
-    return (
-        *_taken_at_once(it, lanes, step, cleared),
-        Accumulate(env.registers[body.lhs.tensor.name][0], call("hsum", total)),
-        _one_by_one(stmt, it, env, lower),
-    )
+    if body.lhs.indices:
+        place = env.beside(body.lhs.tensor, it.position)
+        step: Block = (Do(call("store", Var(f"{body.lhs.tensor.name}_vals"), place, terms.value(0))),)
+        return (*_taken_at_once(it, lanes, step, ()), _one_by_one(stmt, it, env, lower))
+    total, register = partial_register(body.lhs.tensor.name), env.registers[body.lhs.tensor.name][0]
+    if body.op == "+=":
+        start, step = Const(0.0, body.lhs.tensor.dtype), (Assign(total, terms.added_to(total, 0)),)
+        last: Stmt = Accumulate(register, call("hsum", total))
+    else:
+        joined, whole = JOINED[REDUCTIONS[body.op].function]
+        start, step = Const(REDUCTIONS[body.op].identity, body.lhs.tensor.dtype), (Assign(total, call(joined, total, terms.value(0))),)
+        last = Assign(register, call(REDUCTIONS[body.op].function, register, call(whole, total)))
+    seen = (Accumulate(Var(f"{body.lhs.tensor.name}_seen"), Const(lanes)),) if body.lhs.tensor.name in env.counted else ()
+    cleared = (Assign(total, call("splat", start, lanes)),)
+    return (*_taken_at_once(it, lanes, (*step, *seen), cleared), last, _one_by_one(stmt, it, env, lower))
 
 
 def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
@@ -95,8 +105,9 @@ def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     step = [*interleaved(sums), Assign(total, call("hsums", *(partial_register(f"{target.name}{u}") for u in range(jammed))))]
     inner = _with_registers(replace(env, varying=env.varying | {target.name}), target, (total,))
     product, written = gathered_product(consumer.rhs, stmt.var, it, jammed, inner), Var(f"{consumer.lhs.tensor.name}_vals")
-    value = product.added_to(call("load", written, it.position, jammed), 0) if consumer.op == "+=" else product.value(0)
-    step.append(Do(call("store", written, it.position, value)))
+    place = env.beside(consumer.lhs.tensor, it.position)
+    value = product.added_to(call("load", written, place, jammed), 0) if consumer.op == "+=" else product.value(0)
+    step.append(Do(call("store", written, place, value)))
     return (*_taken_at_once(it, jammed, tuple(step), ()), _one_by_one(stmt, it, env, lower))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedError
-from ..ir.functions import REDUCTIONS
+from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS
 from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of, variables_in
 from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call
 from ..ir.loop import Expr as LoopExpr
@@ -171,8 +171,13 @@ def dtype_of(expr: Expr) -> str:
 
 def _vector(factor: Expr, env: Env, setup: list[Assign]) -> tuple[LoopExpr, ...]:
     """The factor's value in each register of the tile."""
-    if not isinstance(factor, Access) or env.lanes is None:
-        raise UnsupportedError(f"the operator in {factor} is not compiled yet: only products are")
+    if env.lanes is None:
+        raise UnsupportedError(f"{factor} differs from lane to lane, and there is no vector loop")
+    if not is_varying(factor, env):
+        return (call("splat", _scalar(factor, env), env.lanes.lanes),) * env.lanes.count
+    if not isinstance(factor, Access):
+        function, args = in_registers(factor)
+        return tuple(call(function, *each) for each in zip(*(_vector(arg, env, setup) for arg in args), strict=True))
     if factor.tensor.name in env.registers:
         return env.registers[factor.tensor.name]
     place = named_position(factor, env, setup)
@@ -184,25 +189,45 @@ def _vector(factor: Expr, env: Env, setup: list[Assign]) -> tuple[LoopExpr, ...]
     return shared
 
 
+def in_registers(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
+    """What computes an operator or a function on registers, and its arguments.
+
+    Raises:
+        UnsupportedError: nothing does.
+    """
+    match expr:
+        case Binary(name, left, right):
+            args: tuple[Expr, ...] = (left, right)
+        case Call(name, args):
+            pass
+        case _:
+            raise UnsupportedError(f"{expr} is no operator")
+    if name not in REGISTER_FUNCTIONS:
+        raise UnsupportedError(f"{name} in {expr} has no vector instructions here")
+    return REGISTER_FUNCTIONS[name], args
+
+
 def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> Product:
     """A product at a register of consecutive positions: values of the iterated operand lie side by side."""
-    factors: list[LoopExpr] = []
-    for factor in factors_of(expr):
-        if isinstance(factor, Access) and factor.tensor.name in env.varying:
-            factors.append(env.registers[factor.tensor.name][0])
-        elif isinstance(factor, Access) and not factor.tensor.has_values:
-            continue
-        elif isinstance(factor, Access) and var in factor.indices:
-            factors.append(_gathered(factor, var, it, lanes, env))
-        else:
-            factors.append(call("splat", _scalar(factor, env), lanes))
-    return Product((), (tuple(factors),))
+    factors = [f for f in factors_of(expr) if not isinstance(f, Access) or f.tensor.has_values]
+    return Product((), (tuple(_at_positions(factor, var, it, lanes, env) for factor in factors),))
+
+
+def _at_positions(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
+    """An expression's values at a register of positions."""
+    accesses = accesses_in(expr)
+    if not any(var in a.indices or a.tensor.name in env.varying for a in accesses):
+        return call("splat", _scalar(expr, env), lanes)
+    if not isinstance(expr, Access):
+        function, args = in_registers(expr)
+        return call(function, *(_at_positions(arg, var, it, lanes, env) for arg in args))
+    return env.registers[expr.tensor.name][0] if expr.tensor.name in env.varying else _gathered(expr, var, it, lanes, env)
 
 
 def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
     values = Var(f"{access.tensor.name}_vals")
-    if access.tensor.name == it.name:
-        return call("load", values, it.position, lanes)
+    if it.name in (access.tensor.name, access.tensor.shares):
+        return call("load", values, env.beside(access.tensor, it.position), lanes)
     base = env.strided_position(access, tuple(v for v in access.indices if v != var))
     step: LoopExpr = Const(0)
     for at, index in enumerate(access.indices):

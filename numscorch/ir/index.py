@@ -26,6 +26,7 @@ from .tags import Tile as Tile
 from .tags import Transpose as Transpose
 from .tags import Unroll as Unroll
 from .tags import Vector as Vector
+from .workspace_levels import Beside
 
 SCALAR = Format("")
 
@@ -60,6 +61,11 @@ class TensorVar:
     def is_dense(self) -> bool:
         """Whether it is addressed by strides rather than by levels."""
         return self.format.is_dense and self.shares is None
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it is a workspace that lies beside one row of a pattern."""
+        return self.shares is not None and isinstance(self.format.levels[-1], Beside)
 
     @property
     def is_assembled(self) -> bool:
@@ -236,9 +242,12 @@ def result_of(stmt: Stmt) -> Access:
 
 
 def operands_of(stmt: Stmt) -> list[Access]:
-    """The accesses that are read, workspaces left out, in order of first appearance by name."""
+    """The accesses that are read, workspaces left out, by name; one of which also just the pattern is read has values."""
     written = {a.lhs.tensor for a in assignments(stmt)}
-    found = {x.tensor.name: x for a in assignments(stmt) for x in accesses_in(a.rhs) if x.tensor not in written}
+    found: dict[str, Access] = {}
+    for access in (x for a in assignments(stmt) for x in accesses_in(a.rhs) if x.tensor not in written):
+        if access.tensor.has_values or access.tensor.name not in found:
+            found[access.tensor.name] = access
     return [found[name] for name in sorted(found)]
 
 

@@ -60,3 +60,15 @@ class Hashed(Level):
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return Var(f"{mode.tensor}_list")[position]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside(Level):
+    """A workspace's only level: values lie beside the positions of one row of a pattern, counted from where the row starts.
+
+    Its tensor ``shares`` the pattern's operand.
+    """
+
+    spelling: ClassVar[str] = "beside"
+    full: ClassVar[bool] = True
+    letter: ClassVar[str] = "b"

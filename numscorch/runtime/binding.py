@@ -34,7 +34,7 @@ from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
 from .assembled import Layout, bounded_starts, hashed_room, workers_for
-from .blocks import coordinate_cuts, cuts_of, equal_cuts, shared_out
+from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, shared_out
 from .memory import check_memory, check_workspace, flat
 
 NOTHING: Mapping[str, str] = {}
@@ -77,6 +77,7 @@ class _Binder:
             "cuts_of": cuts_of,
             "coordinate_cuts": coordinate_cuts,
             "equal_cuts": equal_cuts,
+            "longest_row": longest_row,
             "shared_out": shared_out,
             "flat": flat,
             "workers": threads.workers,
@@ -119,13 +120,14 @@ class _Binder:
         for space in self.spaces:
             name, size = space.tensor.name, self.room(space)
             lines += self.bounded(space) if is_hashed(space) else []
+            lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)})"] if space.tensor.shares is not None else []
             lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.int64)" for array in space.tensor.format.levels[0].arrays]
             lines += [f"{name}_vals = np.empty(n * {size}, dtype)"]
         return lines
 
     def room(self, space: ix.Access) -> str:
         """How many places a workspace has: as many as the dimension, unless they are hashed."""
-        if is_hashed(space):
+        if is_hashed(space) or space.tensor.is_row:
             return f"{space.tensor.name}_size"
         size = self.problem.extents[space.indices[0]]
         check_workspace(threads.workers() * size, size, str(self.problem.stmt), "hash")
@@ -211,7 +213,7 @@ class _Binder:
                 return self.pieces
             case "workers":
                 return "n"
-            case what if what in WORKSPACE:
+            case what if what in WORKSPACE or what == "longest":
                 return param.name
             case "size":
                 return str(self.problem.extents[ix.IndexVar(param.of)])

@@ -36,6 +36,15 @@ def _balanced(pattern: Pattern, blocks: int) -> np.ndarray:
     return cuts if level.is_unique or not level.is_ordered else _at_boundaries(pattern, cuts)  # copies alone walk lists without order
 
 
+def longest_row(pattern: Pattern) -> int:
+    """How many positions of the last level the longest row has; remembered with the pattern."""
+    longest: int | None = pattern.derived.get("longest row")
+    if longest is None:
+        pos = pattern.level_arrays(len(pattern.format.levels) - 1)[0]
+        longest = pattern.remember("longest row", lambda: int(np.diff(pos).max(initial=0)))
+    return longest
+
+
 def leaf_starts(pattern: Pattern) -> np.ndarray:
     """For each position of the first level, and one past the last, where its values start."""
     starts = np.arange(pattern.counts[0] + 1, dtype=np.int64)

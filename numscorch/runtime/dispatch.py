@@ -19,6 +19,7 @@ from ..codegen.source import Source, generate
 from ..copies import copy_problem
 from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import ScheduleError, UnsupportedError
+from ..fused_problem import FusedRequest, fused_problem
 from ..ir.format import Format, dense
 from ..layouts import moving, with_last
 from ..ledgers import note
@@ -28,6 +29,7 @@ from ..operands import identify
 from ..parser import parse_einsum
 from ..problem import Problem, check_loops, make_problem
 from ..schedule import Step, schedule
+from ..schedule.fuse import schedule_fused
 from ..schedule.options import AUTOMATIC
 from ..sparse_tensor import SparseTensor
 from ..statements import Request, plain_request, scheduled
@@ -176,6 +178,10 @@ def compile_source(
 ) -> tuple[Problem, tuple[Step, ...], Source]:
     """Everything up to the source: no operand's values are needed, and nothing is written."""
     request = parse_einsum(expr, tuple(len(o.shape) for o in operands)) if isinstance(expr, str) else expr
+    if isinstance(request, FusedRequest):
+        problem = fused_problem(request, operands, host())
+        steps = schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, host())
+        return problem, steps, generate(steps[-1].stmt, host())
     if isinstance(request, Request) and request.copies and isinstance(format, Format):
         problem = copy_problem(operands[0], format, host())
     else:

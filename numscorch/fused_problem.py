@@ -1,0 +1,134 @@
+"""Fused requests: several statements for one kernel, which passes on what is between them a row at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .accesses import letters_of, row_major
+from .dtype_rules import common_dtype
+from .ir.derived_formats import flattened
+from .ir.format import Format, dense
+from .ir.index import Access, Assignment, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in, with_dtype
+from .ir.workspace_levels import Beside
+from .operand import Operand
+from .problem import Problem, extents_of
+from .schedule.facts import Facts, Target
+from .splitting import PATTERN
+from .statements import NAMES, Request
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Member:
+    """A statement whose result only later ones read: its name, indices, value and operator; ``owner`` is the operand beside whose entries it is."""
+
+    name: str
+    indices: tuple[IndexVar, ...]
+    value: Expr
+    op: str
+    owner: Access | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FusedRequest(Request):
+    """A request whose value reads, besides operands, what ``members`` make, which share the loops over ``outer``.
+
+    ``owner`` is the operand outside of whose entries the value is 0, if there is one, whose pattern the result keeps where it
+    ``keeps`` it.
+    """
+
+    members: tuple[Member, ...] = ()
+    outer: tuple[IndexVar, ...] = ()
+    owner: Access | None = None
+    keeps: bool = False
+
+
+def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Target) -> Problem:
+    """The problem of a fused request, with a statement for each member."""
+    dtype = common_dtype(operands)
+    extents = extents_of(request, operands)
+    tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
+    result, strides = _result(request, extents, operands, tensors, dtype)
+    rows = {member.name: _row(member, request.outer, dtype) for member in request.members}
+    reader = _Reader(request, tensors, rows)
+    statements = []
+    for member in request.members:
+        inner = tuple(var for var in member.indices if var not in request.outer)
+        value = with_dtype(reader.read(member.value, member.owner), dtype)
+        statements.append(Assignment(Access(rows[member.name], inner), value, _compound(member.op, member.value, member.indices)))
+    last = request.value or Access(result.tensor, ())
+    value = with_dtype(reader.read(last, request.owner), dtype)
+    stmt = Assignment(result, value, _compound(request.op, last, result.indices))
+    counts = {NAMES[at]: (op.format, op.counts) for at, op in enumerate(operands) if not op.format.is_dense}
+    facts = Facts.of(extents, counts, target.lanes(dtype), target)
+    stored = {NAMES[at]: op.format for at, op in enumerate(operands) if not op.format.is_dense}
+    strides |= {NAMES[at]: op.strides for at, op in enumerate(operands) if op.format.is_dense}
+    shape = tuple(extents[var] for var in result.indices)
+    kept = tuple(range(len(shape))) if request.keeps else ()
+    fmt = result.tensor.format
+    why = f"the pattern of {result.tensor.shares}" if request.keeps else "each entry is written once"
+    return Problem(stmt, extents, facts, why, shape, fmt, stored, strides, kept, members=tuple(statements), outer=request.outer)
+
+
+def _tensor(name: str, operand: Operand) -> TensorVar:
+    if operand.format.is_dense:
+        letters = letters_of(operand.shape, operand.strides)
+        return TensorVar(name, dense(len(operand.shape)), operand.dtype, strides=letters)
+    return TensorVar(name, flattened(operand.format), operand.dtype, operand.index_dtype)
+
+
+def _result(
+    request: FusedRequest, extents: dict[IndexVar, int], operands: Sequence[Operand], tensors: dict[str, TensorVar], dtype: str
+) -> tuple[Access, dict[str, tuple[int, ...]]]:
+    """What the last statement writes, and its strides."""
+    name, indices = NAMES[len(operands)], tuple(map(IndexVar, request.subscripts.result))
+    if request.keeps and request.owner is not None:
+        owner = tensors[request.owner.tensor.name]
+        return Access(TensorVar(name, owner.format, dtype, owner.index_dtype, shares=owner.name), indices), {}
+    shape = tuple(extents[var] for var in indices)
+    strides = row_major(shape)
+    return Access(TensorVar(name, dense(len(shape)), dtype, strides=letters_of(shape, strides)), indices), {name: strides}
+
+
+def _row(member: Member, outer: tuple[IndexVar, ...], dtype: str) -> TensorVar:
+    """What is kept of a member's result: a number, a row, or one beside a row of its owner."""
+    name = f"{member.name}_row" if member.name[0].isalpha() else f"row_{member.name}"
+    inner = [var for var in member.indices if var not in outer]
+    if not inner:
+        return TensorVar(name.replace("_row", "_value").replace("row_", "value_"), dense(0), dtype)
+    if member.owner is None:
+        return TensorVar(name, dense(1), dtype, strides="1")
+    return TensorVar(name, Format((Beside(),)), dtype, shares=member.owner.tensor.name)
+
+
+def _compound(op: str, value: Expr, indices: Sequence[IndexVar]) -> str:
+    """The operator, where a plain assignment sums."""
+    return "+=" if op == "=" and set(variables_in(value)) - set(indices) else op
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Values in the tensors of the kernel and the rows that it keeps."""
+
+    request: FusedRequest
+    tensors: Mapping[str, TensorVar]
+    rows: Mapping[str, TensorVar]
+
+    def read(self, value: Expr, owner: Access | None) -> Expr:
+        """The value, times the owner's pattern, unless it reads the owner's entries anyway."""
+        made = mapped(value, self._access)
+        if owner is None or any(a.tensor.name == owner.tensor.name for a in accesses_in(made)):
+            return made
+        return Binary("*", self._pattern(owner.tensor.name, owner.indices), made)
+
+    def _access(self, access: Access) -> Access:
+        name = access.tensor.name
+        if name not in self.rows:
+            return Access(self.tensors[name], access.indices) if access.tensor.has_values else self._pattern(name, access.indices)
+        if not access.tensor.has_values:
+            owner = next(m.owner for m in self.request.members if m.name == name)
+            return access if owner is None else self._pattern(owner.tensor.name, owner.indices)
+        return Access(self.rows[name], tuple(var for var in access.indices if var not in self.request.outer))
+
+    def _pattern(self, name: str, indices: tuple[IndexVar, ...]) -> Access:
+        return Access(replace(self.tensors[name], dtype=PATTERN), indices)
