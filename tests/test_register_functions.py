@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numba import njit
 
+from numscorch.codegen.assembly import Program
 from numscorch.codegen.intrinsics import add, load, mul, pointer, store
 from numscorch.codegen.register_functions import (
     div,
@@ -31,9 +32,10 @@ from numscorch.codegen.register_functions import (
     smaller,
     sub,
 )
-from numscorch.codegen.source import OPTIONS, REGISTERED
+from numscorch.codegen.source import OPTIONS, REGISTERED, _imports
 from numscorch.codegen.twins import TWINS, run_as_python
 from numscorch.ir.functions import FUNCTIONS, OPERATORS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
+from numscorch.ir.loop import Assign, Function, Var, call
 
 DTYPES = ("float32", "float64")
 LANES = 8
@@ -202,3 +204,12 @@ def test_every_function_of_registers_has_its_twin() -> None:
     assert REGISTERED | {"add", "mul", "hsum"} <= set(TWINS)
     assert set(REGISTER_FUNCTIONS) <= {*FUNCTIONS, *OPERATORS}
     assert {*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} == REGISTERED | {"add", "mul", "hsum"}
+
+
+def test_generated_source_imports_them() -> None:
+    """Each from its file, where it is."""
+    for name in sorted({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()}):
+        body = (Assign(Var("y"), call(name, Var("x"))),)
+        scope: dict[str, Any] = {}
+        exec(_imports(Program(Function("kernel", ("x",), body), (), zeroed=False, parallel=False)), scope)
+        assert name in scope
