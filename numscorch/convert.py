@@ -12,7 +12,7 @@ from .datatypes import STORED, listed
 from .errors import UnsupportedError
 from .ir.format import sorted_format
 from .ledgers import densifying, note
-from .packing import coordinates, of_entries, pack
+from .packing import coordinates, of_entries
 from .reformat import dense_of, to_format
 from .runtime.memory import check_bytes
 from .torch_layouts import has_torch_layout, layout_of, native_tensor
@@ -27,7 +27,6 @@ __all__ = [
     "has_torch_layout",
     "no_layout",
     "numpy_values",
-    "pack",
     "to_dense",
     "to_format",
     "to_torch",
