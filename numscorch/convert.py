@@ -12,7 +12,7 @@ from .datatypes import STORED, listed
 from .errors import UnsupportedError
 from .ir.format import sorted_format
 from .ledgers import densifying, note
-from .packing import coordinates, pack, positions_of
+from .packing import coordinates, of_entries
 from .reformat import dense_of, to_format
 from .runtime.memory import check_bytes
 from .torch_layouts import has_torch_layout, layout_of, native_tensor
@@ -27,7 +27,6 @@ __all__ = [
     "has_torch_layout",
     "no_layout",
     "numpy_values",
-    "pack",
     "to_dense",
     "to_format",
     "to_torch",
@@ -68,12 +67,11 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
     check_bytes(prod(A.pattern.shape) * A.dtype.itemsize, f"the dense tensor of shape {A.pattern.shape}", A.format, "keep it sparse")
     if (made := dense_of(A)) is not None:
         return made
-    indices, positions = coordinates(A.pattern), positions_of(A.pattern)
+    indices = coordinates(A.pattern)
     place, stride = torch.zeros(indices.shape[1], dtype=torch.int64), 1
     for d in reversed(range(A.ndim)):
         place, stride = place.add_(indices[d], alpha=stride), stride * A.pattern.shape[d]
-    values = A.values if positions is None else A.values.index_select(0, torch.from_numpy(positions))
-    return A.values.new_zeros(stride).index_copy_(0, place, values).reshape(A.pattern.shape)
+    return A.values.new_zeros(stride).index_copy_(0, place, of_entries(A.pattern, A.values)).reshape(A.pattern.shape)
 
 
 def dense_as_asked(A: SparseTensor) -> torch.Tensor:

@@ -32,7 +32,7 @@ from .ir.format import COO, Format, dense
 from .ir.functions import is_zero, simplified
 from .ir.index import is_product
 from .operands import STRIDED, strided
-from .packing import coordinates, positions_of
+from .packing import at_entries, at_positions, coordinates
 from .parser import parse_einsum
 from .pattern import Pattern
 from .problem import wanted_format
@@ -40,7 +40,7 @@ from .product_gradients import multiplied
 from .reformat import converted
 from .runtime.native import wrap
 from .sparse_parameter import unwrapped
-from .sparse_tensor import SparseTensor, at_entries
+from .sparse_tensor import SparseTensor
 from .statements import NAMES, Request, plain_request
 
 
@@ -269,8 +269,7 @@ class Call:
 def _as_stored(found: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
     """The values of a gradient in the order of a pattern, of whose entries it may have been computed in another format."""
     if isinstance(found, Tensor):  # of a pattern that leaves nothing out
-        entries, places = found[tuple(coordinates(pattern))], positions_of(pattern)
-        return entries if places is None else entries.new_zeros(pattern.nnz).index_copy(0, torch.from_numpy(places), entries)
+        return at_positions(pattern, found[tuple(coordinates(pattern))])
     if found.pattern is pattern:
         return found._values
     moved, values = converted(pattern, found.format), found._values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -46,11 +46,8 @@ class Entry:
         return f"{told:<23} {shown_bytes(self.bytes):>9}  {self.what}{' in backward' * (self.during == 'backward')}  {self.line}"
 
 
-class Ledger(Sequence[Entry]):
+class Ledger(list[Entry]):
     """The entries of a ``with numscorch.ledger()`` block, in the order of events; printed, a table."""
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
 
     def __enter__(self) -> Ledger:
         _open.set((*_open.get(), self))
@@ -59,26 +56,17 @@ class Ledger(Sequence[Entry]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         _open.set(tuple(ledger for ledger in _open.get() if ledger is not self))
 
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __getitem__(self, at: int | slice) -> Entry | list[Entry]:  # type: ignore[override]
-        return self.entries[at]
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self.entries)
-
     @property
     def bytes(self) -> int:
         """What all entries took."""
-        return sum(entry.bytes for entry in self.entries)
+        return sum(entry.bytes for entry in self)
 
     def of(self, kind: Kind) -> list[Entry]:
         """The entries of one kind."""
-        return [entry for entry in self.entries if entry.kind == kind]
+        return [entry for entry in self if entry.kind == kind]
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.entries), f"{len(self)} entries, {shown_bytes(self.bytes)}"])
+        return "\n".join([*map(str, self), f"{len(self)} entries, {shown_bytes(self.bytes)}"])
 
     def __repr__(self) -> str:
         return f"<Ledger: {len(self)} entries, {shown_bytes(self.bytes)}>"
@@ -132,7 +120,7 @@ def note(kind: Kind, what: str, size: int, *, asked: bool = True) -> None:
     if ledgers and size:
         line, during = _cause()
         for ledger in ledgers:
-            ledger.entries.append(Entry(kind, what, size, asked, line, during))
+            ledger.append(Entry(kind, what, size, asked, line, during))
 
 
 def is_listed() -> bool:

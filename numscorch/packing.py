@@ -7,7 +7,7 @@ coordinates so far.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -181,9 +181,42 @@ def coordinates(pattern: Pattern) -> torch.Tensor:
     return _unpacked(pattern)[0]
 
 
-def positions_of(pattern: Pattern) -> np.ndarray | None:
-    """Where the values at these coordinates lie; None where that is 0, 1, 2, ..."""
-    return _unpacked(pattern)[1]
+def positions_of(pattern: Pattern, entries: np.ndarray) -> np.ndarray:
+    """Where the values of entries lie, which are given by their places among the coordinates."""
+    positions = _unpacked(pattern)[1]
+    return entries if positions is None else positions[entries]
+
+
+def of_entries(pattern: Pattern, values: torch.Tensor) -> torch.Tensor:
+    """Of a value for each position those of entries, in the order of their coordinates: the same tensor where each has one.
+
+    >>> bitmap = pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("(i, j) -> (i: dense, j: bitmap)"))[0]
+    >>> of_entries(bitmap, torch.arange(6))
+    tensor([2, 3])
+    """
+    positions = _unpacked(pattern)[1]
+    return values if positions is None else values.index_select(0, torch.from_numpy(positions))
+
+
+def at_positions(pattern: Pattern, entries: torch.Tensor) -> torch.Tensor:
+    """Of a value for each entry, in the order of their coordinates, one for each position: 0 at those that hold none.
+
+    >>> bitmap = pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("(i, j) -> (i: dense, j: bitmap)"))[0]
+    >>> at_positions(bitmap, torch.tensor([5, 7]))
+    tensor([0, 0, 5, 7, 0, 0])
+    """
+    positions = _unpacked(pattern)[1]
+    return entries if positions is None else entries.new_zeros(pattern.nnz).index_copy(0, torch.from_numpy(positions), entries)
+
+
+def at_entries(pattern: Pattern, function: Callable[..., torch.Tensor], *values: torch.Tensor) -> torch.Tensor:
+    """A function of values that lie in a pattern's order: of entries alone, 0 at positions that hold none.
+
+    Other tensors among them have no dimensions.
+    """
+    if not has_gaps(pattern):
+        return function(*values)
+    return at_positions(pattern, function(*(of_entries(pattern, own) if own.ndim else own for own in values)))
 
 
 def entry_count(pattern: Pattern) -> int:

@@ -172,8 +172,7 @@ def _converted(pattern: Pattern, format: Format) -> Conversion:
     if steps := _steps(pattern, format):
         return _numbered(pattern, steps)
     target, slots, order = pack(coordinates(pattern).numpy(), pattern.shape, format, pattern.index_dtype)
-    places = positions_of(pattern)
-    order = order if places is None else places[order]
+    order = positions_of(pattern, order)
     return Conversion(target, torch.from_numpy(order), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -15,8 +15,10 @@ from .arrays import as_tensor
 from .errors import FormatError, OperandError, RangeError, SizeError, UnsupportedError
 from .ir.format import Format, as_format, dense
 from .ledgers import note
-from .packing import entry_count, has_gaps, positions_of
+from .packing import entry_count
 from .pattern import Pattern
+from .python_operators import OPERATORS as OPERATORS
+from .python_operators import PythonOperators
 from .ways_out import WAYS_OUT, way_out
 
 if TYPE_CHECKING:
@@ -25,37 +27,8 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by elementwise and operators, which are made of tensors,
-PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # by attributes and torch_names,
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # and what torch's functions do when an argument is a SparseTensor
-TAKEN = (torch.Tensor, int, float, complex)
-
-
-def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:
-    """One of Python's operators."""
-
-    def operator(self: SparseTensor, other: Any) -> Any:
-        if type(other) is not SparseTensor and not isinstance(other, TAKEN):
-            if isinstance(other, np.ndarray):
-                raise UnsupportedError(f"{name} takes tensors and numbers, not ndarray: wrap it with torch.from_numpy(x)")
-            if not isinstance(other, np.generic):
-                return NotImplemented
-            other = other.item()
-        return OPERATORS[name](other, self) if flipped else OPERATORS[name](self, other)
-
-    return operator
-
-
-def at_entries(pattern: Pattern, function: Callable[..., torch.Tensor], *values: torch.Tensor) -> torch.Tensor:
-    """A function of values that lie in a pattern's order: of entries alone, 0 at positions that hold none.
-
-    Other tensors among them have no dimensions.
-    """
-    if not has_gaps(pattern):
-        return function(*values)
-    places = torch.from_numpy(positions_of(pattern)) if positions_of(pattern) is not None else torch.arange(pattern.nnz)
-    made = function(*(v.index_select(0, places) if v.ndim else v for v in values))
-    return made.new_zeros(pattern.nnz).index_copy(0, places, made)
+PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # filled by operators.attributes and operators.torch_names
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # what torch's functions do when an argument is a SparseTensor
 
 
 def beside_programs(function: F) -> F:
@@ -77,16 +50,7 @@ def _contiguous(values: torch.Tensor) -> torch.Tensor:
     return values.contiguous()
 
 
-def _unary(name: str) -> Callable[[Any], Any]:
-    return lambda self: OPERATORS[name](self)
-
-
-def _number(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The only entry, as a number of Python's."""
-    return lambda self: kind(OPERATORS["item"](self))
-
-
-class SparseTensor:
+class SparseTensor(PythonOperators):
     """A tensor stored in any :class:`Format`.
 
     Made by :func:`from_coo`, :func:`from_csr`, :func:`from_torch`, :func:`from_scipy` or :func:`load`.
@@ -344,8 +308,6 @@ class SparseTensor:
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         raise UnsupportedError("a SparseTensor is no numpy array: use .to_dense().numpy(), or .to_scipy()")
 
-    __array_ufunc__ = None  # so that numpy leaves its operators to ours
-
     def __getattr__(self, name: str) -> Any:
         """Every operator of the table (``operators``) is a method, too; ``operators.attributes`` and ``torch_names`` have the rest."""
         if name in PROPERTIES:
@@ -355,45 +317,6 @@ class SparseTensor:
             hint = f": {way_out(name)}" if name in WAYS_OUT and not name.startswith("_") else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
         return partial(ours, self)
-
-    def __getitem__(self, key: Any) -> Any:
-        return OPERATORS["getitem"](self, key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        OPERATORS["setitem"](self, key, value)
-
-    def __iter__(self) -> Iterator[Any]:
-        found: Iterator[Any] = OPERATORS["iter"](self)
-        return found
-
-    def __bool__(self) -> bool:
-        return bool(OPERATORS["item"](self))
-
-    def __contains__(self, element: Any) -> bool:
-        found: bool = OPERATORS["contains"](self, element)
-        return found
-
-    def __divmod__(self, other: Any) -> tuple[Any, Any]:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
-        return other // self, other % self
-
-    __add__, __radd__ = _binary("add"), _binary("add", flipped=True)
-    __sub__, __rsub__ = _binary("sub"), _binary("sub", flipped=True)
-    __mul__, __rmul__ = _binary("mul"), _binary("mul", flipped=True)
-    __truediv__, __rtruediv__ = _binary("div"), _binary("div", flipped=True)
-    __mod__, __rmod__ = _binary("remainder"), _binary("remainder", flipped=True)
-    __floordiv__, __rfloordiv__ = _binary("floor_divide"), _binary("floor_divide", flipped=True)
-    __matmul__, __rmatmul__ = _binary("matmul"), _binary("matmul", flipped=True)
-    __pow__, __rpow__ = _binary("pow"), _binary("pow", flipped=True)
-    __gt__, __ge__, __lt__, __le__, __eq__, __ne__ = map(_binary, ("gt", "ge", "lt", "le", "eq", "ne"))
-    __iadd__, __isub__, __imul__, __itruediv__ = map(_binary, ("add_", "sub_", "mul_", "div_"))
-    __and__, __or__, __xor__ = map(_binary, ("and", "or", "xor"))
-    __rand__, __ror__, __rxor__ = (_binary(name, flipped=True) for name in ("and", "or", "xor"))
-    __float__, __int__, __complex__ = _number(float), _number(int), _number(complex)
-    __invert__, __neg__, __abs__ = _unary("invert"), _unary("neg"), _unary("abs")
-    __hash__ = object.__hash__  # as torch's tensors, which compare entry by entry
 
     @beside_programs
     def coalesce(self) -> SparseTensor:

@@ -1,4 +1,4 @@
-"""What every test shares: golden files, the scale of random families, a private kernel cache."""
+"""What every test shares: golden files, the scale of random families, a private kernel cache, a small graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from scale import scaled
+
+if TYPE_CHECKING:
+    import torch
+
+    import numscorch as ns
 
 GOLDEN = Path(__file__).parent / "golden"
 CACHE = pytest.StashKey[str]()
@@ -86,3 +92,20 @@ def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
     fresh_plans.setattr(dispatch, "build", kernel.build_plain)
     return fresh_plans
+
+
+@pytest.fixture
+def A(plain: pytest.MonkeyPatch) -> ns.SparseTensor:
+    """A small graph, for files that have no ``A`` of their own."""
+    import torch
+
+    import numscorch as ns
+
+    edges = [[0, 0, 1, 2, 2, 3], [1, 3, 2, 0, 3, 1]]
+    return ns.from_coo(edges, torch.arange(1.0, 7), (4, 4), format=ns.CSR)
+
+
+@pytest.fixture
+def D(A: ns.SparseTensor) -> torch.Tensor:
+    """The same, dense."""
+    return A.to_dense()

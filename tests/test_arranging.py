@@ -53,7 +53,7 @@ def test_any_format_is_stacked(fmt: Format, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_torch_stack_and_native_tensors_beside_ours() -> None:
     dense = [random(seed, 3, 4) for seed in (1, 2)]
-    A = torch.stack([ns.from_torch(dense[0]), dense[1].to_sparse_csr()], dim=-1)  # type: ignore[list-item]
+    A = torch.stack([ns.from_torch(dense[0]), dense[1].to_sparse_csr()], dim=-1)
     assert type(A) is ns.SparseTensor
     assert torch.equal(A.to_dense(), torch.stack(dense, -1))
     assert A.format == Format("(i, j, k) -> (k: dense, i: dense, j: compressed)")
@@ -89,7 +89,7 @@ def test_gradients_flow_through_a_stack() -> None:
     A = ns.from_torch(torch.eye(3))
     leaf = torch.ones(3, requires_grad=True)
     ns.stack([A.with_values(leaf), A]).to_dense().sum().backward()
-    assert leaf.grad.tolist() == [1.0, 1.0, 1.0]  # type: ignore[union-attr]
+    assert leaf.grad.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_index_and_value_types_are_promoted() -> None:

@@ -213,8 +213,8 @@ def test_threads_that_need_one_kernel_build_it_once(plain: pytest.MonkeyPatch) -
     A, x = ns.from_torch(torch.eye(5)), torch.ones(5)
 
     def build(source: object) -> kernel.Kernel:
-        built.append(source.name)  # type: ignore[attr-defined]
-        return kernel.build_plain(source)  # type: ignore[arg-type]
+        built.append(source.name)
+        return kernel.build_plain(source)
 
     plain.setattr(dispatch, "build", build)
     at_once(lambda number: torch.testing.assert_close(ns.einsum("ij,j->i", A, x), x))

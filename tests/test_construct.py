@@ -198,7 +198,7 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
     "csr shape": (csr(shape=(2, 2, 2)), SizeError, "from_csr takes a shape of 2 dimensions, not (2, 2, 2): use from_coo"),
     "unsigned coo": (lambda: from_torch(torch.eye(2, dtype=torch.uint8).to_sparse()), UnsupportedError, "values of dtype torch.uint8"),
     "meta tensor": (lambda: from_torch(torch.ones(2, device="meta")), UnsupportedError, "the tensor is on meta"),
-    "no tensor": (lambda: from_torch(np.eye(2)), UnsupportedError, "takes a torch tensor, not ndarray"),  # type: ignore[arg-type]
+    "no tensor": (lambda: from_torch(np.eye(2)), UnsupportedError, "takes a torch tensor, not ndarray"),
     "no scipy": (lambda: from_scipy(np.eye(2)), UnsupportedError, "takes a SciPy sparse array, not ndarray"),
     "scipy bytes": (lambda: from_scipy(sp.eye_array(2, dtype=np.uint8)), UnsupportedError, "values of dtype torch.uint8"),
     "to torch": (

@@ -20,13 +20,13 @@ def numbers(*shape: int, density: float = 1.0, dtype: torch.dtype = torch.float3
 
 def agrees(expr: str, *operands: object, format: ns.Format | str | None = None) -> object:
     """The result, which is that of torch on dense operands, and operands that are as they were."""
-    dense = [o.to_dense() if isinstance(o, ns.SparseTensor) or o.layout != torch.strided else o.clone() for o in operands]  # type: ignore[union-attr]
+    dense = [o.to_dense() if isinstance(o, ns.SparseTensor) or o.layout != torch.strided else o.clone() for o in operands]
     result = ns.einsum(expr, *operands, format=format)
     shown = result.to_dense() if isinstance(result, ns.SparseTensor) or result.layout != torch.strided else result
     np.testing.assert_array_equal(shown, np.einsum(expr, *(d.numpy() for d in dense)))
     assert shown.dtype == dense[0].dtype
     for before, after in zip(dense, operands, strict=True):
-        assert torch.equal(before, after.to_dense())  # type: ignore[attr-defined]
+        assert torch.equal(before, after.to_dense())
     return result
 
 
@@ -157,11 +157,11 @@ def test_native_sparse_in_native_sparse_out(
     A = numbers(6, 7, density=0.4, dtype=dtype).to_sparse(layout=layout)
     if layout == torch.sparse_csr and index == torch.int32:
         A = torch.sparse_csr_tensor(A.crow_indices().int(), A.col_indices().int(), A.values(), A.shape)
-    assert agrees("ij,jk->ik", A, numbers(7, 3, dtype=dtype)).layout == torch.strided  # type: ignore[attr-defined]
+    assert agrees("ij,jk->ik", A, numbers(7, 3, dtype=dtype)).layout == torch.strided
     kept = agrees("ij,ij->ij", A, numbers(6, 7, dtype=dtype))
-    assert kept.layout == layout  # type: ignore[attr-defined]
+    assert kept.layout == layout
     if layout == torch.sparse_csr:
-        assert kept.col_indices().dtype == A.col_indices().dtype  # type: ignore[attr-defined]
+        assert kept.col_indices().dtype == A.col_indices().dtype
 
 
 def test_a_sparse_tensor_among_native_ones_makes_ours(plain: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_empty_operands(shape: tuple[int, int], plain: pytest.MonkeyPatch) -> No
         A = ns.from_torch(torch.zeros(shape)).to(fmt)
         agrees("ij,jk->ik", A, numbers(shape[1], 3))
         agrees("ij->", A)
-        assert agrees("ij,ij->ij", A, numbers(*shape)).nnz == 0  # type: ignore[attr-defined]
+        assert agrees("ij,ij->ij", A, numbers(*shape)).nnz == 0
 
 
 def test_an_operand_given_twice(plain: pytest.MonkeyPatch) -> None:

@@ -133,8 +133,8 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
         lambda: ns.einsum("ij,jk->ik", A, x, format=3),
         ns.FormatError,
         "3 is no format: use a Format, as CSR, or its text",
-    ),  # type: ignore[arg-type]
-    "no format, and no key": (lambda: ns.einsum("ij,jk->ik", A, x, format=["ds"]), ns.FormatError, "is no format: use a Format"),  # type: ignore[arg-type]
+    ),
+    "no format, and no key": (lambda: ns.einsum("ij,jk->ik", A, x, format=["ds"]), ns.FormatError, "is no format: use a Format"),
     "an unknown level": (
         lambda: ns.einsum("ij,jk->ik", A, x, format="dz"),
         ns.FormatError,
@@ -150,7 +150,7 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
         lambda: torch.addcdiv(A, A, A),
         ns.UnsupportedError,
         "torch's addcdiv does not take a SparseTensor yet: use einsum, or .to_dense()",
-    ),  # type: ignore[arg-type]
+    ),
 }
 
 

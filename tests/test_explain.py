@@ -152,8 +152,8 @@ def test_the_repr_is_the_text(A: ns.SparseTensor) -> None:
 def test_the_call_forms_of_einsum_are_explained(A: ns.SparseTensor) -> None:
     """explain takes what einsum takes."""
     wanted = str(ns.explain("ij,j->i", A, torch.ones(30)))
-    assert str(ns.explain("ij,j->i", [A, torch.ones(30)])) == wanted  # type: ignore[arg-type]
-    assert "index notation" in str(ns.explain(A, [0, 1], torch.ones(30), [1], [0]))  # type: ignore[arg-type]
+    assert str(ns.explain("ij,j->i", [A, torch.ones(30)])) == wanted
+    assert "index notation" in str(ns.explain(A, [0, 1], torch.ones(30), [1], [0]))
 
 
 def test_what_torch_computes_is_said_to_be_torchs() -> None:

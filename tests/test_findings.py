@@ -118,14 +118,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: ns.einsum("ij,kj->ik", A, A, mask=[[1]]),
         ns.UnsupportedError,
         "mask must be a sparse tensor, not list",
-    ),  # type: ignore[arg-type]
+    ),
     "a number beside a mask": (
         lambda: ns.einsum("ij,->ij", A, 2.0, mask=A),
         ns.UnsupportedError,
         "not float: wrap it with torch.as_tensor",
     ),
     "a number to reduce": (lambda: ns.einsum("ij,->ij", A, 2.0, reduce="max"), ns.UnsupportedError, "not float: wrap it with"),
-    "a reduction that is no text": (lambda: ns.einsum("ij->i", A, reduce=["max"]), ns.ExpressionError, "unknown reduction ['max']"),  # type: ignore[arg-type]
+    "a reduction that is no text": (lambda: ns.einsum("ij->i", A, reduce=["max"]), ns.ExpressionError, "unknown reduction ['max']"),
     "functions of complex numbers": (
         lambda: ns.evaluate("R[i,j] = exp(A[i,j])", A=COMPLEX),
         ns.UnsupportedError,

@@ -191,7 +191,7 @@ def test_names() -> None:
 )
 def test_bad_formats(arguments: tuple[object, ...], text: str) -> None:
     with pytest.raises(FormatError) as caught:
-        Format(*arguments)  # type: ignore[arg-type]
+        Format(*arguments)
     assert text in str(caught.value)
 
 

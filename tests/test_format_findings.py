@@ -88,7 +88,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an extent": (lambda: Format("(i, j) -> (i: dense(2), j: compressed)"), ns.FormatError, "write dense"),
     "a large block": (lambda: Format(f"(i) -> (i // {10**30}: dense, i % {10**30}: dense)"), ns.FormatError, "blocks have at most"),
     "a wide band": (lambda: Format(f"(i, j) -> (i: dense, j: band({10**20}, 1))"), ns.FormatError, "can't make the level"),
-    "a format without its order": (lambda: ns.from_torch(torch.ones(2, 2), ns.COO), ns.FormatError, "as COO(2)"),  # type: ignore[arg-type]
+    "a format without its order": (lambda: ns.from_torch(torch.ones(2, 2), ns.COO), ns.FormatError, "as COO(2)"),
     "repeated diagonals": (lambda: ns.from_scipy(REPEATED), ns.FormatError, "repeats the coordinate"),
     "a short diagonal": (
         lambda: validate(Pattern(Format("(i, j) -> (i: dense, j: identity)"), (3000, 2), ((), ()))),
@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "has no coordinate for each of the 3000 above",
     ),
     "a schedule that is no text": (
-        lambda: ns.einsum("ij,j->i", UNEVEN, torch.ones(5), schedule=5),  # type: ignore[arg-type]
+        lambda: ns.einsum("ij,j->i", UNEVEN, torch.ones(5), schedule=5),
         ns.ScheduleError,
         "schedule=5: write it as text",
     ),
@@ -105,29 +105,29 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ns.ScheduleError,
         "how many coordinates are in a tile",
     ),
-    "a number for a format": (lambda: Format(5), ns.FormatError, "5 is no level: use level objects, as Format((Dense(), Compressed()))"),  # type: ignore[arg-type]
-    "numbers for levels": (lambda: Format([1, 2]), ns.FormatError, "1 is no level"),  # type: ignore[list-item]
-    "a fraction for a dimension": (lambda: Format("ds", (0.5, 1)), ns.FormatError, "mode_order=(0.5, 1) doesn't name dimensions"),  # type: ignore[arg-type]
-    "names for dimensions": (lambda: Format("ds", ["j", "i"]), ns.FormatError, "write their numbers, as mode_order=(1, 0)"),  # type: ignore[list-item]
+    "a number for a format": (lambda: Format(5), ns.FormatError, "5 is no level: use level objects, as Format((Dense(), Compressed()))"),
+    "numbers for levels": (lambda: Format([1, 2]), ns.FormatError, "1 is no level"),
+    "a fraction for a dimension": (lambda: Format("ds", (0.5, 1)), ns.FormatError, "mode_order=(0.5, 1) doesn't name dimensions"),
+    "names for dimensions": (lambda: Format("ds", ["j", "i"]), ns.FormatError, "write their numbers, as mode_order=(1, 0)"),
     "a fraction of a block": (
         lambda: ns.BCSR(2.5, 2),
         ns.FormatError,
         "BCSR(2.5, 2) is no format: its parameters are whole numbers from 1",
-    ),  # type: ignore[arg-type]
-    "a text for a block": (lambda: ns.NM("2", 4), ns.FormatError, "NM('2', 4, 1) is no format"),  # type: ignore[arg-type]
-    "a float for a block": (lambda: ns.NM(2.0, 4), ns.FormatError, "NM(2.0, 4, 1) is no format"),  # type: ignore[arg-type]
-    "a fraction for an order": (lambda: ns.COO(2.5), ns.FormatError, "COO(2.5) is no format: its parameters are whole numbers from 0"),  # type: ignore[arg-type]
+    ),
+    "a text for a block": (lambda: ns.NM("2", 4), ns.FormatError, "NM('2', 4, 1) is no format"),
+    "a float for a block": (lambda: ns.NM(2.0, 4), ns.FormatError, "NM(2.0, 4, 1) is no format"),
+    "a fraction for an order": (lambda: ns.COO(2.5), ns.FormatError, "COO(2.5) is no format: its parameters are whole numbers from 0"),
     "a fraction of a part": (
-        lambda: Format("dsd", [Part(0, 2.5), Part(1), Part(0, 1, 2.5)]),  # type: ignore[arg-type]
+        lambda: Format("dsd", [Part(0, 2.5), Part(1), Part(0, 1, 2.5)]),
         ns.FormatError,
         "blocks have a whole number of coordinates",
     ),
     "a fraction of a width": (
-        lambda: Format((Dense(), Fixed(2.5))),  # type: ignore[arg-type]
+        lambda: Format((Dense(), Fixed(2.5))),
         ns.FormatError,
         "fixed(2.5) is no level: its width is 2.5, but parameters are whole numbers",
     ),
-    "a level that is none": (lambda: ns.register_level(3), ns.FormatError, "takes a level"),  # type: ignore[arg-type]
+    "a level that is none": (lambda: ns.register_level(3), ns.FormatError, "takes a level"),
 }
 
 

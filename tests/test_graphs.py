@@ -80,11 +80,11 @@ def test_gradients_flow_to_weights_and_from_them(format: Any) -> None:
     A = ns.from_edge_index(EDGES, weights, format=format)
     x = torch.arange(1.0, 4.0)
     (A @ x).sum().backward(retain_graph=True)
-    assert torch.equal(weights.grad, x[EDGES[1]])  # type: ignore[arg-type]
+    assert torch.equal(weights.grad, x[EDGES[1]])
     weights.grad = None
     (A.to_edge_index()[1] ** 2).sum().backward()
     summed = {(0, 1): 3.0}
-    assert weights.grad.tolist() == [2 * summed.get((int(i), int(j)), w) for (i, j), w in zip(EDGES.T, WEIGHTS.tolist(), strict=True)]  # type: ignore[union-attr]
+    assert weights.grad.tolist() == [2 * summed.get((int(i), int(j)), w) for (i, j), w in zip(EDGES.T, WEIGHTS.tolist(), strict=True)]
 
 
 @pytest.mark.parametrize("empty", [torch.empty(2, 0, dtype=torch.int64), np.empty((2, 0))])
@@ -147,10 +147,10 @@ def stored(value: torch.Tensor | None) -> StoredRows:
 def test_torch_sparse_comes_in() -> None:
     rows = StoredRows(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0]), torch.tensor([1.0, 2.0], requires_grad=True))
     A = ns.from_torch_sparse(rows)
-    assert A.values.data_ptr() == rows.value.data_ptr()  # type: ignore[union-attr]
+    assert A.values.data_ptr() == rows.value.data_ptr()
     assert A.pattern.level_arrays(1)[1].ctypes.data == rows.col.data_ptr()
     A.to_dense().sum().backward()
-    assert rows.value.grad.tolist() == [1.0, 1.0]  # type: ignore[union-attr]
+    assert rows.value.grad.tolist() == [1.0, 1.0]
     assert ns.from_torch_sparse(stored(None)).to_dense().tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 1]]
     assert ns.from_torch_sparse(stored(WEIGHTS), ns.COO(2)).to_dense().tolist() == [[0, 3, 0], [0, 0, 3], [4, 0, 5]]
     with pytest.raises(ns.UnsupportedError, match=r"from_torch_sparse takes a torch_sparse\.SparseTensor, not Tensor"):
@@ -211,7 +211,7 @@ def test_dgl_comes_in() -> None:
     assert torch.equal(ns.from_dgl(graph, WEIGHTS, ns.CSC).to_dense(), expected)
     assert torch.equal(ns.from_dgl(graph).to_dense(), (expected != 0).float())
     A.to_dense().sum().backward()
-    assert graph.edata["w"].grad.tolist() == [1.0] * 5  # type: ignore[union-attr]
+    assert graph.edata["w"].grad.tolist() == [1.0] * 5
 
 
 def test_what_dgl_has_that_is_no_matrix() -> None:

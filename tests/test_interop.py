@@ -139,7 +139,7 @@ def test_gradients_flow_through_blocks_and_batches() -> None:
         leaf = values_of(given).clone().requires_grad_()
         A = ns.from_torch(given).with_values(leaf.reshape(-1))
         (A.to_torch().values() * 3).sum().backward()
-        assert torch.equal(leaf.grad, torch.full_like(leaf, 3.0))  # type: ignore[arg-type]
+        assert torch.equal(leaf.grad, torch.full_like(leaf, 3.0))
 
 
 # ---- what is broken is refused

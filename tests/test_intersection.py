@@ -40,13 +40,13 @@ def test_seek_finds_the_first_that_is_not_less(length: int) -> None:
     for start in range(length + 1):
         for coordinate in range(-1, 2 * length + 3):
             found = start + int(np.searchsorted(crd[start:], coordinate))
-            assert seek.py_func(crd, start, length, coordinate) == found  # type: ignore[attr-defined]
+            assert seek.py_func(crd, start, length, coordinate) == found
             assert twins.seek(twins.Checked(crd), start, length, coordinate) == found
 
 
 def test_seek_stays_in_its_part() -> None:
     crd = np.array([5, 1, 3, 0], np.int64)
-    assert seek.py_func(crd, 1, 3, 9) == 3  # type: ignore[attr-defined]
+    assert seek.py_func(crd, 1, 3, 9) == 3
     assert twins.seek(twins.Checked(crd), 3, 3, 9) == 3
     with pytest.raises(IndexError, match="values from 3 on"):
         twins.seek(twins.Checked(crd), 3, 5, 9)

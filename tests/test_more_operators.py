@@ -245,12 +245,12 @@ def test_where_the_largest_are() -> None:
     full = torch.tensor([[0.0, -2.0, 0.0, 5.0], [-1.0, -2.0, -3.0, -4.0], [0.0, 0.0, 0.0, 0.0], [torch.nan, 0.0, -1.0, 7.0]])
     A = ns.from_torch(full)
     for largest in (True, False):
-        values, indices = torch.topk(A, 3, largest=largest)  # type: ignore[arg-type]
+        values, indices = torch.topk(A, 3, largest=largest)
         expected = torch.topk(full, 3, largest=largest).values
         torch.testing.assert_close(values, expected, equal_nan=True)
         torch.testing.assert_close(full.gather(1, indices), expected, equal_nan=True)
         assert all(len(set(row)) == 3 for row in indices.tolist())
-    assert torch.topk(A, 0).values.shape == (4, 0)  # type: ignore[arg-type]
+    assert torch.topk(A, 0).values.shape == (4, 0)
 
 
 def test_gradients_of_the_largest() -> None:
@@ -258,7 +258,7 @@ def test_gradients_of_the_largest() -> None:
     A, other = ns.from_torch(full), full.clone().requires_grad_()
     A.values.requires_grad_()
     for t in (A, other):
-        (torch.topk(t, 2).values * torch.tensor([[1.0, 2.0], [3.0, 4.0]])).sum().backward()  # type: ignore[arg-type]
+        (torch.topk(t, 2).values * torch.tensor([[1.0, 2.0], [3.0, 4.0]])).sum().backward()
     gradient = A.grad
     assert gradient is not None
     assert other.grad is not None
@@ -271,7 +271,7 @@ def test_gradients_where_nothing_deviates() -> None:
     A.values.requires_grad_()
     for operator in (lambda t: torch.std(t, 1), F.normalize, lambda t: torch.norm(t, 2, 1), lambda t: torch.cdist(t, t)):
         operator(A).sum().backward()
-        assert bool(A.values.grad.isfinite().all())  # type: ignore[union-attr]
+        assert bool(A.values.grad.isfinite().all())
 
 
 HUGE = (10**5, 10**5)
@@ -360,7 +360,7 @@ def test_chains_of_products(ends: str) -> None:
         given: list[Any] = [ns.from_torch(t) if d == at else t for d, t in enumerate(chain)]
         same(torch.linalg.multi_dot(given), expected)
     if ends == "matrices":
-        same(torch.chain_matmul(ns.from_torch(chain[0]), *chain[1:]), expected)  # type: ignore[no-untyped-call]
+        same(torch.chain_matmul(ns.from_torch(chain[0]), *chain[1:]), expected)
 
 
 def test_pythons_operators_on_parameters_and_dense_tensors() -> None:
@@ -377,9 +377,9 @@ def test_pythons_operators_on_parameters_and_dense_tensors() -> None:
 
 def test_torchs_sparse_tensors_give_such() -> None:
     native = numbers(4, 6).to_sparse_csr()
-    assert ns.flip(native, [0]).layout is torch.sparse_csr  # type: ignore[attr-defined]
-    assert [part.layout for part in ns.chunk(native, 2)] == [torch.sparse_csr] * 2  # type: ignore[attr-defined]
-    assert torch.equal(ns.diag(torch.ones(2)), torch.eye(2))  # type: ignore[attr-defined]
+    assert ns.flip(native, [0]).layout is torch.sparse_csr
+    assert [part.layout for part in ns.chunk(native, 2)] == [torch.sparse_csr] * 2
+    assert torch.equal(ns.diag(torch.ones(2)), torch.eye(2))
 
 
 def test_results_share_what_was_remembered() -> None:

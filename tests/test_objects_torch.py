@@ -212,7 +212,7 @@ def test_batches_hold_tensors_in_trees() -> None:
 
 def test_pinned_batches_and_datasets() -> None:
     """On the CPU there is nothing to pin."""
-    data = TensorDataset(ns.from_torch(D), torch.arange(3))  # type: ignore[arg-type]
+    data = TensorDataset(ns.from_torch(D), torch.arange(3))
     assert len(data) == 3
     for at, (rows, numbers) in enumerate(DataLoader(data, batch_size=1, pin_memory=torch.cuda.is_available())):
         assert torch.equal(rows.to_dense(), D[at : at + 1])

@@ -12,18 +12,6 @@ import torch.nn.functional as F
 
 import numscorch as ns
 
-EDGES = [[0, 0, 1, 2, 2, 3], [1, 3, 2, 0, 3, 1]]
-
-
-@pytest.fixture
-def A(plain: None) -> ns.SparseTensor:
-    return ns.from_coo(EDGES, torch.arange(1.0, 7), (4, 4), format=ns.CSR)
-
-
-@pytest.fixture
-def D(A: ns.SparseTensor) -> torch.Tensor:
-    return A.to_dense()
-
 
 @pytest.fixture
 def tailed(plain: None) -> ns.SparseTensor:

@@ -11,18 +11,6 @@ import torch
 
 import numscorch as ns
 
-EDGES = [[0, 0, 1, 2, 2, 3], [1, 3, 2, 0, 3, 1]]
-
-
-@pytest.fixture
-def A(plain: None) -> ns.SparseTensor:
-    return ns.from_coo(EDGES, torch.arange(1.0, 7), (4, 4), format=ns.CSR)
-
-
-@pytest.fixture
-def D(A: ns.SparseTensor) -> torch.Tensor:
-    return A.to_dense()
-
 
 @pytest.mark.parametrize("weights", [[0.1, 2**40 + 1, 3], [2**40 + 1, 1, 2], [torch.tensor(0.1, dtype=torch.float64), 2**40 + 1, 0.1]])
 def test_weights_of_networkx_are_not_rounded_to_float32(weights: list[Any], plain: None) -> None:
@@ -48,7 +36,7 @@ def test_a_hook_of_another_pattern_is_refused(A: ns.SparseTensor) -> None:
     with pytest.raises(ns.UnsupportedError, match="pattern"):
         A.sum().backward()
     handle.remove()
-    A.register_hook(lambda gradient: ns.from_coo(EDGES, 2 * gradient.values, (4, 4), format=ns.CSR))
+    A.register_hook(lambda gradient: ns.from_coo(A.indices(), 2 * gradient.values, (4, 4), format=ns.CSR))
     A.sum().backward()
     assert A.values.grad is not None
     assert A.values.grad.tolist() == [2.0] * 6

@@ -17,7 +17,7 @@ import torch
 from ..convert import to_format
 from ..errors import FormatError, UnsupportedError
 from ..ir.format import CSR
-from ..packing import coordinates, positions_of
+from ..packing import coordinates, of_entries
 from ..sparse_tensor import SparseTensor
 from .progress import Progress
 from .replacing import replacing
@@ -103,8 +103,7 @@ def _entries(A: SparseTensor) -> Iterator[tuple[bytes, int]]:
 
 def _stored(A: SparseTensor) -> torch.Tensor:
     """The values of entries, without those of positions that hold none."""
-    values, positions = A.values.detach(), positions_of(A.pattern)
-    return values if positions is None else values.index_select(0, torch.from_numpy(positions))
+    return of_entries(A.pattern, A.values.detach())
 
 
 def _dlmc(A: SparseTensor) -> Iterator[tuple[bytes, int]]:

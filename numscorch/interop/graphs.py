@@ -16,7 +16,7 @@ from ..arrays import as_indices, as_shape, as_values
 from ..construct import from_coo, from_csr
 from ..errors import FormatError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
-from ..packing import positions_of
+from ..packing import of_entries
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -99,8 +99,7 @@ def to_edge_index(A: SparseTensor) -> tuple[torch.Tensor, torch.Tensor]:
         SizeError: it is no matrix.
     """
     _check_matrix(A)
-    positions = positions_of(A.pattern)
-    return A.indices(), A.values if positions is None else A.values.index_select(0, torch.from_numpy(positions))
+    return A.indices(), of_entries(A.pattern, A.values)
 
 
 def _check_matrix(A: SparseTensor, square: bool = False) -> None:

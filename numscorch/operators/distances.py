@@ -11,7 +11,8 @@ from torch.nn import functional
 from ..api import einsum
 from ..convert import densified
 from ..errors import SizeError, UnsupportedError
-from ..sparse_tensor import SparseTensor, at_entries
+from ..packing import at_entries
+from ..sparse_tensor import SparseTensor
 from .elementwise import div, is_sparse, mul, sub
 from .elementwise import mean as average
 from .elementwise import sum as total

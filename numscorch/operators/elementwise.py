@@ -25,8 +25,9 @@ from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Binary, Call, IndexVar, TensorVar
 from ..ir.notation import parse_expr
 from ..ledgers import densifying
+from ..packing import at_entries
 from ..parser import Subscripts
-from ..sparse_tensor import OPERATORS, SparseTensor, at_entries
+from ..sparse_tensor import OPERATORS, SparseTensor
 from ..statements import Request, parse_statement
 from .unary import UNARY
 

@@ -14,7 +14,7 @@ import torch
 from ..convert import to_dense
 from ..errors import SizeError
 from ..ir.level import INT64_MAX
-from ..packing import coordinates, positions_of
+from ..packing import at_positions, coordinates, of_entries, positions_of
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
 
@@ -27,16 +27,12 @@ def values_of(A: SparseTensor) -> torch.Tensor:
     >>> values_of(A), A.values
     (tensor([1., 2., 3.]), tensor([1., 2., 3., 0.]))
     """
-    places = positions_of(A.pattern)
-    return A.values if places is None else A.values.index_select(0, torch.from_numpy(places))
+    return of_entries(A.pattern, A.values)
 
 
 def with_entries(A: SparseTensor, values: torch.Tensor) -> SparseTensor:
     """The same pattern with other values, one for each entry."""
-    places = positions_of(A.pattern)
-    if places is None:
-        return SparseTensor(A.pattern, values)
-    return SparseTensor(A.pattern, values.new_zeros(A.pattern.nnz).index_copy(0, torch.from_numpy(places), values))
+    return SparseTensor(A.pattern, at_positions(A.pattern, values))
 
 
 def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
@@ -100,8 +96,7 @@ def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
 def _numbered(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """The numbers of the places of all entries in order, and the positions of their values."""
     numbers, order = torch.sort(numbered(list(coordinates(pattern)), pattern.shape))
-    places = positions_of(pattern)
-    return numbers, order if places is None else torch.from_numpy(places)[order]
+    return numbers, torch.from_numpy(positions_of(pattern, order.numpy()))
 
 
 def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:

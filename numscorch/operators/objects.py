@@ -12,7 +12,8 @@ import torch
 from ..convert import densified
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO
-from ..sparse_tensor import OPERATORS, SparseTensor, at_entries
+from ..packing import at_entries
+from ..sparse_tensor import OPERATORS, SparseTensor
 from .elementwise import add, div, is_sparse, mul
 from .entries import values_of
 from .unary import written

@@ -10,7 +10,7 @@ from ..construct import assemble
 from ..convert import to_format
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format
-from ..packing import coordinates, positions_of
+from ..packing import coordinates, of_entries
 from ..sparse_tensor import SparseTensor
 from ..validate import disorder
 
@@ -30,9 +30,7 @@ def ordered(A: SparseTensor) -> SparseTensor:
     target = sorted_format(A.format)
     if A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None:
         return to_format(A, target)
-    places = positions_of(A.pattern)
-    values = A.values if places is None else A.values.index_select(0, torch.from_numpy(places))
-    return assemble(coordinates(A.pattern).numpy(), values, A.pattern.shape, target)
+    return assemble(coordinates(A.pattern).numpy(), of_entries(A.pattern, A.values), A.pattern.shape, target)
 
 
 def coalesce(input: Any) -> Any:

@@ -39,12 +39,11 @@ def rearranged(A: SparseTensor, key: Hashable, shape: Sequence[int], move: Calla
     shape = tuple(shape)
 
     def build() -> Conversion:
-        places = positions_of(A.pattern)
         made, kept = move(coordinates(A.pattern).numpy())
         kept = np.arange(made.shape[1]) if kept is None else kept
         target, slots, sorting = pack(made, shape, fitting(A, shape, order), A.pattern.index_dtype)
-        source = kept[sorting] if places is None else places[kept[sorting]]
-        return Conversion(target, torch.from_numpy(source), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
+        source = torch.from_numpy(positions_of(A.pattern, kept[sorting]))
+        return Conversion(target, source, None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
     conversion = build() if key is None else _remembered(A, key, build)
     values = conversion.tensor(A.values)

@@ -11,7 +11,8 @@ import torch
 from ..api import einsum
 from ..convert import densified
 from ..errors import UnsupportedError
-from ..sparse_tensor import SparseTensor, at_entries
+from ..packing import at_entries
+from ..sparse_tensor import SparseTensor
 from .elementwise import Dim, _dims, _whole, amax, amin
 from .elementwise import sum as total
 from .entries import strided

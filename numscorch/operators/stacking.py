@@ -17,7 +17,7 @@ from ..ir.level import Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap, Fixed
 from ..ir.parts import Part
-from ..packing import coordinates, index_dtype_for, positions_of
+from ..packing import coordinates, index_dtype_for, of_entries
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
 from ..torch_layouts import COMPRESSED
@@ -142,7 +142,6 @@ def _through_coordinates(tensors: Sequence[SparseTensor], dim: int, format: Form
     """For levels of others, whose arrays nobody here knows how to join."""
     tables, values = [], []
     for at, tensor in enumerate(tensors):
-        table, places = coordinates(tensor.pattern).numpy(), positions_of(tensor.pattern)
-        tables.append(np.insert(table, dim, at, axis=0))
-        values.append(tensor.values if places is None else tensor.values.index_select(0, torch.from_numpy(places)))
+        tables.append(np.insert(coordinates(tensor.pattern).numpy(), dim, at, axis=0))
+        values.append(of_entries(tensor.pattern, tensor.values))
     return assemble(np.concatenate(tables, axis=1), torch.cat(values), shape, format)

@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from ..convert import densified
 from ..errors import UnsupportedError
-from ..sparse_tensor import SparseTensor, at_entries
+from ..packing import at_entries
+from ..sparse_tensor import SparseTensor
 
 KEEPING_ZERO = """
     abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu conj deg2rad elu erf erfinv expm1 fix floor frac gelu

@@ -36,7 +36,6 @@ WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
 GATHER_ROW = 20.0  # nonzeros in a row from which taking a register of them at once pays
 LANES = ("float32", "float64")  # data types that the intrinsics have registers of
 JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
-SHORT = 8
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
 
 
