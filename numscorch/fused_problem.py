@@ -28,6 +28,11 @@ class Member:
     op: str
     owner: Access | None
 
+    @property
+    def is_beside(self) -> bool:
+        """Whether its result lies beside the owner's entries, rather than being a number or a row of its own."""
+        return self.owner is not None and self.owner.level_var(len(self.owner.indices) - 1) in self.indices
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FusedRequest(Request):
@@ -45,7 +50,7 @@ class FusedRequest(Request):
 
 def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Target) -> Problem:
     """The problem of a fused request, with a statement for each member."""
-    dtype = common_dtype(operands)
+    dtype = common_dtype([operands[at] for at in _valued(request)])
     extents = extents_of(request, operands)
     tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
     result, strides = _result(request, extents, operands, tensors, dtype)
@@ -68,6 +73,14 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
     fmt = result.tensor.format
     why = f"the pattern of {result.tensor.shares}" if request.keeps else "each entry is written once"
     return Problem(stmt, extents, facts, why, shape, fmt, stored, strides, kept, members=tuple(statements), outer=request.outer)
+
+
+def _valued(request: FusedRequest) -> list[int]:
+    """The operands whose values are read, not just their patterns."""
+    values = [member.value for member in request.members] + ([] if request.value is None else [request.value])
+    made = {member.name for member in request.members}
+    read = {a.tensor.name for value in values for a in accesses_in(value) if a.tensor.has_values}
+    return sorted(NAMES.index(name) for name in read - made)
 
 
 def _tensor(name: str, operand: Operand) -> TensorVar:
@@ -96,7 +109,7 @@ def _row(member: Member, outer: tuple[IndexVar, ...], dtype: str) -> TensorVar:
     inner = [var for var in member.indices if var not in outer]
     if not inner:
         return TensorVar(name.replace("_row", "_value").replace("row_", "value_"), dense(0), dtype)
-    if member.owner is None:
+    if member.owner is None or not member.is_beside:
         return TensorVar(name, dense(1), dtype, strides="1")
     return TensorVar(name, Format((Beside(),)), dtype, shares=member.owner.tensor.name)
 

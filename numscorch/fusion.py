@@ -1,0 +1,218 @@
+"""Fusion: which parts of a program one kernel computes, without what is between them ever being stored as a whole.
+
+Parts are fused where they share loops over indices that all their results have, and where what one passes on is, inside
+these loops, a number, a row, or a row beside the entries of a sparse operand. What is left runs part by part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor
+
+from .datatypes import COMPILED
+from .fused_problem import FusedRequest, Member
+from .ir.format import Format, dense
+from .ir.functions import is_zero, simplified
+from .ir.index import Access, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
+from .parser import Subscripts
+from .schedule.options import AUTOMATIC
+from .sparse_tensor import SparseTensor
+from .statements import NAMES, Part, only_patterns
+
+JOINING = ("=", "+=", "max=", "min=", "stored max=")  # how the terms of a part may be joined
+FLOATS = ("float32", "float64")
+
+
+class NotFused(Exception):
+    """Why parts aren't fused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What fusion depends on of an operand: its format, None for a dense tensor; whether a dimension of a sparse one may be broadcast."""
+
+    order: int
+    dtype: str
+    format: Format | None = None
+    broadcasts: bool = False
+
+    @classmethod
+    def of(cls, operand: Any) -> Kind | None:
+        """The kind of a SparseTensor or a strided tensor; None for anything else."""
+        dtype = COMPILED.get(getattr(operand, "dtype", None))
+        if dtype is None:
+            return None
+        if isinstance(operand, SparseTensor):
+            return cls(operand.ndim, dtype, operand.format, 1 in operand.shape)
+        return cls(operand.ndim, dtype) if type(operand) is Tensor or isinstance(operand, Tensor) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Parts up to ``end`` as one request, and the names of its operands."""
+
+    request: FusedRequest
+    operands: tuple[str, ...]
+    end: int
+
+
+def group_from(parts: tuple[Part, ...], start: int, values: Mapping[str, Any]) -> Group | None:
+    """The longest run of parts from ``start`` on that one kernel computes; None where that is one part alone."""
+    if start == len(parts) - 1:
+        return None
+    wanted = {name for part in parts[start:] for name in part.operands if name in values}
+    kinds = {name: Kind.of(values[name]) for name in sorted(wanted)}
+    if not any(kind is not None and kind.format is not None for kind in kinds.values()):
+        return None
+    return _longest(parts, start, tuple(kinds.items()))
+
+
+@lru_cache(maxsize=1024)
+def _longest(parts: tuple[Part, ...], start: int, kinds: tuple[tuple[str, Kind | None], ...]) -> Group | None:
+    for end in range(len(parts), start + 1, -1):
+        try:
+            request, operands = fused_request(parts[start:end], dict(kinds), {name for part in parts[end:] for name in part.operands})
+        except NotFused:
+            continue
+        return Group(request, operands, end)
+    return None
+
+
+def fused_request(parts: Sequence[Part], kinds: Mapping[str, Kind | None], later: set[str]) -> tuple[FusedRequest, tuple[str, ...]]:
+    """The parts as one request; ``later`` are the names that parts behind them read.
+
+    Raises:
+        NotFused: they can't be; the text says why.
+    """
+    return _Fusing(parts, kinds, later).request()
+
+
+class _Fusing:
+    """Makes one request of several parts."""
+
+    def __init__(self, parts: Sequence[Part], kinds: Mapping[str, Kind | None], later: set[str]):
+        self.parts, self.kinds, self.later = parts, kinds, later
+        self.letters: dict[tuple[str, tuple[str, ...]], str] = {}  # of each operand as it is accessed
+        self.members: dict[str, Member] = {}
+        self.outer = self._shared()
+
+    def _shared(self) -> tuple[IndexVar, ...]:
+        """The indices that all results have."""
+        shared = set.intersection(*(set(part.request.subscripts.result) for part in self.parts))
+        if not shared:
+            raise NotFused("no loop is shared: no index is one of every result")
+        return tuple(IndexVar(name) for name in self.parts[-1].request.subscripts.result if name in shared)
+
+    def request(self) -> tuple[FusedRequest, tuple[str, ...]]:
+        self._check_dtypes()
+        *before, last = self.parts
+        for part in before:
+            if part.name in self.later:
+                raise NotFused(f"{part.name} is read again later")
+            self.members[part.name] = self._member(part)
+        made = self._member(last)
+        keeps = made.owner is not None and made.indices == made.owner.indices
+        if made.owner is not None and not keeps and set(made.owner.indices) <= set(made.indices):
+            raise NotFused(f"{last.name} would be sparse, with a pattern of its own")
+        if not self.letters or all(self._kind(name).format is None for name, _ in self.letters):
+            raise NotFused("every operand is dense")
+        terms = tuple(names for _, names in self.letters)
+        subscripts = Subscripts(terms, last.request.subscripts.result)
+        members = tuple(self.members.values())
+        request = FusedRequest(
+            subscripts, made.value, made.op, members=members, outer=self.outer, owner=made.owner, keeps=keeps
+        )
+        return request, tuple(name for name, _ in self.letters)
+
+    def _check_dtypes(self) -> None:
+        read = {name for part in self.parts for at, name in enumerate(part.operands) if at not in only_patterns(part.request)}
+        found = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
+        if len(found) != 1 or not found <= set(FLOATS):
+            raise NotFused(f"data types {', '.join(sorted(found))}: fused are float32 and float64")
+
+    def _kind(self, name: str) -> Kind:
+        kind = self.kinds.get(name)
+        if kind is None:
+            raise NotFused(f"{name} is no tensor that kernels take as it is")
+        return kind
+
+    def _member(self, part: Part) -> Member:
+        """A part as a statement of the kernel."""
+        request = part.request
+        if request.op not in JOINING or request.mask is not None or request.options != AUTOMATIC or request.value is None:
+            raise NotFused(f"{request}: {request.op} isn't fused")
+        value = mapped(request.value, lambda a: self._access(part, a))
+        owner = self._owner(part, value)
+        member = Member(part.name, tuple(map(IndexVar, request.subscripts.result)), value, request.op, owner)
+        self._check_loops(part, member)
+        return member
+
+    def _access(self, part: Part, access: Access) -> Access:
+        """An access to an operand, under its letter, or to what a part before makes."""
+        at = NAMES.index(access.tensor.name)
+        name, names = part.operands[at], part.request.subscripts.operands[at]
+        if (made := self.members.get(name)) is not None:
+            if tuple(map(IndexVar, names)) != made.indices:
+                raise NotFused(f"{name} is read at other indices than it is made at")
+            if not access.tensor.has_values and not made.is_beside:
+                raise NotFused(f"{name} is not sparse, and only where it is stored is asked for")
+            return Access(TensorVar(name, dense(len(names)), access.tensor.dtype), made.indices)
+        kind = self._kind(name)
+        letter = self.letters.setdefault((name, names), NAMES[len(self.letters)])
+        if len(self.letters) >= len(NAMES):
+            raise NotFused("too many operands")
+        fmt = dense(len(names)) if kind.format is None else kind.format
+        if kind.format is not None:
+            self._check_walked(name, Access(TensorVar(letter, fmt), tuple(map(IndexVar, names))), kind)
+        return Access(TensorVar(letter, fmt, access.tensor.dtype), tuple(map(IndexVar, names)))
+
+    def _check_walked(self, name: str, access: Access, kind: Kind) -> None:
+        """That a sparse operand has a row for each coordinate of the shared loops."""
+        fmt = access.tensor.format
+        if not fmt.is_plain or kind.broadcasts or len(set(access.indices)) < len(access.indices):
+            raise NotFused(f"{name} has blocks, a diagonal, or a dimension of size 1")
+        *above, last = range(len(fmt.levels))
+        level = fmt.levels[last]
+        if not all(fmt.levels[at].full for at in above) or level.full or not level.is_unique or level.arrays != ("pos", "crd"):
+            raise NotFused(f"{name} is stored as {fmt.name}: fused are dense levels above a compressed one, as in CSR")
+        if access.level_var(last) in self.outer or not all(access.level_var(at) in self.outer for at in above):
+            raise NotFused(f"{name} is not read row by row in the shared loops")
+
+    def _owner(self, part: Part, value: Expr) -> Access | None:
+        """The operand outside of whose entries a part's value is 0.
+
+        Raises:
+            NotFused: sparse operands are merged, or the value isn't 0 where nothing is stored.
+        """
+        owners: dict[Access, set[str]] = {}
+        for access in accesses_in(value):
+            made = self.members.get(access.tensor.name)
+            owner = access if made is None and not access.tensor.format.is_dense else self._stored(made)
+            if owner is not None:
+                owner = Access(replace(owner.tensor, dtype="float32"), owner.indices)
+                owners.setdefault(owner, set()).add(access.tensor.name)
+        if not owners:
+            return None
+        if len(owners) > 1:
+            raise NotFused(f"{part.name} merges several sparse tensors")
+        ((owner, names),) = owners.items()
+        if not is_zero(simplified(value, names)):
+            raise NotFused(f"{part.name} isn't 0 where nothing is stored")
+        return owner
+
+    def _stored(self, made: Member | None) -> Access | None:
+        """The operand beside whose entries a part's result lies."""
+        return made.owner if made is not None and made.is_beside else None
+
+    def _check_loops(self, part: Part, member: Member) -> None:
+        """That a row is all that is kept, and that no dense product is computed row by row."""
+        inner = [var for var in member.indices if var not in self.outer]
+        used = [var for var in variables_in(member.value) if var not in self.outer]
+        if len(inner) > 1:
+            raise NotFused(f"{part.name} has {len(inner)} indices more than the shared loops")
+        if len(used) > (1 if member.owner is None else 2):
+            raise NotFused(f"{part.name} is a dense product" if member.owner is None else f"{part.name} sums over several indices")
