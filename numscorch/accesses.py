@@ -10,6 +10,7 @@ from .ir.format import Format, dense
 from .ir.functions import is_zero, simplified
 from .ir.implicit import Identity
 from .ir.index import (
+    PATTERN,
     Access,
     Assignment,
     Binary,
@@ -27,7 +28,7 @@ from .ir.parts import Part
 from .layouts import strides_with_last, with_last
 from .operand import Operand
 from .schedule.facts import Facts, Target
-from .splitting import PATTERN, Splitting
+from .splitting import Splitting
 from .statements import NAMES, Request
 
 
@@ -108,12 +109,15 @@ class Accesses:
         """What is computed, of the operands as they are accessed."""
         request = self.request
         if request.mask is not None:
-            mask = next(f for f in factors[request.mask] if isinstance(f, Access))
-            factors[request.mask] = [replace(mask, tensor=replace(mask.tensor, dtype=PATTERN))]
+            factors[request.mask] = [_pattern(factors[request.mask][0])]
         if request.value is None:
             return product([factor for each in factors for factor in each])
-        by_name = {NAMES[at]: product(each) for at, each in enumerate(factors)}
-        return with_dtype(mapped(request.value, lambda a: by_name[a.tensor.name]), dtype)
+
+        def read(access: Access) -> Expr:
+            own = factors[NAMES.index(access.tensor.name)]
+            return product(own if access.tensor.has_values else [_pattern(own[0]), *own[1:]])
+
+        return with_dtype(mapped(request.value, read), dtype)
 
     def _inside(self, value: Expr) -> Expr:
         """The value within the edges of the dimensions: blocks that reach over them have places for values there, too."""
@@ -141,7 +145,9 @@ class Accesses:
         subscripts, mask = self.request.subscripts, self.request.mask
         names = enumerate(zip(subscripts.operands, self.operands, strict=True))
         found = [at for at, (own, op) in names if not op.format.is_dense and sorted(own) == sorted(subscripts.result) and at != mask]
-        found = found if mask is None else [mask]
+        patterns = {access.tensor.name for access in accesses_in(value) if not access.tensor.has_values}
+        stored = [at for at in found if NAMES[at] in patterns]
+        found = [mask] if mask is not None else stored or found
         found = [at for at in found if not flattened(self.formats[at] or dense(0)).is_dense]
         if len(found) != 1 or not is_zero(simplified(value, {NAMES[found[0]]})):
             return None
@@ -214,6 +220,11 @@ class Accesses:
             places *= self.extents[access.level_var(at)]
             counts.append(places if level.full else min(places, stored))
         return tuple(counts)
+
+
+def _pattern(factor: Expr) -> Expr:
+    """An operand's access, of which only the pattern is read."""
+    return replace(factor, tensor=replace(factor.tensor, dtype=PATTERN)) if isinstance(factor, Access) else factor
 
 
 def _dense_strides(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:

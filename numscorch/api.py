@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from .computing import compute
 from .errors import ExpressionError, UnsupportedError
-from .evaluation import evaluate_parts, tensor_names
+from .evaluation import evaluate_parts
 from .explanation import Explanation, explain_problem, explain_statement
 from .files.archives import save_tensor
 from .files.writers import write_text
@@ -21,6 +21,7 @@ from .operands import admit, call_form, in_autocast, refuse_tangents, undeferred
 from .reductions import check_reduction, prepared, reduced
 from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
+from .statements import tensor_names
 
 any_autocast, is_compiling = torch._C._is_any_autocast_enabled, torch.compiler.is_compiling
 
@@ -102,15 +103,19 @@ def einsum(
 
 @beside_programs
 def evaluate(statement: str, /, *, format: Format | str | None = None, **operands: Any) -> Any:
-    """A statement of index notation over any mix of sparse and dense tensors.
+    """Statements of index notation over any mix of sparse and dense tensors.
 
-    An index that the left side lacks is summed over, in the smallest part of the right side that
+    Statements are separated by newlines or semicolons; each reads, by name, what those before it made, and the last one's
+    left side is the result. An index that the left side lacks is summed over, in the smallest part of the right side that
     holds all its uses. ``+=``, ``max=``, ``min=`` and ``*=`` reduce the whole right side. Where an operand
     stores no entry, it is 0: a product is then 0, a sum the other term, a function its value at 0.
+    ``stored(A[i,j])`` is 1 where A stores an entry, whatever its value, and 0 elsewhere; a dense tensor stores every
+    entry. ``m[i] stored max= A[i,j]`` is the largest stored entry, -inf without any, in a dense tensor; to gradients it
+    is a constant, being what softmax subtracts (``max=`` has a gradient, and counts entries that aren't stored as 0).
 
     Args:
-        statement: as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``. Operators are ``+ - * /`` and
-            comparisons (1 or 0); functions ``abs erf exp gelu log maximum minimum relu sigmoid sqrt tanh where``.
+        statement: as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``, or several. Operators are ``+ - * /`` and
+            comparisons (1 or 0); functions ``abs erf exp gelu log maximum minimum relu sigmoid sqrt tanh where stored``.
         format: the result's format; as for :func:`einsum`.
         operands: the tensors, or numbers, by their names. Numbers, and tensors without dimensions,
             take the data type of the others.
@@ -119,11 +124,21 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, **operand
         A torch tensor, or a SparseTensor for a sparse result.
 
     Raises:
-        ExpressionError: the statement can't be read, or doesn't fit the operands.
+        ExpressionError: a statement can't be read, or doesn't fit the operands; a name is assigned twice, or
+            read before it is assigned.
         SizeError: an index has two sizes.
+
+    Source: Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra Compiler", OOPSLA 2017.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> softmax = '''
+    ... m[i] stored max= A[i,j]
+    ... E[i,j] = stored(A[i,j]) * exp(A[i,j] - m[i])
+    ... l[i] = E[i,j]
+    ... P[i,j] = E[i,j] / l[i]'''
+    >>> ns.evaluate(softmax, A=A).values
+    tensor([1., 1.])
     >>> B = ns.from_torch(torch.tensor([[1.0, 0.0], [-9.0, 0.0]]), ns.CSR)
     >>> ns.evaluate("C[i,j] = relu(A[i,j] + B[i,j])", A=A, B=B).to_dense()
     tensor([[1., 2.],

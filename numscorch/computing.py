@@ -25,7 +25,7 @@ from .problem import wanted_format
 from .runtime.dispatch import find_plan, known_plan
 from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
-from .statements import Request, plain_request, reducing
+from .statements import Request, only_patterns, plain_request, reducing
 
 current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside
 
@@ -86,10 +86,10 @@ def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format
 def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any) -> Any:
     """16-bit values are computed with, and added up, in 32 bits, and the result is rounded once; truth values in 8.
 
-    A mask has values of any type, which nothing reads.
+    A mask, or what stands within ``stored``, has values of any type, which nothing reads.
     """
-    mask = expr.mask if isinstance(expr, Request) else None
-    narrow = {o.dtype for at, o in enumerate(operands) if at != mask}
+    unread = only_patterns(expr) if isinstance(expr, Request) else ()
+    narrow = {o.dtype for at, o in enumerate(operands) if at not in unread} or {o.dtype for o in operands}
     if len(narrow) > 1:
         names = sorted(str(dtype).removeprefix("torch.") for dtype in narrow)
         raise UnsupportedError(

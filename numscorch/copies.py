@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from .ir.derived_formats import flattened
 from .ir.format import Format
-from .ir.index import Access, Assignment, IndexVar, TensorVar, product, variables_in
+from .ir.index import PATTERN, Access, Assignment, IndexVar, TensorVar, product, variables_in
 from .ir.level import INT32_MAX, Level
 from .ir.levels import Dense
 from .ir.parts import Part
@@ -22,7 +22,6 @@ from .problem import Problem
 from .schedule.facts import Facts, Target
 from .schedule.loop_order import candidates
 from .schedule.options import AUTOMATIC, Options
-from .splitting import PATTERN
 from .statements import NAMES, Request
 
 SOURCE, RESULT = NAMES[0], NAMES[1]

@@ -41,6 +41,7 @@ REDUCERS: dict[str, Any] = {
     "+=": torch.sum,
     "max=": torch.amax,
     "min=": torch.amin,
+    "stored max=": torch.amax,
     "max plus=": torch.amax,
     "min plus=": torch.amin,
 }
@@ -100,6 +101,8 @@ def _aligned(tensor: Tensor, term: Sequence[str], names: Sequence[str]) -> Tenso
 def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """An expression of tensors that have a dimension for each index, in one order."""
     match expr:
+        case Access(tensor) if not tensor.has_values:
+            return torch.ones_like(tensors[NAMES.index(tensor.name)], dtype=dtype)
         case Access(tensor):
             return tensors[NAMES.index(tensor.name)]
         case Literal(value):

@@ -1,34 +1,36 @@
-"""evaluate_parts: a statement's parts, computed one after the other, on operands given by their names."""
+"""evaluate_parts: a program's parts, computed one after the other, on operands given by their names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .computing import compute
+from . import gradients
+from .computing import compute, current_transform
 from .errors import ExpressionError, UnsupportedError
+from .fusion import Group, group_from
+from .gradient_requests import CONSTANT
 from .ir.format import Format
 from .operands import STRIDED, check_is_tensor
 from .sparse_parameter import unwrapped
 from .sparse_tensor import SparseTensor
-from .statements import Part, parse_statement
+from .statements import Part, parse_program, tensor_names
 
 
 def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | None) -> Any:
-    """Every part of a statement, one after the other; its temporaries live as long as they are needed.
+    """Every part of a program, one after the other.
 
     Raises:
         ExpressionError: operands are missing, unknown, or have another rank than their indices.
     """
     if not isinstance(text, str):
-        raise ExpressionError(f"evaluate takes a statement's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
+        raise ExpressionError(f"evaluate takes a program's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
     if isinstance(format, SparseTensor | Tensor):
         raise ExpressionError(f"format= is the result's format, not an operand: name that tensor otherwise\n  {text}")
-    parts = parse_statement(text)
+    parts = parse_program(text)
     if given.keys() != tensor_names(text):
         _refuse_names(text, given)
     values = dict(given)
@@ -36,23 +38,52 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
         if not _is_plain(value):
             values[name] = unwrapped(_operand(value, given))
             check_is_tensor(values[name])
-    for part in parts:
-        _check_ranks(text, part, values)
-        operands = [values[name] for name in part.operands]
-        values[part.name] = compute(part.request, operands, format if part is parts[-1] else None)
+    at = 0
+    while at < len(parts):
+        group = None if format is not None else _group(text, parts, at, values)
+        if group is None:
+            values[parts[at].name] = _computed(text, parts[at], values, format if at == len(parts) - 1 else None)
+        else:
+            values[parts[group.end - 1].name] = compute(group.request, [values[name] for name in group.operands])
+        at = at + 1 if group is None else group.end
     return values[parts[-1].name]
 
 
-@lru_cache(maxsize=1024)
-def tensor_names(text: str) -> frozenset[str]:
-    """A statement's tensors."""
-    return frozenset(name for part in parse_statement(text) for name in part.operands if not name.isdigit())
+def _group(text: str, parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> Group | None:
+    """The parts from here on that one kernel computes, where no gradient flows through what it doesn't keep."""
+    group = group_from(parts, at, values)
+    if group is None or current_transform() is not None:
+        return None
+    if torch.is_grad_enabled() and gradients.wanted([values[name] for name in group.operands]):
+        return None
+    for part in parts[at : group.end]:
+        _check_ranks(text, part, values)
+    return group
+
+
+def _computed(text: str, part: Part, values: Mapping[str, Any], format: Format | str | None) -> Any:
+    """One part alone."""
+    _check_ranks(text, part, values)
+    operands = [values[name] for name in part.operands]
+    if part.request.op == CONSTANT:
+        operands = [operand.detach() for operand in operands]
+    return compute(part.request, operands, format_of_part(part, format))
+
+
+def format_of_part(part: Part, asked: Format | str | None = None) -> Format | str | None:
+    """The format of a part's result, None where it is inferred: what has no stored term is -inf, which a sparse result can't say."""
+    return "dense" if part.request.op == CONSTANT and asked is None else asked
 
 
 def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
-    """Refuse other tensors than the statement's."""
+    """Refuse other tensors than the program's operands."""
     wanted = tensor_names(text)
     missing, unknown = sorted(wanted - set(given)), sorted(set(given) - wanted)
+    made = sorted({part.name for part in parse_program(text)} & set(unknown))
+    if made and not missing:
+        raise ExpressionError(
+            f"operands: {', '.join(made)} assigned in the text\n  {text}     leave it out, or name one of the two otherwise"
+        )
     what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} not in the statement"
     raise ExpressionError(f"operands: {what}\n  {text}     give each tensor by its name, as A=A")
 
@@ -60,7 +91,7 @@ def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
 def _check_ranks(text: str, part: Part, values: Mapping[str, Any]) -> None:
     """That each operand has a dimension for each index."""
     for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
-        if (order := values[name].ndim) != len(indices):
+        if name in values and (order := values[name].ndim) != len(indices):
             raise ExpressionError(f"{name}[{','.join(indices)}] has {len(indices)} indices, but {name} has {order} dimensions\n  {text}")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from .accesses import row_major
 from .codegen.source import Source
 from .errors import ExpressionError, FormatError, UnsupportedError
+from .evaluation import format_of_part
 from .ir.format import COO, CSF, Format, dense, named_formats
 from .ir.index import accesses_in
 from .ir.padded import Fixed
@@ -22,7 +23,7 @@ from .problem import Problem
 from .runtime import kernel_cache
 from .runtime.dispatch import compile_source, compile_tuned, describe
 from .schedule import Step
-from .statements import NAMES, Request, parse_statement, plain_request, scheduled
+from .statements import NAMES, Request, parse_program, plain_request, scheduled
 
 SIZE = 1024
 ROW = 16
@@ -150,8 +151,8 @@ def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format
 
 
 def explain_statement(text: str, given: Mapping[str, Any], format: Format | str | None) -> Explanation:
-    """The story of each part of a statement; temporaries are described as the parts before leave them."""
-    parts = parse_statement(text)
+    """The story of each part of a program; what parts make is described as they leave it."""
+    parts = parse_program(text)
     orders = {name: len(term) for part in parts for name, term in zip(part.operands, part.request.subscripts.operands, strict=True)}
     read = {name: read_format(value, orders.get(name, 2)) for name, value in given.items()}
     known = {name: assumed(value) if isinstance(value, Format) else describe(value) for name, value in read.items()}
@@ -166,7 +167,8 @@ def explain_statement(text: str, given: Mapping[str, Any], format: Format | str 
             told.append(f"{part.name} = {part.request}: every operand is dense, so this is torch's")
             known[part.name] = _described(dense(len(part.request.subscripts.result)), shape_of(part.request, operands), operands[0].dtype)
             continue
-        problem, steps, source = compile_source(part.request, operands, format if at == len(parts) - 1 else None)
+        asked = format_of_part(part, format if at == len(parts) - 1 else None)
+        problem, steps, source = compile_source(part.request, operands, asked)
         path = kernel_cache.store(source.name, source.text)
         told.append(
             Explanation(part.request, operands, problem, steps, source, path, part.request, tuple(map(_called, part.operands)), tuple(told))

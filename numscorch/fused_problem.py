@@ -9,18 +9,20 @@ from .accesses import letters_of, row_major
 from .dtype_rules import common_dtype
 from .ir.derived_formats import flattened
 from .ir.format import Format, dense
-from .ir.index import Access, Assignment, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in, with_dtype
+from .ir.index import PATTERN, Access, Assignment, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in, with_dtype
 from .ir.workspace_levels import Beside
 from .operand import Operand
 from .problem import Problem, extents_of
 from .schedule.facts import Facts, Target
-from .splitting import PATTERN
 from .statements import NAMES, Request
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Member:
-    """A statement whose result only later ones read: its name, indices, value and operator; ``owner`` is the operand beside whose entries it is."""
+    """A statement whose result only later ones read: its name, indices, value and operator.
+
+    ``owner`` is the operand outside of whose entries the value is 0, if there is one.
+    """
 
     name: str
     indices: tuple[IndexVar, ...]

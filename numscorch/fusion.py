@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .datatypes import COMPILED
@@ -43,12 +44,11 @@ class Kind:
     @classmethod
     def of(cls, operand: Any) -> Kind | None:
         """The kind of a SparseTensor or a strided tensor; None for anything else."""
-        dtype = COMPILED.get(getattr(operand, "dtype", None))
-        if dtype is None:
+        if not isinstance(operand, SparseTensor | Tensor) or (dtype := COMPILED.get(operand.dtype)) is None:
             return None
         if isinstance(operand, SparseTensor):
             return cls(operand.ndim, dtype, operand.format, 1 in operand.shape)
-        return cls(operand.ndim, dtype) if type(operand) is Tensor or isinstance(operand, Tensor) else None
+        return cls(operand.ndim, dtype) if operand.layout is torch.strided else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,7 @@ class _Fusing:
         terms = tuple(names for _, names in self.letters)
         subscripts = Subscripts(terms, last.request.subscripts.result)
         members = tuple(self.members.values())
-        request = FusedRequest(
-            subscripts, made.value, made.op, members=members, outer=self.outer, owner=made.owner, keeps=keeps
-        )
+        request = FusedRequest(subscripts, made.value, made.op, members=members, outer=self.outer, owner=made.owner, keeps=keeps)
         return request, tuple(name for name, _ in self.letters)
 
     def _check_dtypes(self) -> None:

@@ -6,7 +6,7 @@ For every request they are made once, for its operands' kinds; ``gradients.py`` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from .ir.format import dense
@@ -104,7 +104,7 @@ def _request(given: Sequence[Access], value: Expr, kept: tuple[str, ...], masked
     subscripts = Subscripts(tuple(tuple(v.name for v in access.indices) for access in given), kept)
     if not masked and factors_of(value) == list(given):
         return plain_request(subscripts)
-    renamed = mapped(value, lambda a: _access(letters[a.tensor.name], [v.name for v in a.indices]))
+    renamed = mapped(value, lambda a: _renamed(a, letters[a.tensor.name]))
     summed = {name for names in subscripts.operands for name in names} - set(kept)
     return Request(subscripts, renamed, "+=" if summed and not is_product(renamed) else "=", len(given) - 1 if masked else None)
 
@@ -125,6 +125,17 @@ def _access(name: str, indices: Sequence[str]) -> Access:
     return Access(TensorVar(name, dense(len(indices))), tuple(map(IndexVar, indices)))
 
 
+def _renamed(access: Access, name: str) -> Access:
+    """The access to another tensor; of its pattern, if that is what is read."""
+    return replace(access, tensor=replace(access.tensor, name=name))
+
+
+def _once(access: Access) -> Access:
+    """The access with each index once."""
+    indices = tuple(dict.fromkeys(access.indices))
+    return Access(replace(access.tensor, format=dense(len(indices))), indices)
+
+
 @lru_cache(maxsize=1024)
 def without_diagonals(request: Request) -> Request:
     """The request for operands that are diagonals already."""
@@ -132,7 +143,7 @@ def without_diagonals(request: Request) -> Request:
     subscripts = Subscripts(terms, request.subscripts.result)
     if request.value is None:
         return plain_request(subscripts)
-    value = mapped(request.value, lambda a: _access(a.tensor.name, list(dict.fromkeys(v.name for v in a.indices))))
+    value = mapped(request.value, _once)
     return Request(subscripts, value, request.op, request.mask, request.options)
 
 
@@ -152,7 +163,7 @@ def ties_of(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> 
     large as that are not counted: of the result's 0s, this many are missing.
     """
     subs, value, before = request.subscripts, terms_of(value_of_request(request), request.op), 1 + is_sparse
-    shifted = mapped(value, lambda a: _access(NAMES[NAMES.index(a.tensor.name) + before], [v.name for v in a.indices]))
+    shifted = mapped(value, lambda a: _renamed(a, NAMES[NAMES.index(a.tensor.name) + before]))
     extreme = _access(NAMES[is_sparse], subs.result)
     equal: Expr = Binary("==", shifted, extreme)
     if sparse and request.op not in SEMIRINGS:

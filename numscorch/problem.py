@@ -25,7 +25,7 @@ from .schedule.format_inference import infer_format, with_format
 from .schedule.loop_order import cheapest, is_contiguous
 from .schedule.options import Options
 from .splitting import SparseTerm, Splitting, split
-from .statements import NAMES, Request
+from .statements import NAMES, Request, only_patterns
 
 FULL = 0.3  # estimated share of stored entries from which format="auto" makes a result dense
 
@@ -74,9 +74,15 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     if len(operands) >= len(NAMES):
         raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
     request = Request(request) if isinstance(request, Subscripts) else request
-    dtype = common_dtype([op for at, op in enumerate(operands) if at != request.mask])
+    dtype = _dtype(request, operands)
     check_operators(request, dtype)
     return _in_best_layout(_problem_of(request, operands, target, format, None), request, operands, target, format)
+
+
+def _dtype(request: Request, operands: Sequence[Operand]) -> str:
+    """The data type of the values that are read; where none are, of all operands."""
+    unread = only_patterns(request)
+    return common_dtype([op for at, op in enumerate(operands) if at not in unread] or operands)
 
 
 def _in_best_layout(
@@ -120,7 +126,7 @@ def _problem_of(
 def _made(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
     """The problem of operands that are read so."""
     request = accesses.request
-    dtype = common_dtype([op for at, op in enumerate(accesses.operands) if at != request.mask])
+    dtype = _dtype(request, accesses.operands)
     stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense))
     facts = accesses.facts(stmt, target)
     return _problem(_choose_format(stmt, accesses, facts, format, wanted), accesses, facts)

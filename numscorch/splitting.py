@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from .ir.derived_formats import without_parts
 from .ir.format import Format, sorted_format
 from .ir.implicit import Within
-from .ir.index import Access, IndexVar, TensorVar
+from .ir.index import PATTERN, Access, IndexVar, TensorVar
 from .ir.level import Level
 from .ir.levels import Dense
 from .ir.parts import Part
 
-PATTERN = "pattern"
 Names = tuple[str, ...]
 
 

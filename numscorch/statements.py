@@ -1,16 +1,17 @@
-"""Statements of index notation, as evaluate takes them: one request to the compiler after another.
+"""Programs of index notation, as evaluate takes them: statements, each one request to the compiler after another.
 
 A variable that the left side lacks is reduced in the smallest part of the right side that holds all
 its uses: in ``D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]`` the sum over k stands inside ``relu``, and
 C is added once.  Such a part becomes a temporary of its own.  ``+=``, ``max=``, ``min=`` and ``*=`` reduce
-the whole right side instead: ``y[i] += exp(A[i,j])`` is a sum of exponentials.
+the whole right side instead: ``y[i] += exp(A[i,j])`` is a sum of exponentials.  ``stored max=`` is the largest of the
+terms that are stored, and ``stored(A[i,j])``, an access of which only the pattern is read, 1 where A stores an entry.
 """
 
 from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeGuard
@@ -25,6 +26,7 @@ from .schedule.options import AUTOMATIC, Options, parse_options
 
 INDEX = re.compile(r"[A-Za-z]\d*|e\d+")  # longer names could be those of generated variables and functions
 Variables = frozenset[IndexVar]
+SEPARATOR = re.compile(r"[;\n]")
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -58,10 +60,15 @@ class Part:
     operands: tuple[str, ...]
     request: Request
 
+    @property
+    def is_temporary(self) -> bool:
+        """Whether a part of one statement's right side made it, which is named by a number."""
+        return self.name.isdigit()
+
 
 @lru_cache(maxsize=1024)
-def parse_statement(text: str) -> tuple[Part, ...]:
-    """Read a statement; the last part's result is the statement's.
+def parse_statement(text: str, before: int = 0) -> tuple[Part, ...]:
+    """Read a statement; the last part's result is the statement's, the others are numbered from ``before``.
 
     Raises:
         ExpressionError: it can't be read, or an index of the left side is not on the right side, or twice on the left.
@@ -71,7 +78,7 @@ def parse_statement(text: str) -> tuple[Part, ...]:
     1 ('A', 'B') A[i,k] * B[k,j] over ik,kj->ij
     D ('1', 'C') A[i,j] + B[i,j] over ij,ij->ij
     """
-    stmt = parse_stmt(text)
+    stmt = parse_stmt(text.strip())
     if not isinstance(stmt, Assignment):
         raise ExpressionError(f"a scheduled statement can't be evaluated: write an assignment, as y[i] = A[i,j] * x[j]\n  {text}")
     if not accesses_in(stmt.rhs):
@@ -84,11 +91,87 @@ def parse_statement(text: str) -> tuple[Part, ...]:
     if missing or len(set(names)) < len(names):
         what = f"index {missing[0]} is on the left side only" if missing else "the left side repeats an index"
         raise ExpressionError(f"{what}, so its extent or place is unknown\n  {text}")
-    splitter = _Splitter(stmt.lhs)
+    splitter = _Splitter(stmt.lhs, before)
     rhs = splitter.final(stmt.rhs) if stmt.op == "=" else stmt.rhs
     splitter.add(stmt.lhs.indices, rhs, stmt.op, stmt.lhs.tensor.name)
-    temporaries = [replace(part, request=replace(part.request, in_order=True)) for part in splitter.parts[:-1]]
+    temporaries = [_in_order(part) for part in splitter.parts[:-1]]
     return (*temporaries, splitter.parts[-1])
+
+
+@lru_cache(maxsize=1024)
+def parse_program(text: str) -> tuple[Part, ...]:
+    """Read statements that newlines or semicolons separate; each reads what those before it made, and the last one's result is all's.
+
+    Raises:
+        ExpressionError: a statement can't be read, two make the same tensor, or one reads what a later one makes.
+
+    >>> for part in parse_program("T[i,j] = A[i,k] * B[k,j] + C[i,j]; y[i] = relu(T[i,j] * x[j])"):
+    ...     print(part.name, part.operands, part.request)
+    1 ('A', 'B') A[i,k] * B[k,j] over ik,kj->ij
+    T ('1', 'C') A[i,j] + B[i,j] over ij,ij->ij
+    2 ('T', 'x') A[i,j] * B[j] over ij,j->i
+    y ('2',) relu(A[i]) over i->i
+    """
+    statements = [piece for piece in SEPARATOR.split(text) if piece.strip()]
+    if len(statements) < 2:
+        return parse_statement(statements[0] if statements else text)
+    parts: list[Part] = []
+    for statement in statements:
+        parts += parse_statement(statement, sum(part.is_temporary for part in parts))
+    _check_names(text, parts)
+    return (*map(_in_order, parts[:-1]), parts[-1])
+
+
+def _check_names(text: str, parts: Sequence[Part]) -> None:
+    """That each name is made once, and read only after that; and with the same number of indices everywhere."""
+    made: dict[str, int] = {}
+    for part in parts:
+        if part.name in made:
+            raise ExpressionError(f"{part.name} is assigned twice: give each result a name of its own\n  {text}")
+        made[part.name] = len(part.request.subscripts.result)
+    seen: set[str] = set()
+    for part in parts:
+        for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
+            if name in made and name not in seen:
+                where = "in the statement that makes it" if name == part.name else "before it is assigned"
+                raise ExpressionError(f"{name} is read {where}: name one of the two otherwise, or assign {name} first\n  {text}")
+            if made.get(name, len(indices)) != len(indices):
+                told = f"{name}[{','.join(indices)}] has {len(indices)} indices, but {name} is assigned with {made[name]}"
+                raise ExpressionError(f"{told}: write as many\n  {text}")
+        seen.add(part.name)
+
+
+@lru_cache(maxsize=1024)
+def tensor_names(text: str) -> frozenset[str]:
+    """A program's operands: the tensors that it reads and hasn't made.
+
+    >>> sorted(tensor_names("T[i] = A[i,j] * x[j]; y[i] = T[i] + b[i]"))
+    ['A', 'b', 'x']
+    """
+    made: set[str] = set()
+    found: set[str] = set()
+    for part in parse_program(text):
+        found |= {name for name in part.operands if name not in made}
+        made.add(part.name)
+    return frozenset(found)
+
+
+def _in_order(part: Part) -> Part:
+    """A part whose result is read by others, so that its rows are in order."""
+    return part if part.request.in_order else replace(part, request=replace(part.request, in_order=True))
+
+
+@lru_cache(maxsize=4096)
+def only_patterns(request: Request) -> frozenset[int]:
+    """The operands of which just the pattern is read: the mask, and those that stand within ``stored`` alone.
+
+    >>> only_patterns(parse_statement("E[i,j] = stored(M[i,j]) * stored(S[i,j]) * exp(S[i,j])")[0].request)
+    frozenset({0})
+    """
+    accesses = [] if request.value is None else accesses_in(request.value)
+    patterns = {NAMES.index(access.tensor.name) for access in accesses if not access.tensor.has_values}
+    values = {NAMES.index(access.tensor.name) for access in accesses if access.tensor.has_values}
+    return frozenset(patterns - values) | ({request.mask} if request.mask is not None else frozenset())
 
 
 def _has_diagonal(value: Expr, op: str) -> bool:
@@ -104,11 +187,16 @@ def _is_sum(expr: Expr) -> TypeGuard[Binary]:
     return isinstance(expr, Binary) and expr.op in "+-"
 
 
-class _Splitter:
-    """Collects the parts of one statement."""
+def _valued(access: Access) -> Access:
+    """An access as one of values: of a tensor whose pattern is read beside its values, there is one operand."""
+    return replace(access, tensor=replace(access.tensor, dtype="float32"))
 
-    def __init__(self, lhs: Access):
-        self.lhs = lhs
+
+class _Splitter:
+    """Collects the parts of one statement, whose temporaries are numbered from those ``before``."""
+
+    def __init__(self, lhs: Access, before: int = 0):
+        self.lhs, self.before = lhs, before
         self.parts: list[Part] = []
 
     def add(self, indices: Iterable[IndexVar], value: Expr, op: str = "=", name: str = "") -> Access:
@@ -119,13 +207,13 @@ class _Splitter:
         indices = tuple(indices)
         if not is_product(value) or _has_diagonal(value, op):
             value = mapped(value, self._diagonal)
-        accesses = list(dict.fromkeys(accesses_in(value)))
+        accesses = list(dict.fromkeys(_valued(access) for access in accesses_in(value)))
         if len(accesses) >= len(NAMES):
             raise ExpressionError(f"{len(accesses)} operands are more than the {len(NAMES) - 1} that a statement may have: split it")
         letters = {access: NAMES[at] for at, access in enumerate(accesses)}
         subscripts = Subscripts(tuple(tuple(v.name for v in a.indices) for a in accesses), tuple(v.name for v in indices))
-        named = mapped(value, lambda a: Access(TensorVar(letters[a], dense(len(a.indices))), a.indices))
-        name = name or str(len(self.parts) + 1)
+        named = mapped(value, lambda a: Access(TensorVar(letters[_valued(a)], dense(len(a.indices)), a.tensor.dtype), a.indices))
+        name = name or str(self.before + len(self.parts) + 1)
         self.parts.append(Part(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op)))
         return Access(TensorVar(name, dense(len(indices))), indices)
 

@@ -106,9 +106,9 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Program:
 
 
 def fill_of(stmt: ix.Stmt) -> float:
-    """What an entry without terms is: a semiring's zero."""
-    semirings = [REDUCTIONS[a.op] for a in ix.assignments(stmt) if a.op in REDUCTIONS and REDUCTIONS[a.op].times != "*"]
-    return semirings[0].identity if semirings else 0.0
+    """What an entry without terms is: where only stored terms count, what these are joined to, as a semiring's zero."""
+    of_stored = [REDUCTIONS[a.op] for a in ix.assignments(stmt) if a.op in REDUCTIONS and REDUCTIONS[a.op].of_stored]
+    return of_stored[0].start(ix.result_of(stmt).tensor.dtype) if of_stored else 0.0
 
 
 def _lowered(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .index import Access, Binary, Call, Expr, Literal, factors_of, mapped
+from .index import Access, Binary, Call, Expr, Literal, accesses_in, factors_of, mapped
 
 
 def maximum(a: float, b: float) -> float:
@@ -162,7 +162,8 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
     """
     gone = frozenset(zero)
     if gone:
-        expr = mapped(expr, lambda a: Literal(0.0, a.tensor.dtype) if a.tensor.name in gone else a)
+        dtype = next((a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values), "float32")
+        expr = mapped(expr, lambda a: Literal(0.0, a.tensor.dtype if a.tensor.has_values else dtype) if a.tensor.name in gone else a)
     return _folded(expr)
 
 

@@ -28,7 +28,7 @@ def derivative(expr: Expr, name: str) -> Expr:
     """
     match expr:
         case Access(tensor):
-            return ONE if tensor.name == name else ZERO
+            return ONE if tensor.name == name and tensor.has_values else ZERO
         case Literal():
             return ZERO
         case Binary(op, left, right):

@@ -29,6 +29,7 @@ from .tags import Vector as Vector
 from .workspace_levels import Beside
 
 SCALAR = Format("")
+PATTERN = "pattern"  # the data type of what is read for where it stores something
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class TensorVar:
     @property
     def has_values(self) -> bool:
         """Whether it stores values; a pattern tensor (identity) is 1 wherever it is stored."""
-        return self.dtype != "pattern"
+        return self.dtype != PATTERN
 
     def __str__(self) -> str:
         return self.name
@@ -98,7 +99,9 @@ class Access:
         return self.indices[self.tensor.format.mode_order[level]]
 
     def __str__(self) -> str:
-        return f"{self.tensor}[{','.join(map(str, self.indices))}]" if self.indices else self.tensor.name
+        text = f"{self.tensor}[{','.join(map(str, self.indices))}]" if self.indices else self.tensor.name
+        is_stored = self.tensor.format.is_dense or any(level.arrays for level in self.tensor.format.levels)  # not an identity
+        return f"stored({text})" if is_stored and not self.tensor.has_values else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +247,8 @@ def result_of(stmt: Stmt) -> Access:
 def operands_of(stmt: Stmt) -> list[Access]:
     """The accesses that are read, workspaces left out, by name; one of which also just the pattern is read has values."""
     written = {a.lhs.tensor for a in assignments(stmt)}
-    found: dict[str, Access] = {}
-    for access in (x for a in assignments(stmt) for x in accesses_in(a.rhs) if x.tensor not in written):
-        if access.tensor.has_values or access.tensor.name not in found:
-            found[access.tensor.name] = access
+    read = [x for a in assignments(stmt) for x in accesses_in(a.rhs) if x.tensor not in written]
+    found = {x.tensor.name: x for x in sorted(read, key=lambda x: x.tensor.has_values)}  # of what is read both ways, the values
     return [found[name] for name in sorted(found)]
 
 

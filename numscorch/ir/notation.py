@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..errors import ExpressionError
 from .format import Format, dense
 from .functions import FUNCTIONS, REDUCTIONS
 from .index import (
+    PATTERN,
     Access,
     Assignment,
     Binary,
@@ -34,9 +36,10 @@ from .index import (
 )
 
 TOKEN = re.compile(
-    r"\s*(\w+_forall<[^>]*>|(?:max|min)=(?!=)|[A-Za-z_]\w*|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
+    r"\s*(\w+_forall<[^>]*>|stored\s+max=(?!=)|(?:max|min)=(?!=)|[A-Za-z_]\w*|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
     r"|[-+*]=|[=!<>]=|[-+*/=(),\[\]<>]|\S)"
 )
+STORED = "stored"
 NUMBER = re.compile(r"\.?\d")
 OPERATORS = {1: ("==", "!=", "<", "<=", ">", ">="), 2: ("+", "-"), 3: ("*", "/")}
 VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?:, (once)|, rest (\d+))?(, masked)?>")
@@ -153,7 +156,7 @@ class _Reader:
 
     def assignment(self) -> Assignment:
         lhs = self.access()
-        op = self.take()
+        op = " ".join(self.take().split())
         if op not in ("=", *REDUCTIONS):
             self.at -= 1
             raise self.error(f"expected = or {', '.join(op for op in REDUCTIONS if ' ' not in op)}, found {op}")
@@ -186,11 +189,24 @@ class _Reader:
             return self.call()
         return self.access()
 
+    def stored(self) -> Access:
+        """stored(A[i,j]): 1 where A stores an entry, whatever it is; an access of which only the pattern is read."""
+        self.take("(")
+        if not self.peek().isidentifier():
+            raise self.error("stored takes a tensor, as stored(A[i,j])")
+        access = self.access()
+        if self.peek() != ")":
+            raise self.error("stored takes one tensor, as stored(A[i,j])")
+        self.take(")")
+        return Access(replace(access.tensor, dtype=PATTERN), access.indices)
+
     def call(self) -> Expr:
         name = self.name()
+        if name == STORED:
+            return self.stored()
         if name not in FUNCTIONS:
             self.at -= 1
-            raise self.error(f"unknown function {name}: known are {', '.join(FUNCTIONS)}")
+            raise self.error(f"unknown function {name}: known are {', '.join((*FUNCTIONS, STORED))}")
         self.take("(")
         args = [self.expression()]
         while self.peek() == ",":

@@ -26,8 +26,9 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_ord
     """
     accesses = dict.fromkeys(accesses_in(stmt.rhs))  # a tensor that is there twice is one operand
     sparse = [a for a in accesses if not a.tensor.is_dense and not is_identity(a)]
-    masks = [a for a in sparse if not a.tensor.has_values]
-    keepers = masks or [a for a in sparse if set(a.indices) == set(stmt.lhs.indices)]
+    whole = [a for a in sparse if set(a.indices) == set(stmt.lhs.indices)]
+    masks = [a for a in whole if not a.tensor.has_values]
+    keepers = masks or whole
     if len(keepers) == 1 and is_zero(simplified(stmt.rhs, {keepers[0].tensor.name})):
         why = f"{keepers[0]} is the mask" if masks else f"rule 1: same index set as {keepers[0]}, whose pattern it keeps"
         return _keep(stmt, keepers[0]), why

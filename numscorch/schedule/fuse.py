@@ -98,7 +98,8 @@ def inner_order(member: Assignment, outer: Sequence[IndexVar]) -> list[IndexVar]
     summed = [var for var in used if var not in member.lhs.indices and var not in stored]
     rest = [var for var in used if var not in stored and var not in summed]
     side_by_side = is_product(member.rhs) and member.op in ("=", "+=") and member.lhs.tensor.dtype in LANES
-    side_by_side = side_by_side and all(unit_stride(a, var) for var in rest[-1:] for a in [member.lhs, *accesses_in(member.rhs)] if var in a.indices)
+    accesses = [member.lhs, *accesses_in(member.rhs)]
+    side_by_side = side_by_side and all(unit_stride(a, var) for var in rest[-1:] for a in accesses if var in a.indices)
     return [*stored, *summed, *rest] if side_by_side else [*rest, *stored, *summed]
 
 
@@ -161,4 +162,3 @@ def _around(consumer: Stmt, filled: Stmt) -> Stmt:
     if isinstance(filled, Where) and isinstance(filled.consumer, Assignment):
         return Where(consumer, filled.producer)
     raise TypeError(f"{filled} fills no row")
-

@@ -7,10 +7,10 @@ read an operand against its mode order is charged for storing it otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import ScheduleError
-from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_product, map_expr, variables_in
+from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_identity, is_product, map_expr, variables_in
 from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost
 from .facts import Facts, Target
@@ -51,7 +51,7 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[st
     moved = {a.tensor.name: a.tensor for a in best.converted}
     summed = set(variables) != set(stmt.lhs.indices) and not _is_written_once(stmt, best.order)
     body: Stmt = Assignment(stmt.lhs, stmt.rhs, ("+=" if stmt.op == "=" else stmt.op) if summed else "=")
-    body = map_expr(body, lambda a: Access(moved.get(a.tensor.name, a.tensor), a.indices))
+    body = map_expr(body, lambda a: Access(replace(moved.get(a.tensor.name, a.tensor), dtype=a.tensor.dtype), a.indices))
     for var in reversed(best.order):
         body = Forall(var, body)
     placed = f"; entries of {stmt.lhs} are placed" if _is_placed(stmt, best.order) else ""
@@ -139,7 +139,8 @@ def _visits_once(stmt: Assignment) -> bool:
 
 
 def _sparse(stmt: Assignment) -> list[Access]:
-    return [access for access in accesses_in(stmt.rhs) if not access.tensor.is_dense]
+    """The sparse operands; one whose pattern and values are read is one."""
+    return list({access.tensor.name: access for access in accesses_in(stmt.rhs) if not access.tensor.is_dense}.values())
 
 
 def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
@@ -172,7 +173,7 @@ def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], va
 def _may_follow(rhs: Expr, prefix: tuple[IndexVar, ...], var: IndexVar, shared: str | None) -> bool:
     """Whether a variable may come next: the operand whose pattern the result keeps is never stored otherwise."""
     for access in accesses_in(rhs):
-        if access.tensor.name != shared and access.tensor.has_values:
+        if access.tensor.name != shared and not is_identity(access):
             continue
         for at, level in enumerate(access.tensor.format.levels):
             above = {access.level_var(up) for up in range(at)}
