@@ -35,6 +35,11 @@ class Member:
         """Whether its result lies beside the owner's entries, rather than being a number or a row of its own."""
         return self.owner is not None and self.owner.level_var(len(self.owner.indices) - 1) in self.indices
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether it would have the owner's pattern if it were computed alone: with more indices, it would be dense."""
+        return self.owner is not None and set(self.indices) == set(self.owner.indices)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FusedRequest(Request):

@@ -6,7 +6,7 @@ these loops, a number, a row, or a row beside the entries of a sparse operand. W
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -101,11 +101,19 @@ class _Fusing:
         self.outer = self._shared()
 
     def _shared(self) -> tuple[IndexVar, ...]:
-        """The indices that all results have."""
+        """The indices that all results have, and that run over whole dimensions."""
         shared = set.intersection(*(set(part.request.subscripts.result) for part in self.parts))
+        shared -= {name for part in self.parts for name in self._walked(part)}
         if not shared:
-            raise NotFused("no loop is shared: no index is one of every result")
+            raise NotFused("no loop is shared: no index is one of every result and of a dense dimension")
         return tuple(IndexVar(name) for name in self.parts[-1].request.subscripts.result if name in shared)
+
+    def _walked(self, part: Part) -> Iterator[str]:
+        """The indices of a part that run over what its sparse operands store."""
+        for name, names in zip(part.operands, part.request.subscripts.operands, strict=True):
+            kind = self.kinds.get(name)
+            if kind is not None and kind.format is not None and kind.format.is_plain:
+                yield names[kind.format.mode_order[-1]]
 
     def request(self) -> tuple[FusedRequest, tuple[str, ...]]:
         self._check_dtypes()
@@ -116,8 +124,8 @@ class _Fusing:
             self.members[part.name] = self._member(part)
         made = self._member(last)
         keeps = made.owner is not None and made.indices == made.owner.indices
-        if made.owner is not None and not keeps and set(made.owner.indices) <= set(made.indices):
-            raise NotFused(f"{last.name} would be sparse, with a pattern of its own")
+        if made.is_stored and not keeps:
+            raise NotFused(f"{last.name} would have another order than the sparse operand")
         if not self.letters or all(self._kind(name).format is None for name, _ in self.letters):
             raise NotFused("every operand is dense")
         terms = tuple(names for _, names in self.letters)
@@ -156,7 +164,7 @@ class _Fusing:
         if (made := self.members.get(name)) is not None:
             if tuple(map(IndexVar, names)) != made.indices:
                 raise NotFused(f"{name} is read at other indices than it is made at")
-            if not access.tensor.has_values and not made.is_beside:
+            if not access.tensor.has_values and not made.is_stored:
                 raise NotFused(f"{name} is not sparse, and only where it is stored is asked for")
             return Access(TensorVar(name, dense(len(names)), access.tensor.dtype), made.indices)
         kind = self._kind(name)
@@ -189,22 +197,24 @@ class _Fusing:
         owners: dict[Access, set[str]] = {}
         for access in accesses_in(value):
             made = self.members.get(access.tensor.name)
-            owner = access if made is None and not access.tensor.format.is_dense else self._stored(made)
-            if owner is not None:
-                owner = Access(replace(owner.tensor, dtype="float32"), owner.indices)
-                owners.setdefault(owner, set()).add(access.tensor.name)
-        if not owners:
-            return None
+            stored = made.owner if made is not None and made.is_stored else access if made is None else None
+            if stored is not None and not stored.tensor.format.is_dense:
+                owners.setdefault(_valued(stored), set()).add(access.tensor.name)
         if len(owners) > 1:
             raise NotFused(f"{part.name} merges several sparse tensors")
+        beside = {self.members[a.tensor.name].owner for a in accesses_in(value) if self._is_beside(a)}
+        if not owners and not beside:
+            return None
+        if not beside <= set(owners):
+            raise NotFused(f"{part.name} would be computed everywhere: multiply it by stored(...) of the sparse operand")
         ((owner, names),) = owners.items()
         if not is_zero(simplified(value, names)):
             raise NotFused(f"{part.name} isn't 0 where nothing is stored")
         return owner
 
-    def _stored(self, made: Member | None) -> Access | None:
-        """The operand beside whose entries a part's result lies."""
-        return made.owner if made is not None and made.is_beside else None
+    def _is_beside(self, access: Access) -> bool:
+        made = self.members.get(access.tensor.name)
+        return made is not None and made.is_beside
 
     def _check_loops(self, part: Part, member: Member) -> None:
         """That a row is all that is kept, and that no dense product is computed row by row."""
@@ -214,3 +224,8 @@ class _Fusing:
             raise NotFused(f"{part.name} has {len(inner)} indices more than the shared loops")
         if len(used) > (1 if member.owner is None else 2):
             raise NotFused(f"{part.name} is a dense product" if member.owner is None else f"{part.name} sums over several indices")
+
+
+def _valued(access: Access) -> Access:
+    """An access as one of values, also where just the pattern is read."""
+    return Access(replace(access.tensor, dtype=FLOATS[0]), access.indices)

@@ -171,6 +171,7 @@ def dtype_of(expr: Expr) -> str:
 
 def _vector(factor: Expr, env: Env, setup: list[Assign]) -> tuple[LoopExpr, ...]:
     """The factor's value in each register of the tile."""
+    factor = valued(factor)
     if env.lanes is None:
         raise UnsupportedError(f"{factor} differs from lane to lane, and there is no vector loop")
     if not is_varying(factor, env):
@@ -187,6 +188,17 @@ def _vector(factor: Expr, env: Env, setup: list[Assign]) -> tuple[LoopExpr, ...]
     shared = tuple(Var(f"{factor.tensor}_r{register}") for register in range(env.lanes.count))
     setup += [Assign(register, value) for register, value in zip(shared, loads, strict=True)]
     return shared
+
+
+def valued(expr: Expr) -> Expr:
+    """A product without the factors that are 1 wherever a loop comes by."""
+    match expr:
+        case Binary("*", Access(tensor), other) if not tensor.has_values:
+            return valued(other)
+        case Binary("*", other, Access(tensor)) if not tensor.has_values:
+            return valued(other)
+        case _:
+            return expr
 
 
 def in_registers(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
@@ -215,6 +227,7 @@ def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: E
 
 def _at_positions(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
     """An expression's values at a register of positions."""
+    expr = valued(expr)
     accesses = accesses_in(expr)
     if not any(var in a.indices or a.tensor.name in env.varying for a in accesses):
         return call("splat", _scalar(expr, env), lanes)
