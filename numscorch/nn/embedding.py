@@ -13,6 +13,7 @@ from ..sparse_tensor import SparseTensor, beside_programs
 BAGS = Format("(b, p, n) -> (b: dense, p: compressed, n: singleton)")  # item p of bag b is embedding n; a bag may hold one twice
 MODES = ("sum", "mean", "max")
 INDICES = (torch.int32, torch.int64)
+Listed = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
 class SparseEmbeddingBag(torch.nn.Module):
@@ -20,14 +21,15 @@ class SparseEmbeddingBag(torch.nn.Module):
 
     The items of all bags are the coordinates of a sparse matrix (bags, num_embeddings), which multiplies the dense table:
     ``offsets`` and ``input`` are its index arrays as they stand. No item's embedding is stored on the way. The gradient of the
-    table is dense.
+    table is dense; where several items of a bag are the maximum, it is divided among them, as that of ``torch.amax``, while torch's
+    goes to the first one.
 
     Args:
         num_embeddings: rows of the table.
         embedding_dim: its columns.
         max_norm, norm_type, scale_grad_by_freq, sparse: only as by default.
         mode: ``"sum"``, ``"mean"`` or ``"max"``.
-        include_last_offset: whether the last of the offsets is the end of the last bag.
+        include_last_offset: whether offsets have one more number, that of all items: where the last bag ends.
         padding_idx: items of this index take no part.
         device: the CPU.
         dtype: of the table.
@@ -109,16 +111,15 @@ class SparseEmbeddingBag(torch.nn.Module):
         return self._joined(_bags(starts, items, weights, self), counts)
 
     def _joined(self, bags: SparseTensor, counts: torch.Tensor) -> torch.Tensor:
-        """The product, joined by the mode."""
-        if self.mode == "max":
-            made: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus")
-            return made.masked_fill((counts == 0)[:, None], 0)
-        made = einsum("bpn,nd->bd", bags, self.weight)
-        return made / counts.clamp(min=1)[:, None].to(made.dtype) if self.mode == "mean" else made
+        """The product, joined by the mode; autocast leaves tables alone, as torch's does."""
+        with torch.autocast("cpu", enabled=False):
+            if self.mode == "max":
+                made: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus")
+                return made.masked_fill((counts == 0)[:, None], 0)
+            made = einsum("bpn,nd->bd", bags, self.weight)
+            return made / counts.clamp(min=1)[:, None].to(made.dtype) if self.mode == "mean" else made
 
-    def _listed(
-        self, input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    def _listed(self, input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> Listed:
         """Where bags start, and end; the items of all of them; and these items' weights."""
         if isinstance(input, SparseTensor):
             return self._of_matrix(input, offsets, weights)
@@ -133,13 +134,9 @@ class SparseEmbeddingBag(torch.nn.Module):
         if input.ndim != 1 or offsets is None:
             missing = " without offsets" if input.ndim == 1 else ""
             raise SizeError(f"input has shape {tuple(input.shape)}{missing}: give items (n,) with offsets (B,), or a row for each bag")
-        starts = _starts(offsets, len(input), self.include_last_offset)
-        end = int(starts[-1])
-        return starts, input[:end], None if weights is None else weights[:end]
+        return _starts(offsets, len(input), self.include_last_offset), input, weights
 
-    def _of_matrix(
-        self, bags: SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    def _of_matrix(self, bags: SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> Listed:
         """A matrix's rows as bags."""
         if offsets is not None or weights is not None:
             raise SizeError("input is a SparseTensor, a row for each bag, and its values are the weights: leave the other arguments out")
@@ -197,20 +194,20 @@ def _starts(offsets: torch.Tensor, count: int, has_end: bool) -> torch.Tensor:
         raise OperandError(f"offsets is {_kind(offsets)}: where bags start is a tensor (B,) of torch.int64 or torch.int32")
     if has_end and not len(offsets):
         raise SizeError("offsets is empty, but with include_last_offset=True it has the end of the last bag at least")
-    starts = offsets if has_end else torch.cat([offsets, offsets.new_tensor([count])])
-    if len(starts) == 1 and not has_end:
-        return starts.new_zeros(1)
-    if int(starts[0]) != 0 or bool((starts.diff() < 0).any()) or int(starts[-1]) > count:
-        shown = str(offsets.tolist()) if len(offsets) < 9 else f"of {len(offsets)} bags"
-        raise RangeError(f"offsets {shown}: they start at 0, don't decrease, and end at {count}, the number of items, at most")
+    ends = offsets[-1:] if has_end else offsets.new_full((1,), count)
+    starts = offsets if has_end else torch.cat([offsets, ends]) if len(offsets) else offsets.new_zeros(1)
+    if int(starts[0]) != 0 or bool((starts.diff() < 0).any()) or (has_end and int(ends) != count):
+        shown = str(offsets.tolist()) if len(offsets) < 9 else f"of {len(offsets)} numbers"
+        last = f"end at {count}" if has_end else f"lie below {count + 1}"
+        raise RangeError(f"offsets {shown}: they start at 0, don't decrease, and {last}, the number of items being {count}")
     return starts
 
 
-def _without(padding: int, starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+def _without(padding: int, starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None) -> Listed:
     """The bags without one of the embeddings."""
     kept = items != padding
-    before = torch.cat([kept.new_zeros(1, dtype=starts.dtype), kept.cumsum(0, dtype=starts.dtype)])
-    return before[starts.long()], items[kept], None if weights is None else weights[kept]  # type: ignore[return-value]
+    before = torch.cat([starts.new_zeros(1), kept.cumsum(0, dtype=starts.dtype)])
+    return before[starts.long()], items[kept], None if weights is None else weights[kept]
 
 
 def _check_items(items: torch.Tensor, count: int) -> None:
