@@ -8,7 +8,7 @@ from typing import Any
 import torch as _torch
 
 from . import collector as _collector
-from . import nn, operators
+from . import nn, operators, sparsify
 from . import registration as _registration
 from .api import einsum, evaluate, explain, load, save
 from .array_constructors import (
@@ -116,6 +116,7 @@ __all__ = [
     "sparse_coo_tensor",
     "sparse_csc_tensor",
     "sparse_csr_tensor",
+    "sparsify",
     "stack",
     "strict",
     "sub",

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from .errors import FormatError
 from .pattern import Pattern
 from .sparse_tensor import SparseTensor
 
@@ -16,7 +15,7 @@ class SparseParameter(torch.nn.Module):
     """A SparseTensor that a module holds: its values are a parameter, its index arrays buffers.
 
     It takes part in expressions as the SparseTensor does, and has its attributes. Its ``state_dict`` has the values and the
-    pattern; what is loaded must have the same pattern.
+    pattern; what is loaded must have the same pattern, and is left out with ``strict=False`` if it has another.
 
     Args:
         tensor: whose values are taken, as ``torch.nn.Parameter`` takes them, and whose pattern is shared.
@@ -85,23 +84,92 @@ class SparseParameter(torch.nn.Module):
     def extra_repr(self) -> str:
         return repr(self.tensor)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Beside the arrays, the state's metadata have the format, the shape and nnz, which arrays alone don't tell."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        metadata = getattr(destination, "_metadata", None)
+        if metadata is not None:
+            metadata.setdefault(prefix[:-1], {}).update(format=self.pattern.format.name, shape=self.pattern.shape, nnz=self.tensor.nnz)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         """Values are loaded; index arrays, which are never written to, are only compared.
 
-        Raises:
-            FormatError: the pattern is another one.
+        The values of another pattern are left where they are and listed as missing: with ``strict=True``, torch raises then,
+        and shows both patterns; with ``strict=False``, all else is loaded.
         """
-        for name, array in _named_arrays(self.pattern):
-            given = state_dict.get(prefix + name)
-            if given is not None and not torch.equal(given, array):
-                stored = state_dict.get(prefix + "values")
-                count = "" if stored is None else f", which has {stored.numel()} values"
-                raise FormatError(
-                    f"{prefix}{name} differs from that of {self.tensor}: the state is of another pattern{count}\n"
-                    "  make the parameter of a tensor with that pattern, or leave its entries out of the state, with strict=False"
-                )
-            state_dict[prefix + name] = array
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        own = {prefix + name: array for name, array in _named_arrays(self.pattern)}
+        given = {name: array for name, array in state_dict.items() if name.startswith(f"{prefix}level")}
+        clash = _clash(self.pattern, own, given, local_metadata)
+        if clash:
+            told = (
+                f"{clash} that of {self.tensor}: the state is of another pattern, {_described(state_dict, prefix, given, local_metadata)}"
+            )
+            way_out = "make the parameter of a tensor with that pattern, or load all else with strict=False"
+            missing_keys.append(Explained(f"{prefix}values", f"{told}; {way_out}"))
+            return
+        state_dict.update(own)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+
+
+class Explained(str):
+    """A key of a state dict; in the text of torch's error, it is followed by what is wrong with it.
+
+    ``load_state_dict`` tells modules nothing of ``strict``, and shows keys as it formats them.
+
+    >>> key = Explained("weight", "a dense one")
+    >>> f"missing: {key}", key == "weight", [key]
+    ('missing: weight (a dense one)', True, ['weight'])
+    """
+
+    why: str
+
+    def __new__(cls, key: str, why: str) -> Explained:
+        made = super().__new__(cls, key)
+        made.why = why
+        return made
+
+    def __format__(self, spec: str) -> str:
+        return format(f"{self!s} ({self.why})", spec)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Explained, (str(self), self.why)
+
+
+def _clash(pattern: Pattern, own: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor], metadata: Mapping[str, Any]) -> str:
+    """In what a state's pattern differs from a parameter's; empty where they are the same, or the state has none."""
+    for name, mine in (("format", pattern.format.name), ("shape", pattern.shape)):
+        known = metadata.get(name, mine)
+        if (tuple(known) if name == "shape" else known) != mine:
+            return f"its {name} differs from"
+    if not given:
+        return ""
+    for name in sorted(own.keys() | given.keys()):
+        if name not in own or name not in given or not _equal(own[name], given[name]):
+            return f"{name} differs from"
+    return ""
+
+
+def _equal(own: torch.Tensor, given: torch.Tensor) -> bool:
+    """Whether index arrays hold the same numbers, of whatever type."""
+    return own.shape == given.shape and bool((own == given.to(own.device)).all())
+
+
+def _described(state_dict: Mapping[str, torch.Tensor], prefix: str, given: Mapping[str, torch.Tensor], metadata: Mapping[str, Any]) -> str:
+    """What a state says of its pattern; one without metadata has only arrays."""
+    if {"format", "shape", "nnz"} <= metadata.keys():
+        return f"{metadata['format']}, shape={tuple(metadata['shape'])}, nnz={metadata['nnz']}"
+    values = state_dict.get(f"{prefix}values")
+    count = "no values" if values is None else f"{values.numel()} values"
+    return f"{count} and index arrays {', '.join(name.removeprefix(prefix) for name in sorted(given))}"
 
 
 def unwrapped(value: Any) -> Any:

@@ -6,9 +6,11 @@ import torch
 
 from ..sparse_parameter import Parameter
 from . import functional
+from .conv import SparseConv2d
+from .embedding import SparseEmbeddingBag
 from .linear import SparseLinear
 
-__all__ = ["Parameter", "SparseLinear", "functional"]
+__all__ = ["Parameter", "SparseConv2d", "SparseEmbeddingBag", "SparseLinear", "functional"]
 
 
 def __getattr__(name: str) -> Any:

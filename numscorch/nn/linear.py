@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
 import torch
 
-from ..arrays import as_tensor
-from ..construct import from_coo, from_scipy, from_torch
-from ..errors import SizeError, UnsupportedError
-from ..ir.format import CSR, Format, as_format
+from ..ir.format import CSR, Format
 from ..operators.products import linear
-from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
+from ..sparsify import Sparsifier, sparsify
+from .weights import WithSparseWeight, check_dense, new_weight
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-class SparseLinear(torch.nn.Module):
+class SparseLinear(WithSparseWeight):
     """``x @ weight.t() + bias``, where the weight stores only some of its entries, which are what is trained.
 
     Give either ``density`` or ``pattern``. Values start as those of ``torch.nn.Linear`` with as many inputs as a row stores
@@ -29,9 +26,10 @@ class SparseLinear(torch.nn.Module):
         in_features: size of the last dimension of the input.
         out_features: size of the last dimension of the output.
         bias: whether there is one.
-        density: the share of entries that is stored, at random places, equally many in each row up to one.
-        pattern: the entries that are stored, of shape (out_features, in_features): a SparseTensor, or a tensor or numpy array whose
-            nonzeros count.
+        density: the share of entries that is stored, at random places, equally many in each row up to one; of blocks, if the
+            format has some.
+        pattern: the entries that are stored, of shape (out_features, in_features): a SparseTensor, or one of torch's or SciPy's;
+            or a tensor or numpy array whose nonzeros count.
         format: how the weight is stored.
         dtype: of the weight and the bias.
 
@@ -41,6 +39,8 @@ class SparseLinear(torch.nn.Module):
     Raises:
         SizeError: the pattern has another shape, or the density is not between 0 and 1.
         UnsupportedError: both a density and a pattern are given, or neither.
+
+    Source: Scorch, section 5, sparse autoencoders.
 
     >>> layer = SparseLinear(8, 4, density=0.25)
     >>> layer(torch.ones(2, 8)).shape, layer.weight.nnz
@@ -60,19 +60,32 @@ class SparseLinear(torch.nn.Module):
     ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        shape, dtype = (out_features, in_features), dtype or torch.get_default_dtype()
-        if (density is None) == (pattern is None):
-            raise UnsupportedError("SparseLinear needs to know which entries it stores: give density= or pattern=, one of them")
-        stored = _random(shape, density, dtype) if density is not None else _taken(pattern, shape, dtype)
-        self.weight = SparseParameter(stored.to(as_format(format)))
-        self.bias = torch.nn.Parameter(torch.empty(out_features, dtype=dtype)) if bias else None
-        self.reset_parameters()
+        shape, named = (out_features, in_features), "(out_features, in_features)"
+        self._take(new_weight(self, shape, named, density, pattern, format, dtype), bias)
 
-    def reset_parameters(self) -> None:
-        """Draw the values anew."""
-        bound = 1 / math.sqrt(max(self.weight.nnz / max(self.out_features, 1), 1))
-        for values in (self.weight.values, *([] if self.bias is None else [self.bias])):
-            torch.nn.init.uniform_(values, -bound, bound)
+    @classmethod
+    def from_dense(cls, linear: torch.nn.Linear, sparsifier: Sparsifier, format: Format | str | None = None) -> Self:
+        """A dense layer with the weights that a sparsifier keeps, its bias, its data type, and what is frozen in it.
+
+        Args:
+            linear: the dense layer, which stays as it is.
+            sparsifier: a callable that makes a mask of the weight, True where a weight is kept.
+            format: how the weight is stored; by default in the sparsifier's ``format`` if it has one, else CSR.
+
+        Raises:
+            OperandError: not a torch.nn.Linear, or no sparsifier.
+            SizeError: the mask has another shape than the weight.
+            UnsupportedError: the layer is not on the CPU.
+
+        >>> from numscorch.sparsify import magnitude
+        >>> SparseLinear.from_dense(torch.nn.Linear(8, 4), magnitude(0.75)).weight.nnz
+        8
+        """
+        check_dense(cls, linear, torch.nn.Linear)
+        stored = sparsify(linear.weight.detach(), sparsifier, format)
+        bias = linear.bias is not None
+        layer = cls(linear.in_features, linear.out_features, bias, pattern=stored, format=stored.format, dtype=stored.dtype)
+        return layer._copy_dense(linear, stored)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The layer's output, of shape (\\*, out_features)."""
@@ -81,38 +94,10 @@ class SparseLinear(torch.nn.Module):
 
     def to_dense(self) -> torch.nn.Linear:
         """The layer with a dense weight."""
-        layer = torch.nn.Linear(self.in_features, self.out_features, self.bias is not None, dtype=self.weight.values.dtype)
-        with torch.no_grad():
-            layer.weight.copy_(self.weight.tensor.to_dense())
-            if self.bias is not None:
-                layer.bias.copy_(self.bias)
+        layer = torch.nn.Linear(self.in_features, self.out_features, self.bias is not None, dtype=self.weight.dtype)
+        self._give_dense(layer)
         return layer
 
     def extra_repr(self) -> str:
-        weight = self.weight.tensor
         has = "True" if self.bias is not None else "False"
-        stored = f"density={weight.density:.3g}, {weight.format.name}"
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has}, {stored}"
-
-
-def _random(shape: tuple[int, int], density: float, dtype: torch.dtype) -> SparseTensor:
-    """A CSR matrix with this share of its entries, spread evenly over the rows."""
-    rows, columns = shape
-    if not 0 <= density <= 1:
-        raise SizeError(f"density={density}: the share of entries that are stored lies between 0 and 1")
-    total = round(density * rows * columns)
-    counts = torch.full((rows,), total // max(rows, 1))
-    counts[torch.randperm(rows)[: total - int(counts.sum())]] += 1
-    places = [torch.randperm(columns)[: int(count)].sort().values for count in counts]
-    indices = torch.stack([torch.arange(rows).repeat_interleave(counts), torch.cat([torch.empty(0, dtype=torch.int64), *places])])
-    return from_coo(indices, torch.zeros(indices.shape[1], dtype=dtype), shape, CSR)
-
-
-def _taken(pattern: Any, shape: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
-    """The entries of a pattern, in the data type that is wanted."""
-    if not isinstance(pattern, SparseTensor | torch.Tensor):
-        pattern = from_scipy(pattern) if hasattr(pattern, "tocsr") else as_tensor(pattern, "pattern")
-    stored = pattern if isinstance(pattern, SparseTensor) else from_torch(pattern != 0 if pattern.layout is torch.strided else pattern)
-    if tuple(stored.shape) != shape:
-        raise SizeError(f"pattern has shape {tuple(stored.shape)}, but the weight has {shape}: (out_features, in_features)")
-    return stored.with_values(torch.zeros(stored.pattern.nnz, dtype=dtype))
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has}, {self._stored()}"

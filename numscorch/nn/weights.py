@@ -1,0 +1,168 @@
+"""Sparse weights of modules: which entries they store, how they start, and what a state dict holds of them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+from ..arrays import as_tensor
+from ..construct import from_coo, from_scipy, from_torch
+from ..errors import OperandError, SizeError, UnsupportedError
+from ..ir.format import CSR, Format, as_format
+from ..sparse_parameter import Explained, SparseParameter
+from ..sparse_tensor import SparseTensor
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+class WithSparseWeight(torch.nn.Module):
+    """A module with a sparse matrix for a weight, one row for each output, and maybe a bias."""
+
+    weight: SparseParameter
+    bias: torch.nn.Parameter | None
+
+    def reset_parameters(self) -> None:
+        """Draw the values anew."""
+        rows = self.weight.shape[0]
+        bound = 1 / math.sqrt(max(self.weight.nnz / max(rows, 1), 1))
+        for values in (self.weight.values, *([] if self.bias is None else [self.bias])):
+            torch.nn.init.uniform_(values, -bound, bound)
+
+    def _take(self, stored: SparseTensor, bias: bool) -> None:
+        """Hold a weight with this pattern, and a bias, both drawn anew."""
+        self.weight = SparseParameter(stored)
+        self.bias = torch.nn.Parameter(torch.empty(stored.shape[0], dtype=stored.dtype)) if bias else None
+        self.reset_parameters()
+
+    def _copy_dense(self, dense: Any, stored: SparseTensor) -> Self:
+        """Take the numbers of a dense module, and what is frozen in it."""
+        with torch.no_grad():
+            self.weight.values.copy_(stored.values)
+            self.weight.requires_grad = dense.weight.requires_grad
+            if self.bias is not None:
+                self.bias.copy_(dense.bias)
+                self.bias.requires_grad_(dense.bias.requires_grad)
+        return self.train(dense.training)
+
+    def _give_dense(self, dense: Any) -> None:
+        """Hand a dense module the numbers, and what is frozen."""
+        with torch.no_grad():
+            dense.weight.copy_(self.weight.tensor.to_dense().reshape(dense.weight.shape))
+            dense.weight.requires_grad_(self.weight.requires_grad)
+            if self.bias is not None:
+                dense.bias.copy_(self.bias)
+                dense.bias.requires_grad_(self.bias.requires_grad)
+        dense.train(self.training)
+
+    def _stored(self) -> str:
+        """What ``extra_repr`` shows of the weight."""
+        return f"density={self.weight.density:.3g}, {self.weight.format.name}"
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """A dense module's state has a weight that isn't ours; torch's error says so then, and what takes it."""
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        given = state_dict.get(prefix + "weight")
+        if given is not None:
+            kind = type(self).__name__
+            why = f"a dense weight of shape {tuple(given.shape)}, where {kind} has {self.weight.tensor}: load it into the dense module,"
+            unexpected_keys[:] = [
+                Explained(key, f"{why} of which {kind}.from_dense(module, sparsifier) makes this one") if key == prefix + "weight" else key
+                for key in unexpected_keys
+            ]
+
+
+def check_dense(owner: type, given: object, wanted: type[torch.nn.Module]) -> None:
+    """That ``from_dense`` was given its dense module.
+
+    Raises:
+        OperandError: it was given something else.
+    """
+    if not isinstance(given, wanted):
+        raise OperandError(f"{owner.__name__}.from_dense takes a torch.nn.{wanted.__name__}, not {type(given).__name__}")
+
+
+def new_weight(
+    owner: object,
+    shape: tuple[int, int],
+    rows_and_columns: str,
+    density: float | None,
+    pattern: SparseTensor | torch.Tensor | ArrayLike | None,
+    format: Format | str,
+    dtype: torch.dtype | None,
+) -> SparseTensor:
+    """A matrix of zeros with the entries that a density or a pattern asks for.
+
+    Raises:
+        SizeError: the pattern has another shape, or the density is not between 0 and 1.
+        UnsupportedError: both are given, or neither.
+    """
+    if (density is None) == (pattern is None):
+        raise UnsupportedError(f"{type(owner).__name__} needs to know which entries it stores: give density= or pattern=, one of them")
+    wanted, dtype = as_format(format), dtype or torch.get_default_dtype()
+    stored = _random(shape, density, wanted, dtype) if density is not None else _taken(pattern, shape, rows_and_columns, dtype)
+    return stored.to(wanted)
+
+
+def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch.dtype) -> SparseTensor:
+    """A CSR matrix with this share of its entries, or of a format's blocks, spread evenly over the rows."""
+    if not 0 <= density <= 1:
+        raise SizeError(f"density={density}: the share of entries that are stored lies between 0 and 1")
+    height, width = _block(format)
+    indices = _places(-(-shape[0] // height), -(-shape[1] // width), density)
+    if (height, width) != (1, 1):
+        indices = _spread(indices, height, width)
+        indices = indices[:, (indices[0] < shape[0]) & (indices[1] < shape[1])]
+    return from_coo(indices, torch.zeros(indices.shape[1], dtype=dtype), shape, CSR, coalesce=(height, width) != (1, 1))
+
+
+def _places(rows: int, columns: int, density: float) -> torch.Tensor:
+    """The coordinates of this share of all places, (2, n), equally many in each row up to one."""
+    total = round(density * rows * columns)
+    counts = torch.full((rows,), total // max(rows, 1))
+    counts[torch.randperm(rows)[: total - int(counts.sum())]] += 1
+    places = [torch.randperm(columns)[: int(count)].sort().values for count in counts]
+    return torch.stack([torch.arange(rows).repeat_interleave(counts), torch.cat([torch.empty(0, dtype=torch.int64), *places])])
+
+
+def _block(format: Format) -> tuple[int, int]:
+    """The size of the blocks that a format stores whole.
+
+    >>> _block(as_format("BCSR(4, 1)")), _block(CSR)
+    ((4, 1), (1, 1))
+    """
+    size = [1, 1]
+    for level, part in zip(format.levels, format.parts, strict=True):
+        if part.modulus and part.divisor == 1 and level.full:
+            size[part.dimension] = part.modulus
+    return size[0], size[1]
+
+
+def _spread(blocks: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """The coordinates of all entries of blocks."""
+    inside = torch.cartesian_prod(torch.arange(height), torch.arange(width)).reshape(1, -1, 2)
+    corners = (blocks.t() * torch.tensor([height, width]))[:, None]
+    return (corners + inside).reshape(-1, 2).t()
+
+
+def _taken(pattern: Any, shape: tuple[int, int], rows_and_columns: str, dtype: torch.dtype) -> SparseTensor:
+    """The entries of a pattern, in the data type that is wanted; dimensions behind the second are columns, too."""
+    if not isinstance(pattern, SparseTensor | torch.Tensor):
+        pattern = from_scipy(pattern) if hasattr(pattern, "tocsr") else as_tensor(pattern, "pattern")
+    if pattern.ndim > 2 and tuple(pattern.shape[:1]) == shape[:1] and math.prod(pattern.shape[1:]) == shape[1]:
+        pattern = pattern.reshape(shape)
+    if tuple(pattern.shape) != shape:
+        raise SizeError(f"pattern has shape {tuple(pattern.shape)}, but the weight has {shape}: {rows_and_columns}")
+    stored = pattern if isinstance(pattern, SparseTensor) else from_torch(pattern != 0 if pattern.layout is torch.strided else pattern)
+    return stored.with_values(torch.zeros(stored.pattern.nnz, dtype=dtype))

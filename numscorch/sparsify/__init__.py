@@ -1,0 +1,9 @@
+"""Sparsifiers: which entries of a dense tensor to keep, and what is left of it as a SparseTensor.
+
+A sparsifier is any callable that takes a tensor and returns a mask of its shape, True where an entry is kept.
+"""
+
+from .masking import Sparsifier, sparsify
+from .sparsifiers import block_magnitude, magnitude
+
+__all__ = ["Sparsifier", "block_magnitude", "magnitude", "sparsify"]

@@ -1,0 +1,149 @@
+"""Sparsifiers that choose by magnitude: the entries, or the blocks, that are least become zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..errors import OperandError, SizeError
+from ..ir.format import BCSR, CSR, Format
+from ..ir.parts import whole_numbers
+
+
+@dataclass(frozen=True)
+class magnitude:
+    """The entries with the smallest absolute values become zero.
+
+    Args:
+        fraction: the share that becomes zero, of all entries: as many as torch.nn.utils.prune takes for its ``amount``.
+            Of equal entries, those that come first.
+
+    Shape:
+        a tensor of any shape, to a bool mask of that shape, True where an entry is kept.
+
+    Raises:
+        SizeError: the fraction is not between 0 and 1.
+        OperandError: the tensor holds NaN, or no floating-point numbers.
+
+    Source: Han, Pool, Tran, Dally, "Learning both weights and connections for efficient neural networks", 2015.
+
+    >>> magnitude(0.5)(torch.tensor([3.0, -1.0, 1.0, -2.0]))
+    tensor([ True, False, False,  True])
+    """
+
+    fraction: float
+
+    def __post_init__(self) -> None:
+        check_fraction(self, self.fraction)
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The mask of what is kept."""
+        return ~lowest(magnitudes(self, tensor), self.fraction)
+
+    @property
+    def format(self) -> Format:
+        """CSR, in which ``sparsify`` stores what is left of a matrix."""
+        return CSR
+
+    def __repr__(self) -> str:
+        return f"magnitude({self.fraction})"
+
+
+@dataclass(frozen=True)
+class block_magnitude:
+    """The blocks of a matrix with the least sums of absolute values become zero.
+
+    Args:
+        b0: rows of a block.
+        b1: columns of a block; where the matrix's size isn't a multiple, the last blocks are smaller.
+        fraction: the share of blocks that becomes zero. Of equal blocks, those that come first.
+
+    Shape:
+        a matrix, to a bool mask of its shape, True in the blocks that are kept.
+
+    Raises:
+        SizeError: the fraction is not between 0 and 1, or the tensor is no matrix.
+        FormatError: the blocks have no rows or columns.
+        OperandError: the tensor holds NaN, or no floating-point numbers.
+
+    Source: Narang, Undersander, Diamos, "Block-sparse recurrent neural networks", 2017.
+
+    >>> block_magnitude(2, 1, 0.5)(torch.tensor([[1.0, 2.0, 0.0], [1.0, 2.0, 0.0], [3.0, 0.0, 0.5]]))
+    tensor([[ True,  True, False],
+            [ True,  True, False],
+            [ True, False, False]])
+    """
+
+    b0: int
+    b1: int
+    fraction: float
+
+    def __post_init__(self) -> None:
+        whole_numbers("block_magnitude", self.b0, self.b1)
+        check_fraction(self, self.fraction)
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The mask of what is kept."""
+        if tensor.ndim != 2:
+            raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: blocks are those of a matrix; reshape it")
+        rows, columns = tensor.shape
+        weights = torch.nn.functional.pad(magnitudes(self, tensor), (0, -columns % self.b1, 0, -rows % self.b0))
+        norms = weights.unflatten(0, (-(-rows // self.b0), self.b0)).unflatten(2, (-(-columns // self.b1), self.b1)).sum((1, 3))
+        kept = ~lowest(norms, self.fraction)
+        return kept.repeat_interleave(self.b0, 0)[:rows].repeat_interleave(self.b1, 1)[:, :columns]
+
+    @cached_property
+    def format(self) -> Format:
+        """BCSR, in which ``sparsify`` stores what is left."""
+        return BCSR(self.b0, self.b1)
+
+    def __repr__(self) -> str:
+        return f"block_magnitude({self.b0}, {self.b1}, {self.fraction})"
+
+
+def check_fraction(sparsifier: object, fraction: Any) -> None:
+    """That a share lies between 0 and 1.
+
+    Raises:
+        SizeError: it doesn't.
+
+    >>> check_fraction("magnitude(90)", 90)
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.SizeError: magnitude(90): the share that becomes zero lies between 0 and 1, as in 0.9
+    """
+    if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+        raise SizeError(f"{sparsifier}: the share that becomes zero lies between 0 and 1, as in 0.9")
+
+
+def magnitudes(sparsifier: object, tensor: torch.Tensor) -> torch.Tensor:
+    """Absolute values that can be compared and added up.
+
+    Raises:
+        OperandError: the tensor holds NaN, or no floating-point numbers.
+    """
+    if not tensor.is_floating_point():
+        raise OperandError(f"{sparsifier} of a tensor of {tensor.dtype}: it takes floating-point numbers; convert with .to(torch.float32)")
+    made = tensor.detach().abs()
+    if bool(made.isnan().any()):
+        at = tuple(made.isnan().nonzero()[0].tolist())
+        raise OperandError(f"{sparsifier} of a tensor with NaN at {at}, which is neither small nor large: replace it, as with nan_to_num()")
+    return made if made.dtype == torch.float64 else made.float()
+
+
+def lowest(scores: torch.Tensor, fraction: float) -> torch.Tensor:
+    """The mask of this share of all scores, the lowest ones, and of equal ones those that come first. O(n).
+
+    >>> lowest(torch.tensor([1.0, 0.0, 1.0, 1.0]), 0.75)
+    tensor([ True,  True,  True, False])
+    """
+    count = round(fraction * scores.numel())
+    if not count:
+        return torch.zeros_like(scores, dtype=torch.bool)
+    flat = scores.reshape(-1)
+    bound = flat.kthvalue(count).values
+    below, equal = flat < bound, flat == bound
+    return (below | (equal & (equal.cumsum(0) <= count - below.sum()))).reshape(scores.shape)

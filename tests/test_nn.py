@@ -1,0 +1,309 @@
+"""Modules with sparse weights against their dense twins of torch; copies, states and programs of every module."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.nn import SparseConv2d, SparseEmbeddingBag, SparseLinear
+from numscorch.sparsify import block_magnitude, magnitude
+
+KEEPING = [magnitude(0.6), block_magnitude(2, 3, 0.5), lambda t: t > 0]
+named = pytest.mark.parametrize("sparsifier", KEEPING, ids=["magnitude", "block_magnitude", "callable"])
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def read_back(state: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+def masked(weight: torch.Tensor, sparsifier: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """The dense weight without what isn't kept, its gradient where it is kept."""
+    return weight * sparsifier(weight.detach().flatten(1)).reshape(weight.shape)
+
+
+def compare(sparse: torch.nn.Module, weight: torch.Tensor, made: torch.Tensor, expected: torch.Tensor, inputs: list[torch.Tensor]) -> None:
+    """Results, and the gradients of the input, the weight where it is stored, and the bias."""
+    torch.testing.assert_close(made, expected)
+    upstream = torch.randn(made.shape, generator=generator(9), dtype=made.dtype)
+    made.backward(upstream)
+    expected.backward(upstream)
+    torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
+    found = sparse.weight.grad
+    stored = found.with_values(torch.ones_like(found.values)).to_dense() != 0
+    torch.testing.assert_close(found.to_dense(), torch.where(stored, weight.grad.flatten(1), 0.0))
+
+
+class TestLinear:
+    @named
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_it_is_the_layer_with_a_masked_weight(self, sparsifier: Any, dtype: torch.dtype, plain: None) -> None:
+        dense = torch.nn.Linear(7, 5, dtype=dtype)
+        layer = SparseLinear.from_dense(dense, sparsifier)
+        assert layer.weight.dtype == layer.bias.dtype == dtype
+        inputs = [torch.randn(3, 7, generator=generator(), dtype=dtype).requires_grad_() for _ in range(2)]
+        full = dense.weight.detach().clone().requires_grad_()
+        mask = sparsifier(full.detach())
+        torch.testing.assert_close(layer.to_dense().weight, full * mask, rtol=0, atol=0)
+        expected = torch.nn.functional.linear(inputs[1], torch.where(mask, full, 0), dense.bias)
+        torch.testing.assert_close(layer(inputs[0]), expected)
+        if getattr(sparsifier, "format", ns.CSR) == ns.CSR:
+            compare(layer, full, layer(inputs[0]), expected, inputs)
+            torch.testing.assert_close(layer.bias.grad, dense.bias.grad)
+
+    def test_the_format_is_the_sparsifiers_unless_one_is_asked_for(self) -> None:
+        dense = torch.nn.Linear(6, 4)
+        assert SparseLinear.from_dense(dense, KEEPING[2]).weight.format == ns.CSR
+        layer = SparseLinear.from_dense(dense, block_magnitude(2, 2, 0.5))
+        assert layer.weight.format == ns.BCSR(2, 2)
+        assert "bias=True, density=0.5, BCSR(2, 2)" in repr(layer)
+        assert SparseLinear.from_dense(dense, block_magnitude(2, 2, 0.5), "CSC").weight.format == ns.CSC
+
+    def test_what_is_frozen_stays_so_and_nothing_is_shared(self) -> None:
+        dense = torch.nn.Linear(6, 4).eval()
+        dense.weight.requires_grad_(False)
+        layer = SparseLinear.from_dense(dense, magnitude(0.5))
+        assert not layer.weight.requires_grad
+        assert layer.bias.requires_grad
+        assert not layer.training
+        assert torch.equal(layer.bias, dense.bias)
+        back = layer.to_dense()
+        assert (back.weight.requires_grad, back.bias.requires_grad, back.training) == (False, True, False)
+        with torch.no_grad():
+            layer.bias.zero_()
+            layer.weight.values.zero_()
+        assert dense.bias.all()
+        assert dense.weight.all()
+        assert SparseLinear.from_dense(torch.nn.Linear(6, 4, bias=False), magnitude(0.5)).bias is None
+
+    def test_weights_that_are_zero_but_kept_are_trained(self) -> None:
+        dense = torch.nn.Linear(6, 4)
+        torch.nn.init.zeros_(dense.weight)
+        assert SparseLinear.from_dense(dense, lambda weight: weight == 0).weight.nnz == 24
+
+    @pytest.mark.parametrize(("format", "nnz"), [("CSR", 25), ("BCSR(2, 2)", 24), ("BCSR(16, 1)", 32), ("BCSR(3, 3)", 27)])
+    def test_a_density_is_that_of_the_format(self, format: str, nnz: int) -> None:
+        """Drawn entry by entry, nearly every block would be stored."""
+        weight = SparseLinear(6, 16, density=0.25, format=format).weight
+        assert weight.format.name == format
+        assert abs(weight.nnz - nnz) <= 9
+
+    @pytest.mark.parametrize("pattern", ["tensor", "numpy", "SparseTensor", "torch CSR", "scipy"])
+    def test_patterns_in_every_form(self, pattern: str) -> None:
+        mask = torch.rand(4, 6, generator=generator()) < 0.5
+        forms: dict[str, Callable[[], Any]] = {
+            "tensor": lambda: mask,
+            "numpy": mask.numpy,
+            "SparseTensor": lambda: ns.from_torch(mask, ns.CSC),
+            "torch CSR": lambda: mask.float().to_sparse_csr(),
+            "scipy": lambda: pytest.importorskip("scipy.sparse").csr_array(mask.float().numpy()),
+        }
+        weight = SparseLinear(6, 4, pattern=forms[pattern]()).weight
+        assert torch.equal(weight.with_values(torch.ones(weight.nnz)).to_dense() != 0, mask)
+
+    def test_what_does_not_fit_is_refused(self) -> None:
+        with pytest.raises(ns.SizeError, match=r"pattern has shape \(6, 4\), but the weight has \(4, 6\): \(out_features, in_features\)"):
+            SparseLinear(6, 4, pattern=torch.ones(6, 4))
+        with pytest.raises(ns.SizeError, match=r"returned a mask of shape \(4,\) for a tensor of shape \(4, 6\)"):
+            SparseLinear.from_dense(torch.nn.Linear(6, 4), lambda weight: weight[:, 0] > 0)
+        with pytest.raises(ns.OperandError, match=r"SparseLinear\.from_dense takes a torch\.nn\.Linear, not Conv2d"):
+            SparseLinear.from_dense(torch.nn.Conv2d(3, 4, 1), magnitude(0.5))
+        with pytest.raises(ns.OperandError, match=r"0\.5 is no sparsifier: give a callable"):
+            SparseLinear.from_dense(torch.nn.Linear(6, 4), 0.5)
+        with pytest.raises(ns.UnsupportedError, match="on meta"):
+            SparseLinear.from_dense(torch.nn.Linear(6, 4, device="meta"), lambda weight: torch.ones(4, 6, dtype=torch.bool, device="meta"))
+
+
+class TestState:
+    def layer(self, seed: int = 0, format: str = "CSR") -> SparseLinear:
+        mask = torch.rand(4, 4, generator=generator(seed)) < 0.5
+        return SparseLinear(4, 4, pattern=mask, format=format)
+
+    def test_one_of_the_same_pattern_is_loaded(self) -> None:
+        layer, other = self.layer(), self.layer()
+        assert other.load_state_dict(read_back(layer.state_dict())) == ([], [])
+        assert torch.equal(layer.weight.values, other.weight.values)
+        assert other.double().load_state_dict(layer.state_dict()) == ([], [])
+        assert other.weight.dtype == torch.float64
+
+    def test_index_arrays_of_another_width_are_the_same_pattern(self) -> None:
+        layer, state = self.layer(), self.layer().state_dict()
+        assert layer.load_state_dict({name: t.long() if t.dtype == torch.int32 else t for name, t in state.items()}) == ([], [])
+
+    def test_the_error_of_another_pattern_names_both(self) -> None:
+        net, other = torch.nn.Sequential(self.layer()), torch.nn.Sequential(self.layer(1))
+        own, theirs = net[0].weight, other[0].weight
+        assert own.nnz != theirs.nnz
+        told = (
+            rf"SparseTensor\(CSR, shape=\(4, 4\), nnz={own.nnz}, .*another pattern, CSR, shape=\(4, 4\), nnz={theirs.nnz}; .*strict=False"
+        )
+        with pytest.raises(RuntimeError, match=told):
+            net.load_state_dict(read_back(other.state_dict()))
+        with pytest.raises(RuntimeError, match=f"another pattern, {theirs.nnz} values and index arrays level1_crd, level1_pos"):
+            net.load_state_dict(dict(other.state_dict()))
+
+    def test_without_strict_what_fits_is_loaded(self) -> None:
+        net, other = torch.nn.Sequential(self.layer(), self.layer()), torch.nn.Sequential(self.layer(1), self.layer())
+        before = net[0].weight.values.clone()
+        assert net.load_state_dict(other.state_dict(), strict=False) == (["0.weight.values"], [])
+        assert torch.equal(net[0].weight.values, before)
+        assert torch.equal(net[0].bias, other[0].bias)
+        assert torch.equal(net[1].weight.values, other[1].weight.values)
+
+    def test_the_same_arrays_in_another_format_are_another_pattern(self) -> None:
+        """Columns read as rows would be a transposed weight."""
+        pattern = torch.eye(4)
+        layer, other = SparseLinear(4, 4, pattern=pattern), SparseLinear(4, 4, pattern=pattern, format=ns.CSC)
+        with pytest.raises(RuntimeError, match="its format differs from that of SparseTensor"):
+            layer.load_state_dict(read_back(other.state_dict()))
+        with pytest.raises(RuntimeError, match="its shape differs from that of SparseTensor"):
+            layer.load_state_dict(SparseLinear(5, 4, pattern=torch.eye(4, 5)).state_dict())
+        with pytest.raises(RuntimeError, match=r"weight\.level0_crd differs"):
+            layer.load_state_dict(dict(SparseLinear(4, 4, pattern=pattern, format="COO(2)").state_dict()))
+
+    def test_a_dense_layers_state_is_refused_with_the_way_out(self) -> None:
+        layer, dense = self.layer(), torch.nn.Linear(4, 4)
+        with pytest.raises(RuntimeError, match=r"a dense weight of shape \(4, 4\), .*SparseLinear\.from_dense\(module, sparsifier\)"):
+            layer.load_state_dict(dense.state_dict())
+        assert layer.load_state_dict(dense.state_dict(), strict=False) == (["weight.values"], ["weight"])
+        assert torch.equal(layer.bias, dense.bias)
+
+
+CONVOLUTIONS: dict[str, dict[str, Any]] = {
+    "plain": {"kernel_size": 3},
+    "strides": {"kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 2)},
+    "dilation": {"kernel_size": 2, "dilation": (2, 1), "padding": 1, "bias": False},
+    "same": {"kernel_size": (4, 3), "padding": "same", "dilation": (1, 2)},
+    "valid": {"kernel_size": 2, "padding": "valid", "stride": 2},
+    "1 x 1": {"kernel_size": 1},
+    "1 x 1 padded": {"kernel_size": 1, "padding": 1},
+}
+
+
+class TestConv2d:
+    @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths:UserWarning")  # of torch's own
+    @pytest.mark.parametrize("sparsifier", KEEPING[::2], ids=["magnitude", "callable"])
+    @pytest.mark.parametrize("case", CONVOLUTIONS)
+    def test_it_is_the_convolution_with_a_masked_weight(self, case: str, sparsifier: Any, plain: None) -> None:
+        dense = torch.nn.Conv2d(2, 3, **CONVOLUTIONS[case])
+        layer = SparseConv2d.from_dense(dense, sparsifier)
+        inputs = [torch.randn(2, 2, 6, 5, generator=generator()).requires_grad_() for _ in range(2)]
+        full = dense.weight.detach().clone().requires_grad_()
+        torch.testing.assert_close(layer.to_dense().weight, masked(full, sparsifier), rtol=0, atol=0)
+        expected = dense._conv_forward(inputs[1], masked(full, sparsifier), dense.bias)
+        compare(layer, full, layer(inputs[0]), expected, inputs)
+        if dense.bias is not None:
+            torch.testing.assert_close(layer.bias.grad, dense.bias.grad)
+        torch.testing.assert_close(layer(inputs[0][0]), expected[0])
+        torch.testing.assert_close(layer.to_dense()(inputs[0]), expected)
+
+    def test_blocks(self, plain: None) -> None:
+        layer = SparseConv2d.from_dense(torch.nn.Conv2d(2, 5, 3), block_magnitude(2, 9, 0.5))
+        assert layer.weight.format == ns.BCSR(2, 9)
+        x = torch.randn(1, 2, 4, 4, generator=generator())
+        torch.testing.assert_close(layer(x), layer.to_dense()(x))
+
+    def test_patterns_of_kernels(self) -> None:
+        mask = torch.rand(3, 2, 2, 2, generator=generator()) < 0.5
+        for pattern in (mask, mask.flatten(1), ns.from_torch(mask), ns.from_torch(mask.flatten(1))):
+            layer = SparseConv2d(2, 3, 2, pattern=pattern)
+            assert layer.weight.nnz == int(mask.sum())
+            assert not layer.to_dense().weight[~mask].any()
+        with pytest.raises(ns.SizeError, match=r"but the weight has \(3, 8\): \(out_channels, in_channels \* kernel height"):
+            SparseConv2d(2, 3, 2, pattern=torch.ones(2, 3, 2, 2))
+
+    def test_the_ledger_lists_the_unfolded_input(self, plain: None) -> None:
+        layer, pointwise = SparseConv2d(2, 3, 2, density=0.5), SparseConv2d(2, 3, 1, density=0.5)
+        x = torch.ones(1, 2, 3, 3)
+        with torch.no_grad(), ns.ledger() as led:
+            pointwise(x)
+            assert not [entry for entry in led if "unfolded" in entry.what]
+            layer(x)
+        (entry,) = [entry for entry in led if "unfolded" in entry.what]
+        assert (entry.kind, entry.bytes) == ("copy", 8 * 4 * 4)
+
+    def test_what_is_not_taken_is_refused(self) -> None:
+        with pytest.raises(ns.UnsupportedError, match=r"groups=2 is not taken by SparseConv2d: with groups=1"):
+            SparseConv2d.from_dense(torch.nn.Conv2d(2, 2, 1, groups=2), magnitude(0.5))
+        with pytest.raises(ns.UnsupportedError, match=r"padding_mode='reflect' is not taken .*functional\.pad"):
+            SparseConv2d(2, 2, 3, padding=1, padding_mode="reflect", density=0.5)
+        with pytest.raises(ns.SizeError, match="padding='same' with stride="):
+            SparseConv2d(2, 2, 3, stride=2, padding="same", density=0.5)
+        with pytest.raises(ns.SizeError, match="padding='full': give 'same', 'valid', or numbers"):
+            SparseConv2d(2, 2, 3, padding="full", density=0.5)
+        with pytest.raises(ns.SizeError, match="stride=0: give a whole number of at least 1"):
+            SparseConv2d(2, 2, 3, stride=0, density=0.5)
+        with pytest.raises(ns.UnsupportedError, match="SparseConv2d needs to know which entries"):
+            SparseConv2d(2, 2, 3)
+        layer = SparseConv2d(2, 2, 3, density=0.5)
+        with pytest.raises(ns.SizeError, match=r"input has shape \(1, 3, 4, 4\), but the layer takes \(N, 2, H, W\)"):
+            layer(torch.ones(1, 3, 4, 4))
+        with pytest.raises(ns.SizeError, match=r"a kernel of \(3, 3\), .*doesn't fit an input of 2 x 5"):
+            layer(torch.ones(1, 2, 2, 5))
+
+
+def modules() -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
+    torch.manual_seed(0)
+    return {
+        "linear": (SparseLinear(7, 5, density=0.4), (torch.randn(3, 7),)),
+        "conv": (SparseConv2d(2, 3, 3, density=0.4), (torch.randn(2, 2, 6, 5),)),
+        "embedding": (SparseEmbeddingBag(6, 5, mode="sum"), (torch.tensor([4, 1, 1, 5, 0]), torch.tensor([0, 3]))),
+    }
+
+
+each = pytest.mark.parametrize("name", ["linear", "conv", "embedding"])
+
+
+@each
+def test_copies_pickles_and_states(name: str, plain: None) -> None:
+    module, inputs = modules()[name]
+    expected = module(*inputs)
+    other = modules()[name][0]
+    for parameter in other.parameters():
+        parameter.data.zero_()
+    assert other.load_state_dict(read_back(module.state_dict())) == ([], [])
+    for made in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), other):
+        assert torch.equal(made(*inputs), expected)
+    doubled = copy.deepcopy(module).to(torch.float64)
+    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    torch.testing.assert_close(doubled(*wide), expected.double(), rtol=1e-5, atol=1e-5)
+    assert all(array.dtype in (torch.int32, torch.int64) for array in module.buffers())
+    assert all(parameter.requires_grad for parameter in module.parameters())
+
+
+@each
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+def test_compiled_programs(name: str) -> None:
+    """Of torch's compiler, and of ours."""
+    module, inputs = modules()[name]
+    expected = module(*inputs)
+    torch.compiler.reset()
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=name != "embedding")
+    torch.testing.assert_close(compiled(*inputs), expected)
+    compiled(*inputs).sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+    torch.compiler.reset()
+
+
+@each
+def test_what_modules_print(name: str) -> None:
+    shown = repr(modules()[name][0])
+    wanted = {
+        "linear": "in_features=7, out_features=5, bias=True, density=0.4, CSR",
+        "conv": "2, 3, kernel_size=(3, 3), stride=(1, 1), density=0.407, CSR",
+        "embedding": "SparseEmbeddingBag(6, 5, mode='sum')",
+    }
+    assert wanted[name] in shown
