@@ -5,10 +5,12 @@ from typing import Any
 import torch
 
 from ..sparse_parameter import Parameter
-from . import functional
+from . import functional, graphs
+from .graph_attention import GATConv
+from .graph_convolutions import GCNConv, GINConv, SAGEConv
 from .linear import SparseLinear
 
-__all__ = ["Parameter", "SparseLinear", "functional"]
+__all__ = ["GATConv", "GCNConv", "GINConv", "Parameter", "SAGEConv", "SparseLinear", "functional", "graphs"]
 
 
 def __getattr__(name: str) -> Any:
