@@ -203,13 +203,15 @@ class Graph:
 
     def matrix(self, dtype: torch.dtype | None, loops: str = AS_THEY_ARE, fill: float = 1.0) -> SparseTensor:
         """The weighted adjacency matrix."""
-        if isinstance(self.source, SparseTensor):
-            weights = self.source.values if loops == AS_THEY_ARE else to_edge_index(self.source)[1]
+        A = self.source
+        if isinstance(A, SparseTensor):
+            weights = A.values if loops == AS_THEY_ARE else to_edge_index(A)[1]
         else:
             weights = torch.ones(self.edges, dtype=dtype) if self.weights is None else self.weights
         weights = weights if dtype is None else weights.to(dtype)
-        if isinstance(self.source, SparseTensor) and loops == AS_THEY_ARE:
-            return self.source.with_values(weights)
+        weights = weights if weights.requires_grad else weights.detach()  # another tensor: what is remembered keeps none of a user's alive
+        if isinstance(A, SparseTensor) and loops == AS_THEY_ARE:
+            return A.with_values(weights)
         return self.place(loops).matrix(weights, fill)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
