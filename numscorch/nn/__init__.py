@@ -5,12 +5,25 @@ from typing import Any
 import torch
 
 from ..sparse_parameter import Parameter
-from . import functional
+from . import functional, graphs
 from .conv import SparseConv2d
 from .embedding import SparseEmbeddingBag
+from .graph_attention import GATConv
+from .graph_convolutions import GCNConv, GINConv, SAGEConv
 from .linear import SparseLinear
 
-__all__ = ["Parameter", "SparseConv2d", "SparseEmbeddingBag", "SparseLinear", "functional"]
+__all__ = [
+    "GATConv",
+    "GCNConv",
+    "GINConv",
+    "Parameter",
+    "SAGEConv",
+    "SparseConv2d",
+    "SparseEmbeddingBag",
+    "SparseLinear",
+    "functional",
+    "graphs",
+]
 
 
 def __getattr__(name: str) -> Any:

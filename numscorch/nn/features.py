@@ -1,0 +1,82 @@
+"""Features of nodes as graph convolutions take them: dense or sparse, of one kind of nodes, or a pair of sources' and targets'."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..errors import SizeError, UnsupportedError
+from ..gradients import attached
+from ..sparse_tensor import SparseTensor, beside_programs
+
+Features = Tensor | SparseTensor
+
+
+def transformed(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """torch.nn.functional.linear of features, dense or sparse."""
+    made: Tensor = functional.linear(x, weight, bias)
+    return made
+
+
+def take_features(x: Any, channels: int, layer: object, name: str = "x") -> Features:
+    """Features of nodes, (nodes, channels), dense or sparse.
+
+    Raises:
+        SizeError: another shape.
+        UnsupportedError: it is no tensor.
+    """
+    if not isinstance(x, Tensor | SparseTensor):
+        raise UnsupportedError(f"{name} is {type(x).__name__}: {layer} takes a tensor of features, of shape (nodes, {channels})")
+    if x.ndim != 2 or x.shape[1] != channels:
+        raise SizeError(f"{name} has shape {tuple(x.shape)}, but {layer} takes (nodes, {channels})")
+    if isinstance(x, SparseTensor) or x.layout is torch.strided:
+        return x
+    taken: Features = _attached(x)
+    return taken
+
+
+@beside_programs
+def _attached(x: Tensor) -> Any:
+    return attached(x)
+
+
+def take_pair(x: Any, channels: Sequence[int], layer: object) -> tuple[Features, Features | None]:
+    """The features of sources and of targets, which are the same unless a pair is given."""
+    if not isinstance(x, tuple | list):
+        taken = take_features(x, channels[0], layer)
+        return taken, taken
+    if len(x) != 2:
+        raise SizeError(f"x has {len(x)} parts, but {layer} takes features, or a pair of those of sources and of targets")
+    return take_features(x[0], channels[0], layer, "x[0]"), None if x[1] is None else take_features(x[1], channels[1], layer, "x[1]")
+
+
+def size_of(sources: Features, targets: Features | None, size: Sequence[int | None] | None) -> tuple[int, int]:
+    """How many sources and targets there are: what features say, else ``size``, else as many targets as sources.
+
+    Raises:
+        SizeError: they disagree.
+    """
+    said = (None, None) if size is None else tuple(size)
+    if len(said) != 2:
+        raise SizeError(f"size is {said}: pass how many sources and how many targets there are")
+    rows = sources.shape[0], None if targets is None else targets.shape[0]
+    for what, own, given in zip(("sources", "targets"), rows, said, strict=True):
+        if own is not None and given is not None and own != given:
+            raise SizeError(f"size={said} says {given} {what}, but there are features of {own}: leave it out, or pass those of {given}")
+    known = rows[1] if rows[1] is not None else said[1]
+    return rows[0], rows[0] if known is None else known
+
+
+def check_channels(layer: str, **channels: int) -> None:
+    """That sizes are given.
+
+    Raises:
+        SizeError: they are to be found later.
+    """
+    for name, size in channels.items():
+        if size < 1:
+            raise SizeError(f"{layer} with {name}={size}: sizes aren't told by the first input here: pass that of x, x.shape[1]")

@@ -1,0 +1,321 @@
+"""Graphs as convolutions read them: edge lists or adjacency matrices, made into matrices of targets and sources.
+
+``A[target, source]`` weighs an edge, so that ``A @ x`` sums what each node's neighbours send it: the ``adj_t`` of PyTorch
+Geometric. What is made of a graph is remembered beside the tensor it was made from, until that is written to or dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..api import einsum, evaluate
+from ..arrays import as_indices, as_values
+from ..errors import RangeError, SizeError, UnsupportedError
+from ..gradients import attached
+from ..interop.graphs import to_edge_index
+from ..ir.format import CSR
+from ..packing import is_identity, pack
+from ..pattern import Pattern
+from ..sparse_parameter import SparseParameter
+from ..sparse_tensor import SparseTensor, beside_programs
+from .remembering import remembered
+
+T = TypeVar("T")
+AS_THEY_ARE, REMAINING, ANEW = "as they are", "remaining", "anew"  # what becomes of self loops
+
+
+@beside_programs
+def gcn_norm(
+    graph: Any,
+    edge_weight: Tensor | None = None,
+    num_nodes: int | None = None,
+    improved: bool = False,
+    add_self_loops: bool = True,
+    dtype: torch.dtype | None = None,
+) -> SparseTensor:
+    """The adjacency matrix with self loops, each weight divided by the roots of its two nodes' degrees. O(edges), once.
+
+    It is remembered beside the graph, and made anew when that, or the weights, are written to; where weights require grad, at
+    each call. A node's degree is the sum of the weights of the edges to it; where that is 0, so are the results.
+
+    Args:
+        graph: edges from sources to targets, int64 of shape (2, edges), or an adjacency matrix of shape (targets, sources):
+            a SparseTensor, or a sparse tensor of torch's.
+        edge_weight: one for each edge, of shape (edges,); 1 by default. Weights of equal edges are summed.
+        num_nodes: how many there are, by default as many as the graph names.
+        improved: whether a self loop that is added weighs 2. As in PyTorch Geometric, it weighs 1 all the same where an edge
+            list has no weights.
+        add_self_loops: whether each node without a self loop gets one. A loop that is there keeps its weight; of several in an edge
+            list, the last one does.
+        dtype: of the weights; by default as they come, and torch's default for an edge list without them.
+
+    Shape:
+        (num_nodes, num_nodes).
+
+    Raises:
+        FormatError: an edge list of numbers that are no integers.
+        RangeError: an edge names a node that there isn't.
+        SizeError: shapes that disagree.
+        UnsupportedError: it is no graph, or an adjacency matrix comes with other weights.
+
+    Source: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", 2017.
+
+    >>> gcn_norm(torch.tensor([[0], [1]]), num_nodes=2).to_dense()
+    tensor([[1.0000, 0.0000],
+            [0.7071, 0.5000]])
+    """
+    taken = take_graph(graph, edge_weight, None if num_nodes is None else (num_nodes, num_nodes))
+    targets, sources = taken.shape
+    if targets != sources:
+        raise SizeError(f"gcn_norm of an adjacency matrix of shape {taken.shape}: it needs as many targets as sources")
+    loops = AS_THEY_ARE if not add_self_loops else ANEW if taken.weights is None else REMAINING
+    fill = 2.0 if improved and taken.weights is not None else 1.0
+    return taken.remember(("gcn_norm", loops, fill, dtype), lambda: _normalized(taken.matrix(dtype, loops, fill)))
+
+
+@beside_programs
+def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Tensor | None = None) -> SparseTensor:
+    """The matrix whose product with the sources' features is the sum of what arrives at each target; ``size`` is (sources, targets)."""
+    taken = take_graph(graph, edge_weight, size)
+    return taken.remember(("sums", dtype), lambda: taken.matrix(dtype))
+
+
+@beside_programs
+def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
+    """The matrix whose product with the sources' features is the mean of what arrives at each target."""
+    taken = take_graph(graph, None, size)
+
+    def make() -> SparseTensor:
+        whole = taken.matrix(dtype)
+        counted = whole if taken.weights is None else whole.with_values(torch.ones_like(whole.values))
+        made: SparseTensor = evaluate("M[i,j] = A[i,j] / c[i]", A=whole, c=einsum("ij->i", counted))
+        return made
+
+    return taken.remember(("means", dtype), make)
+
+
+@beside_programs
+def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
+    """A stored 0 for each pair of nodes with an edge, in CSR: its max-plus product with features is the largest that arrives.
+
+    Raises:
+        UnsupportedError: an adjacency matrix has other values than 1, by which nothing is multiplied here.
+    """
+    taken = take_graph(graph, None, size)
+
+    def make() -> SparseTensor:
+        if taken.weights is not None and not bool((taken.weights == 1).all()):
+            raise UnsupportedError(
+                "the largest of weighted messages is not compiled, and the adjacency matrix has other values than 1: leave its weights"
+                " out with adj.with_values(torch.ones(adj.values.shape)), or use aggr='mean'"
+            )
+        pattern = taken.place(AS_THEY_ARE).pattern
+        return SparseTensor(pattern, torch.zeros(pattern.nnz, dtype=dtype))
+
+    return taken.remember(("zeros", dtype), make)
+
+
+@beside_programs
+def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_self_loops: bool) -> SparseTensor:
+    """How many edges there are from each source to each target, in CSR; weights don't matter.
+
+    With ``add_self_loops``, every node that is both has exactly one to itself.
+    """
+    taken = take_graph(graph, None, size)
+    loops = ANEW if add_self_loops else AS_THEY_ARE
+    return taken.remember(("multiplicities", loops, dtype), lambda: taken.place(loops).matrix(torch.ones(taken.edges, dtype=dtype), 1.0))
+
+
+def _normalized(A: SparseTensor) -> SparseTensor:
+    degrees = einsum("ij->i", A)
+    roots = degrees.pow(-0.5)
+    roots = roots.masked_fill(roots == float("inf"), 0.0)
+    made: SparseTensor = evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=roots)
+    return made
+
+
+# ---- taking a graph
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Where the weights of edges go in a matrix of targets and sources."""
+
+    pattern: Pattern
+    slots: Tensor | None  # the position of each weight; None where they are in order
+    kept: Tensor | None  # which edges' weights are taken; None where all are
+    added: int  # self loops that come after them
+
+    def matrix(self, weights: Tensor, fill: float) -> SparseTensor:
+        """The matrix of these weights, those at one place summed; gradients flow to them."""
+        own = weights if self.kept is None else weights.index_select(0, self.kept)
+        if self.added:
+            own = torch.cat([own, own.new_full((self.added,), fill)])
+        if self.slots is not None:
+            own = own.new_zeros(self.pattern.nnz).index_add(0, self.slots, own)
+        return SparseTensor(self.pattern, own)
+
+
+def placed(places: Tensor, shape: tuple[int, int], loops: str) -> Placed:
+    """Edges at these targets and sources (2, edges), with their self loops as they are, remaining or anew. O(edges log edges)."""
+    kept, missing = None, torch.empty(0, dtype=torch.int64)
+    if loops != AS_THEY_ARE:
+        is_loop = places[0] == places[1]
+        kept, nodes = (~is_loop).nonzero().flatten(), min(shape)
+        last = torch.full((nodes,), -1)
+        if loops == REMAINING:
+            at = is_loop.nonzero().flatten()
+            last.scatter_reduce_(0, places[0, at], at, "amax")
+        kept, missing = torch.cat([kept, last[last >= 0]]), (last < 0).nonzero().flatten()
+        places = torch.cat([places[:, kept], missing.expand(2, -1)], dim=1)
+    pattern, positions, order = pack(places.numpy(), shape, CSR)
+    slots = torch.empty(len(order), dtype=torch.int64)
+    slots[torch.from_numpy(order)] = torch.from_numpy(positions)
+    return Placed(pattern, None if is_identity(slots.numpy(), pattern.nnz) else slots, kept, len(missing))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A graph as it was given: an edge list, or an adjacency matrix."""
+
+    source: Tensor | SparseTensor  # edge_index, or the matrix
+    shape: tuple[int, int]  # targets, sources
+    weights: Tensor | None
+    beside: Tensor  # what things are remembered with
+
+    @property
+    def edges(self) -> int:
+        """How many there are."""
+        return self.source.nnz if isinstance(self.source, SparseTensor) else int(self.source.shape[1])
+
+    def place(self, loops: str) -> Placed:
+        """Where the edges go; remembered with the pattern or the edge list."""
+        if isinstance(self.source, SparseTensor):
+            A = self.source
+            return A.pattern.remember(("edges", loops), lambda: placed(A.indices(), self.shape, loops))
+        edges = self.source
+        return remembered(edges, ("edges", self.shape, loops), lambda: placed(_places(edges), self.shape, loops))
+
+    def matrix(self, dtype: torch.dtype | None, loops: str = AS_THEY_ARE, fill: float = 1.0) -> SparseTensor:
+        """The weighted adjacency matrix."""
+        A = self.source
+        if isinstance(A, SparseTensor):
+            weights = A.values if loops == AS_THEY_ARE else to_edge_index(A)[1]
+        else:
+            weights = torch.ones(self.edges, dtype=dtype) if self.weights is None else self.weights
+        weights = weights if dtype is None else weights.to(dtype)
+        weights = weights if weights.requires_grad else weights.detach()  # another tensor: what is remembered keeps none of a user's alive
+        if isinstance(A, SparseTensor) and loops == AS_THEY_ARE:
+            return A.with_values(weights)
+        return self.place(loops).matrix(weights, fill)
+
+    def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
+        """What is made of the graph, made at the first call; at each call, where gradients flow to the weights."""
+        if self.beside.requires_grad:
+            return make()
+        return remembered(self.beside, (self._pattern(), *key), make)
+
+    def _pattern(self) -> Hashable:
+        """What tells apart graphs that are remembered beside one tensor."""
+        if isinstance(self.source, SparseTensor):
+            return self.source.pattern
+        return self.shape if self.weights is None else self.place(AS_THEY_ARE)
+
+
+def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:
+    """A graph between so many sources and targets; by default, as many as it names.
+
+    Raises:
+        FormatError: an edge list of numbers that are no integers.
+        RangeError: an edge names a node that there isn't.
+        SizeError: shapes that disagree.
+        UnsupportedError: it is no graph, or an adjacency matrix comes with other weights.
+    """
+    if isinstance(graph, SparseTensor | SparseParameter) or (isinstance(graph, Tensor) and graph.layout is not torch.strided):
+        return _from_matrix(graph, edge_weight, size)
+    if not isinstance(graph, Tensor):
+        raise UnsupportedError(
+            f"a graph is an edge_index or an adjacency matrix, not {type(graph).__name__}: pass torch.as_tensor(edges) of shape (2, edges),"
+            " or make a matrix with ns.from_scipy, ns.from_networkx, ..., of shape (targets, sources)"
+        )
+    return _from_edges(graph, edge_weight, size)
+
+
+def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:
+    if edge_weight is not None:
+        raise UnsupportedError("edge_weight beside an adjacency matrix, whose values are the weights: pass adj.with_values(edge_weight)")
+    A = attached(graph)
+    if not isinstance(A, SparseTensor):
+        raise UnsupportedError("an adjacency matrix whose levels are all dense: convert it with .to(ns.CSR)")
+    if A.ndim != 2:
+        raise SizeError(f"a tensor of shape {A.pattern.shape} is no graph: its matrix has 2 dimensions, (targets, sources)")
+    if size is not None and A.pattern.shape != size[::-1]:
+        hint = "; did you mean adj.t()?" if A.pattern.shape == size else ""
+        raise SizeError(
+            f"the adjacency matrix has shape {A.pattern.shape}, but there are features of {_nodes(size)}: "
+            f"it has a row for each target and a column for each source{hint}"
+        )
+    return Graph(A, (A.pattern.shape[0], A.pattern.shape[1]), A.values, A.values)
+
+
+def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:
+    count = graph.shape[1] if graph.ndim == 2 and len(graph) == 2 else None
+    if count is None:
+        hint = "; did you mean edge_index.t()?" if graph.ndim == 2 and graph.shape[1] == 2 else ""
+        hint = "; make a dense adjacency matrix sparse with ns.from_torch(adj)" if graph.is_floating_point() and graph.ndim == 2 else hint
+        raise SizeError(f"edge_index has shape {tuple(graph.shape)}: pass sources and targets, shape (2, edges){hint}")
+    largest = remembered(graph, "largest", lambda: _largest(graph))
+    size = (max(largest) + 1, max(largest) + 1) if size is None else size
+    if max(largest[0] - size[0], largest[1] - size[1]) >= 0:
+        _refuse_nodes(graph, size)
+    weights = None
+    if edge_weight is not None:
+        weights = as_values(edge_weight)
+        if len(weights) != count:
+            raise SizeError(f"edge_weight has {len(weights)} entries, but edge_index has {count} edges: pass one weight for each")
+    return Graph(graph, size[::-1], weights, graph if edge_weight is None else edge_weight)
+
+
+def _places(edges: Tensor) -> Tensor:
+    """Targets and sources of an edge list, int64."""
+    plain = edges.as_tensor() if hasattr(edges, "as_tensor") else edges  # PyTorch Geometric's EdgeIndex
+    return as_indices(plain, "edge_index").to(torch.int64).flip(0)
+
+
+def _largest(edges: Tensor) -> tuple[int, int]:
+    """The largest source and the largest target.
+
+    Raises:
+        FormatError: numbers that are no integers.
+        RangeError: a number is negative.
+    """
+    places = _places(edges)
+    if not places.numel():
+        return -1, -1
+    if int(places.min()) < 0:
+        _refuse_nodes(edges, (int(places.max()) + 1,) * 2)
+    targets, sources = places.amax(1).tolist()
+    return sources, targets
+
+
+def _refuse_nodes(edges: Tensor, size: tuple[int, int]) -> None:
+    places = _places(edges).flip(0)
+    for own, what, nodes in zip(places, ("source", "target"), size, strict=True):
+        wrong = ((own < 0) | (own >= nodes)).nonzero()
+        if len(wrong):
+            at = int(wrong[0])
+            allowed = f"nodes are numbered from 0 to {nodes - 1}" if nodes else "no edge can name one"
+            raise RangeError(f"edge {at} of edge_index has {what} {int(own[at])}, but there are features of {_nodes(size)}: {allowed}")
+
+
+def _nodes(size: tuple[int, int]) -> str:
+    """
+    >>> _nodes((3, 3)), _nodes((3, 4))
+    ('3 nodes', '3 sources and 4 targets')
+    """
+    return f"{size[0]} nodes" if size[0] == size[1] else f"{size[0]} sources and {size[1]} targets"

@@ -1,0 +1,47 @@
+"""What is made of a tensor, remembered beside it until it is written to or dies."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..pattern import _untransformed
+
+T = TypeVar("T")
+MOST = 32  # things that are remembered beside one tensor
+
+Entry = tuple["weakref.ref[Tensor]", int, dict[Hashable, Any]]
+_entries: dict[int, Entry] = {}
+
+
+def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
+    """What ``make`` returns, made at the first call with this key since the tensor was last written to.
+
+    Nothing is set on a user's tensor, and what is remembered must not refer to it, which would keep it alive.
+    """
+    if tensor.is_inference():  # it has no version
+        return make()
+    entry = _entries.get(id(tensor))
+    if entry is None or entry[0]() is not tensor or entry[1] != tensor._version:
+        number = id(tensor)
+        entry = _entries[number] = weakref.ref(tensor, lambda dead: _forget(number, dead)), tensor._version, {}
+    known = entry[2]
+    if key not in known:
+        with torch.inference_mode(False), torch.no_grad():  # what is made is used in training, too
+            made = _untransformed(make)
+        if len(known) >= MOST:
+            known.clear()
+        known[key] = made
+    found: T = known[key]
+    return found
+
+
+def _forget(number: int, dead: weakref.ref[Tensor]) -> None:
+    """Drop the entry of a dead tensor, unless its number belongs to another one by now."""
+    entry = _entries.get(number)
+    if entry is not None and entry[0] is dead:
+        del _entries[number]

@@ -1,0 +1,471 @@
+"""Graph convolutions give PyTorch Geometric's results and gradients, from its weights, on any graph."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import numscorch as ns
+from numscorch.nn.graphs import gcn_norm
+from numscorch.nn.remembering import _entries
+
+pyg = pytest.importorskip("torch_geometric.nn", reason="torch_geometric isn't installed")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Converting sparse tensor to CSR:UserWarning")
+
+NODES, SOURCES, IN, OUT = 40, 30, 6, 4
+
+
+def edges_between(sources: int, targets: int, seed: int = 0) -> Tensor:
+    """A hub, equal edges, self loops (one of them twice), and nodes without edges: the last five of each."""
+    torch.manual_seed(seed)
+    some = torch.stack([torch.randint(0, sources - 5, (150,)), torch.randint(0, targets - 5, (150,))])
+    hub = torch.stack([torch.arange(sources - 5), torch.full((sources - 5,), 3)])
+    return torch.cat([some, hub, some[:, :20], torch.tensor([[2, 2, 7], [2, 2, 7]])], 1)
+
+
+EDGES = edges_between(NODES, NODES)
+BETWEEN = edges_between(SOURCES, NODES, seed=1)
+WEIGHTS = torch.rand(EDGES.shape[1], generator=torch.Generator().manual_seed(2)) + 0.1
+X = torch.randn(NODES, IN, generator=torch.Generator().manual_seed(3))
+PAIR = torch.randn(SOURCES, IN, generator=torch.Generator().manual_seed(4)), X[:, :5].contiguous()
+WIDE = (IN, 5)
+
+
+def adjacency(edges: Tensor, weights: Tensor | None = None) -> ns.SparseTensor:
+    """The matrix of targets and sources of edges that differ."""
+    distinct = torch.unique(edges, dim=1)
+    return ns.from_coo(
+        distinct.flip(0), torch.ones(distinct.shape[1]) if weights is None else weights, (NODES, NODES), ns.CSR, coalesce=True
+    )
+
+
+def leaves(x: Any, dtype: torch.dtype) -> Any:
+    """Copies of the features, which require grad."""
+    return tuple(leaves(own, dtype) for own in x) if isinstance(x, tuple) else x.detach().clone().to(dtype).requires_grad_()
+
+
+def same_as_pyg(
+    ours: Any, theirs: Any, x: Any, *graph: Any, theirs_graph: tuple[Any, ...] | None = None, dtype: torch.dtype = torch.float32
+) -> None:
+    """Equal outputs, and gradients of the features and of every parameter, from PyTorch Geometric's weights."""
+    ours.load_state_dict(theirs.state_dict())
+    ours, theirs = ours.to(dtype), theirs.to(dtype)
+    given = [leaves(x, dtype), leaves(x, dtype)]
+    results = [ours(given[0], *graph), theirs(given[1], *(graph if theirs_graph is None else theirs_graph))]
+    assert type(results[0]) is Tensor
+    close(results[0], results[1])
+    upstream = torch.randn(results[0].shape, generator=torch.Generator().manual_seed(5), dtype=dtype)
+    for result in results:
+        (result * upstream).sum().backward()
+    for own, other in zip(*(g if isinstance(g, tuple) else (g,) for g in given), strict=True):
+        close(own.grad, other.grad)
+    expected = dict(theirs.named_parameters())
+    for name, own in ours.named_parameters():
+        close(own.grad, expected.pop(name).grad)
+    assert not expected
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def network(inputs: int = IN) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(inputs, 8), torch.nn.ReLU(), torch.nn.Linear(8, OUT))
+
+
+Make = Callable[[Any], Any]
+GCN: dict[str, Make] = {
+    "as it is": lambda nn: nn.GCNConv(IN, OUT),
+    "improved": lambda nn: nn.GCNConv(IN, OUT, improved=True),
+    "no loops": lambda nn: nn.GCNConv(IN, OUT, add_self_loops=False),
+    "not normalised": lambda nn: nn.GCNConv(IN, OUT, normalize=False),
+    "no bias": lambda nn: nn.GCNConv(IN, OUT, bias=False),
+    "wider": lambda nn: nn.GCNConv(IN, 3 * IN),
+}
+LAYERS: dict[str, Make] = {
+    "mean": lambda nn: nn.SAGEConv(IN, OUT),
+    "max": lambda nn: nn.SAGEConv(IN, OUT, aggr="max"),
+    "mean, of length 1": lambda nn: nn.SAGEConv(IN, OUT, normalize=True, bias=False),
+    "max, projected": lambda nn: nn.SAGEConv(IN, OUT, aggr="max", project=True),
+    "mean, no root": lambda nn: nn.SAGEConv(IN, OUT, root_weight=False),
+    "GIN": lambda nn: nn.GINConv(network(), eps=0.3),
+    "GIN, eps trained": lambda nn: nn.GINConv(network(), eps=0.3, train_eps=True),
+    "GAT": lambda nn: nn.GATConv(IN, OUT),
+    "GAT, heads": lambda nn: nn.GATConv(IN, OUT, heads=3, negative_slope=0.5),
+    "GAT, averaged": lambda nn: nn.GATConv(IN, OUT, heads=3, concat=False, residual=True),
+    "GAT, no loops": lambda nn: nn.GATConv(IN, OUT, heads=3, add_self_loops=False, bias=False),
+}
+BIPARTITE: dict[str, Make] = {
+    "mean": lambda nn: nn.SAGEConv(WIDE, OUT),
+    "max": lambda nn: nn.SAGEConv(WIDE, OUT, aggr="max"),
+    "GAT": lambda nn: nn.GATConv(WIDE, OUT, heads=3, residual=True),
+    "GAT, no loops": lambda nn: nn.GATConv(WIDE, OUT, heads=3, add_self_loops=False),
+}
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["unweighted", "weighted"])
+@pytest.mark.parametrize("make", GCN.values(), ids=GCN)
+def test_gcn_is_pygs(make: Make, weight: Tensor | None) -> None:
+    same_as_pyg(make(ns.nn), make(pyg), X, EDGES, weight)
+
+
+@pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+def test_convolutions_are_pygs(make: Make) -> None:
+    same_as_pyg(make(ns.nn), make(pyg), X, EDGES)
+
+
+@pytest.mark.parametrize("make", BIPARTITE.values(), ids=BIPARTITE)
+def test_convolutions_between_two_kinds_of_nodes_are_pygs(make: Make) -> None:
+    same_as_pyg(make(ns.nn), make(pyg), PAIR, BETWEEN)
+
+
+def test_gin_between_two_kinds_of_nodes_is_pygs() -> None:
+    same_as_pyg(ns.nn.GINConv(network()), pyg.GINConv(network()), (PAIR[0], X), BETWEEN)
+
+
+@pytest.mark.parametrize("name", ["mean", "max", "GAT, heads", "GIN"])
+def test_targets_without_features_are_pygs(name: str) -> None:
+    ours, theirs = LAYERS[name](ns.nn), LAYERS[name](pyg)
+    ours.load_state_dict(theirs.state_dict())
+    pair, size = (PAIR[0], None), (SOURCES, NODES)
+    close(ours(pair, BETWEEN, size=size), theirs(pair, BETWEEN, size=size))
+
+
+@pytest.mark.parametrize("name", ["as it is", "improved", "mean", "max", "GIN, eps trained", "GAT, heads"])
+def test_double_precision_is_pygs(name: str) -> None:
+    make = (GCN | LAYERS)[name]
+    same_as_pyg(make(ns.nn), make(pyg), X, EDGES, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", ["SparseTensor", "CSC", "torch's CSR", "torch's COO"])
+@pytest.mark.parametrize("name", ["as it is", "mean", "max", "GIN", "GAT, heads"])
+def test_an_adjacency_matrix_says_what_its_edges_say(name: str, kind: str) -> None:
+    A = adjacency(EDGES)
+    given = {"SparseTensor": A, "CSC": A.to(ns.CSC), "torch's CSR": A.to_torch(), "torch's COO": A.to(ns.COO(2)).to_torch()}[kind]
+    make = (GCN | LAYERS)[name]
+    same_as_pyg(make(ns.nn), make(pyg), X, given, theirs_graph=(A.indices().flip(0),))
+
+
+@pytest.mark.parametrize("name", ["no loops", "not normalised", "mean", "GIN"])
+def test_a_weighted_adjacency_matrix_is_pygs(name: str) -> None:
+    A = adjacency(EDGES)
+    A = A.with_values(torch.rand(A.nnz) + 0.1)
+    make = (GCN | LAYERS)[name]
+    same_as_pyg(make(ns.nn), make(pyg), X, A, theirs_graph=(A.to_torch(),))
+
+
+def test_loops_of_a_weighted_matrix_remain_as_those_of_an_edge_list_do() -> None:
+    A = adjacency(EDGES)
+    A = A.with_values(torch.rand(A.nnz) + 0.1)
+    for improved in (False, True):
+        of_edges = gcn_norm(A.indices().flip(0), A.values, NODES, improved)
+        close(gcn_norm(A, improved=improved).to_dense(), of_edges.to_dense())
+
+
+def test_the_largest_of_negative_features_is_one_of_them() -> None:
+    same_as_pyg(ns.nn.SAGEConv(IN, OUT, aggr="max"), pyg.SAGEConv(IN, OUT, aggr="max"), -X.abs() - 1, EDGES)
+
+
+def test_equal_largest_features_share_the_gradient_as_in_pyg() -> None:
+    edges, ties = (
+        torch.unique(EDGES, dim=1),
+        X.round() + 0.5,
+    )  # torch's scatter_reduce gives a part of it to its own zeros, where 0 is largest
+    same_as_pyg(ns.nn.SAGEConv(IN, OUT, aggr="max"), pyg.SAGEConv(IN, OUT, aggr="max"), ties, edges)
+
+
+def test_isolated_nodes() -> None:
+    none = torch.empty(2, 0, dtype=torch.int64)
+    for name in ("as it is", "mean", "max", "GIN", "GAT, no loops"):
+        make = (GCN | LAYERS)[name]
+        same_as_pyg(make(ns.nn), make(pyg), X, none)
+    assert not LAYERS["GAT, no loops"](ns.nn)(X, none).any(), "no edges, and no bias: nothing arrives"
+
+
+@pytest.mark.parametrize("name", ["as it is", "mean", "GIN", "GAT, heads"])
+def test_sparse_features_give_what_dense_ones_give(name: str) -> None:
+    layer = (GCN | LAYERS)[name](ns.nn)
+    bag = X * (X > 1)
+    expected = layer(bag, EDGES)
+    close(layer(ns.from_torch(bag, ns.CSR), EDGES), expected)
+    trained = ns.from_torch(bag, ns.CSR)
+    trained.values.requires_grad_()
+    bag = bag.requires_grad_()
+    layer(trained, EDGES).sum().backward(), layer(bag, EDGES).sum().backward()
+    assert trained.grad is not None and bag.grad is not None
+    close(trained.grad.to_dense(), bag.grad * (bag != 0))
+
+
+def test_features_may_be_a_sparse_tensor_of_torchs() -> None:
+    layer, bag = ns.nn.GCNConv(IN, OUT), X * (X > 1)
+    close(layer(bag.to_sparse_csr(), EDGES), layer(bag, EDGES))
+
+
+def test_weights_of_edges_are_trained() -> None:
+    ours, theirs = ns.nn.GCNConv(IN, OUT), pyg.GCNConv(IN, OUT)
+    ours.load_state_dict(theirs.state_dict())
+    edges = torch.unique(EDGES, dim=1)
+    own, other = (WEIGHTS[: edges.shape[1]].clone().requires_grad_() for _ in range(2))
+    for _ in range(2):  # nothing that was remembered belongs to a graph of gradients that is gone
+        ours(X, edges, own).square().sum().backward()
+        theirs(X, edges, other).square().sum().backward()
+    close(own.grad, other.grad)
+
+
+def test_a_matrix_that_is_a_parameter_is_trained() -> None:
+    A = ns.nn.Parameter(adjacency(EDGES))
+    ns.nn.GCNConv(IN, OUT)(X, A).sum().backward()
+    assert A.values.grad is not None and A.values.grad.abs().sum() > 0
+
+
+def test_dropout_of_attention_keeps_the_mean() -> None:
+    layer = ns.nn.GATConv(IN, OUT, dropout=0.5)
+    made = torch.stack([layer(X, EDGES) for _ in range(100)])
+    assert made.var(0).max() > 0
+    torch.testing.assert_close(made.mean(0), layer.eval()(X, EDGES), rtol=0.3, atol=0.3)
+
+
+# ---- what is remembered
+
+
+def test_the_normalised_matrix_is_remembered_with_the_graph() -> None:
+    edges, weights = EDGES.clone(), WEIGHTS.clone()
+    assert gcn_norm(edges, num_nodes=NODES) is gcn_norm(edges, num_nodes=NODES)
+    assert gcn_norm(edges, weights, NODES) is gcn_norm(edges, weights, NODES)
+    A = adjacency(edges)
+    assert gcn_norm(A) is gcn_norm(A)
+    assert gcn_norm(A) is not gcn_norm(A, improved=True)
+    assert gcn_norm(edges, num_nodes=NODES).pattern is not gcn_norm(edges, num_nodes=NODES + 1).pattern
+
+
+def test_what_is_written_to_is_normalised_again() -> None:
+    edges, weights, A = EDGES.clone(), WEIGHTS.clone(), adjacency(EDGES)
+    native = A.with_values(A.values.clone()).to_torch()
+    for written, made in (
+        (edges, lambda: gcn_norm(edges, num_nodes=NODES)),
+        (weights, lambda: gcn_norm(edges, weights, NODES)),
+        (A.values, lambda: gcn_norm(A)),
+        (native.values(), lambda: gcn_norm(native)),
+    ):
+        before = made().to_dense()
+        written[..., 0] += 3
+        assert not torch.equal(before, made().to_dense())
+    A.values = torch.rand(A.nnz)
+    close(gcn_norm(A).to_dense(), gcn_norm(A.with_values(A.values.clone())).to_dense())
+
+
+def test_nothing_remembered_keeps_a_graph_alive() -> None:
+    gc.collect()
+    before = len(_entries)
+    edges = torch.unique(EDGES, dim=1)
+    weights, A = torch.ones(edges.shape[1]), adjacency(edges)
+    for graph in ((edges, weights), (edges.flip(0), weights), (A,)):
+        ns.nn.GCNConv(IN, OUT)(X, *graph)
+        ns.nn.GCNConv(IN, OUT, normalize=False)(X, *graph)
+    for name in ("mean", "max", "GIN", "GAT, heads"):
+        LAYERS[name](ns.nn)(X, edges), LAYERS[name](ns.nn)(X, A)
+    assert len(_entries) > before
+    del edges, weights, A, graph
+    gc.collect()
+    assert len(_entries) == before
+
+
+def test_what_inference_remembers_can_be_trained_with() -> None:
+    edges, layer = EDGES.clone(), ns.nn.GCNConv(IN, OUT)
+    with torch.inference_mode():
+        expected = layer(X, edges)
+    made = layer(X, edges)
+    made.sum().backward()
+    close(made.detach(), expected.clone())
+
+
+def test_a_cached_layer_keeps_its_first_graph() -> None:
+    layer = ns.nn.GCNConv(IN, OUT, cached=True)
+    first = layer(X, EDGES)
+    close(layer(X, EDGES.flip(1).flip(0)), first)
+    assert set(layer.state_dict()) == {"lin.weight", "bias"}
+    layer.reset_parameters()
+    assert layer._kept is None
+
+
+# ---- modules
+
+
+@pytest.mark.parametrize("name", [*GCN, *LAYERS])
+def test_layers_are_printed_and_named_as_pygs(name: str) -> None:
+    make = (GCN | LAYERS)[name]
+    ours, theirs = make(ns.nn), make(pyg)
+    assert repr(ours) == repr(theirs)
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
+    theirs.load_state_dict(ours.state_dict())
+
+
+@pytest.mark.parametrize("name", ["as it is", "max, projected", "GIN, eps trained", "GAT, averaged"])
+def test_layers_are_copied_and_saved(name: str) -> None:
+    layer = (GCN | LAYERS)[name](ns.nn)
+    expected = layer(X, EDGES)
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), torch.load(file, weights_only=False)):
+        close(other(X, EDGES), expected)
+    layer.reset_parameters()
+    assert not torch.equal(layer(X, EDGES), expected)
+
+
+def test_weights_start_within_pygs_bounds() -> None:
+    torch.manual_seed(0)
+    for make in (lambda nn: nn.GCNConv(60, 80), lambda nn: nn.SAGEConv(60, 80), lambda nn: nn.GATConv(60, 40, heads=4)):
+        theirs = dict(make(pyg).named_parameters())
+        for name, own in make(ns.nn).named_parameters():
+            torch.testing.assert_close(own.abs().max(), theirs[name].abs().max(), rtol=0.1, atol=0)
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = ns.nn.GCNConv(IN, 8), ns.nn.GCNConv(8, OUT)
+
+    def forward(self, x: Tensor, graph: Any) -> Tensor:
+        result: Tensor = self.second(self.first(x, graph).relu(), graph)
+        return result
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch's compiler asks for it
+def test_two_layers_are_compiled_by_torch() -> None:
+    net = Net()
+    for graph in (EDGES, adjacency(EDGES)):
+        expected = net(X, graph)
+        compiled = torch.compile(net, backend="aot_eager")
+        close(compiled(X, graph), expected)
+        compiled(X, graph).sum().backward()
+        close(net.first.lin.weight.grad, torch.autograd.grad(expected.sum(), net.first.lin.weight)[0])
+        net.zero_grad()
+
+
+# ---- what isn't taken
+
+X3 = torch.ones(3, IN)
+GRAPH = torch.tensor([[0, 1], [1, 2]])
+EYE = ns.from_torch(torch.eye(4), ns.CSR)
+WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "a target too large": (
+        lambda: ns.nn.GCNConv(IN, OUT)(X3, torch.tensor([[0, 1], [1, 12]])),
+        ns.RangeError if hasattr(ns, "RangeError") else ns.SizeError,
+        "edge 1 of edge_index has target 12, but there are features of 3 nodes: nodes are numbered from 0 to 2",
+    ),
+    "a negative source": (
+        lambda: ns.nn.SAGEConv(IN, OUT)(X3, torch.tensor([[0, -1], [1, 2]])),
+        ns.SizeError,
+        "edge 1 of edge_index has source -1",
+    ),
+    "a source too large of two kinds": (
+        lambda: ns.nn.SAGEConv(IN, OUT)((X3, torch.ones(9, IN)), torch.tensor([[5], [8]])),
+        ns.SizeError,
+        "edge 0 of edge_index has source 5, but there are features of 3 sources and 9 targets",
+    ),
+    "a matrix of another size": (
+        lambda: ns.nn.GATConv(IN, OUT)(X3, EYE),
+        ns.SizeError,
+        r"the adjacency matrix has shape \(4, 4\), but there are features of 3 nodes",
+    ),
+    "a matrix the other way round": (
+        lambda: ns.nn.SAGEConv(IN, OUT)((X3, torch.ones(4, IN)), ns.from_torch(torch.ones(3, 4), ns.CSR)),
+        ns.SizeError,
+        r"3 sources and 4 targets: it has a row for each target and a column for each source; did you mean adj.t\(\)\?",
+    ),
+    "other features": (
+        lambda: ns.nn.GCNConv(IN, OUT)(torch.ones(3, 5), GRAPH),
+        ns.SizeError,
+        r"x has shape \(3, 5\), but GCNConv\(6, 4\) takes",
+    ),
+    "other features of targets": (
+        lambda: ns.nn.SAGEConv(WIDE, OUT)((X3, X3), GRAPH),
+        ns.SizeError,
+        r"x\[1\] has shape \(3, 6\), but SAGEConv\(\(6, 5\), 4, aggr=mean\) takes \(nodes, 5\)",
+    ),
+    "a pair for GCN": (
+        lambda: ns.nn.GCNConv(IN, OUT)((X3, X3), GRAPH),
+        ns.UnsupportedError,
+        "not a pair: use SAGEConv, GATConv or GINConv",
+    ),
+    "edges as rows": (
+        lambda: ns.nn.GCNConv(IN, OUT)(X3, torch.zeros(5, 2, dtype=torch.int64)),
+        ns.SizeError,
+        r"edge_index has shape \(5, 2\): .* did you mean edge_index.t\(\)\?",
+    ),
+    "a dense matrix": (
+        lambda: ns.nn.GCNConv(IN, OUT)(X3, torch.eye(3)),
+        ns.SizeError,
+        r"make a dense adjacency matrix sparse with ns.from_torch\(adj\)",
+    ),
+    "nodes that are floats": (
+        lambda: ns.nn.GCNConv(IN, OUT)(X3, torch.tensor([[0.0], [1.0]])),
+        ns.FormatError,
+        "coordinates and positions are integers",
+    ),
+    "a list": (
+        lambda: ns.nn.GCNConv(IN, OUT)(X3, [[0], [1]]),
+        ns.UnsupportedError,
+        "a graph is an edge_index or an adjacency matrix, not list",
+    ),
+    "too few weights": (
+        lambda: ns.nn.GCNConv(IN, OUT)(X3, GRAPH, torch.ones(1)),
+        ns.SizeError,
+        "edge_weight has 1 entries, but edge_index has 2 edges",
+    ),
+    "weights beside a matrix": (
+        lambda: ns.nn.GCNConv(IN, 4)(torch.ones(4, IN), EYE, torch.ones(4)),
+        ns.UnsupportedError,
+        r"pass adj.with_values\(edge_weight\)",
+    ),
+    "a rectangle": (lambda: gcn_norm(ns.from_torch(torch.ones(3, 4), ns.CSR)), ns.SizeError, "as many targets as sources"),
+    "the largest of weighted messages": (
+        lambda: ns.nn.SAGEConv(IN, OUT, aggr="max")(torch.ones(4, IN), EYE * 2),
+        ns.UnsupportedError,
+        "other values than 1: leave its weights out",
+    ),
+    "the largest of sparse features": (
+        lambda: ns.nn.SAGEConv(IN, OUT, aggr="max")(ns.from_torch(X3, ns.CSR), GRAPH),
+        ns.UnsupportedError,
+        r"pass x.to_dense\(\)",
+    ),
+    "another size": (
+        lambda: ns.nn.SAGEConv(IN, OUT)((X3, None), GRAPH, size=(4, 3)),
+        ns.SizeError,
+        r"size=\(4, 3\) says 4 sources, but there are features of 3",
+    ),
+    "features of edges": (
+        lambda: ns.nn.GATConv(IN, OUT, edge_dim=3),
+        ns.UnsupportedError,
+        "features of edges aren't compiled; add them to those of nodes",
+    ),
+    "an edge's features": (
+        lambda: ns.nn.GATConv(IN, OUT)(X3, GRAPH, torch.ones(2, 1)),
+        ns.UnsupportedError,
+        "features of edges aren't compiled",
+    ),
+    "attention weights": (lambda: ns.nn.GATConv(IN, OUT)(X3, GRAPH, return_attention_weights=True), ns.UnsupportedError, "aren't kept"),
+    "loops without a norm": (lambda: ns.nn.GCNConv(IN, OUT, add_self_loops=True, normalize=False), ns.UnsupportedError, "so use both"),
+    "an unknown aggregation": (lambda: ns.nn.SAGEConv(IN, OUT, aggr="lstm"), ns.UnsupportedError, "only 'mean' and 'max' are compiled"),
+    "sizes to be found later": (lambda: ns.nn.GCNConv(-1, OUT), ns.SizeError, r"in_channels=-1: sizes aren't told by the first input here"),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "text"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_told(call: Callable[[], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_weights_of_another_layer_are_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"size mismatch for lin\.weight"):
+        ns.nn.GCNConv(IN, OUT).load_state_dict(pyg.GCNConv(IN, OUT + 1).state_dict())
