@@ -5,10 +5,12 @@ from typing import Any
 import torch
 
 from ..sparse_parameter import Parameter
-from . import functional
+from . import functional, patterns
+from .attention import SparseAttention
 from .linear import SparseLinear
+from .transformer import SparseTransformerEncoderLayer
 
-__all__ = ["Parameter", "SparseLinear", "functional"]
+__all__ = ["Parameter", "SparseAttention", "SparseLinear", "SparseTransformerEncoderLayer", "functional", "patterns"]
 
 
 def __getattr__(name: str) -> Any:
