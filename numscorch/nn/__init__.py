@@ -8,9 +8,10 @@ from ..sparse_parameter import Parameter
 from . import functional, patterns
 from .attention import SparseAttention
 from .linear import SparseLinear
+from .moe import MoE
 from .transformer import SparseTransformerEncoderLayer
 
-__all__ = ["Parameter", "SparseAttention", "SparseLinear", "SparseTransformerEncoderLayer", "functional", "patterns"]
+__all__ = ["MoE", "Parameter", "SparseAttention", "SparseLinear", "SparseTransformerEncoderLayer", "functional", "patterns"]
 
 
 def __getattr__(name: str) -> Any:
