@@ -5,24 +5,31 @@ from typing import Any
 import torch
 
 from ..sparse_parameter import Parameter
-from . import functional, graphs
+from . import functional, graphs, patterns
+from .attention import SparseAttention
 from .conv import SparseConv2d
 from .embedding import SparseEmbeddingBag
 from .graph_attention import GATConv
 from .graph_convolutions import GCNConv, GINConv, SAGEConv
 from .linear import SparseLinear
+from .moe import MoE
+from .transformer import SparseTransformerEncoderLayer
 
 __all__ = [
     "GATConv",
     "GCNConv",
     "GINConv",
+    "MoE",
     "Parameter",
     "SAGEConv",
+    "SparseAttention",
     "SparseConv2d",
     "SparseEmbeddingBag",
     "SparseLinear",
+    "SparseTransformerEncoderLayer",
     "functional",
     "graphs",
+    "patterns",
 ]
 
 

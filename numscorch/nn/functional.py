@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..construct import from_coo, from_csr
-from ..errors import SizeError
+from ..errors import SizeError, UnsupportedError
 from ..ir.format import Format, as_format
+from ..operators.elementwise import is_sparse
 from ..packing import index_dtype_for
+from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor, beside_programs
+from . import patterns
+from .attending import attended
 
-__all__ = ["one_hot"]
+__all__ = ["one_hot", "scaled_dot_product_attention"]
 
 
 def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
@@ -68,6 +73,113 @@ def _checked(tensor: torch.Tensor, num_classes: int) -> torch.Tensor:
     if num_classes != -1 and (num_classes <= most or num_classes < 1):
         raise SizeError(f"one_hot of class {most} with num_classes={num_classes}: classes lie below it")
     return tensor
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    pattern: Any = None,
+) -> torch.Tensor:
+    """torch.nn.functional.scaled_dot_product_attention; with a sparse pattern, scores are computed only where it stores an entry.
+
+    Time and memory follow the pattern's entries rather than L * S. Each row's softmax is over its stored entries; a row without
+    any gives zeros.
+
+    Args:
+        query, key, value: of one floating data type; leading dimensions broadcast.
+        attn_mask: torch's mask, for which the call is torch's; or a pattern, as below.
+        dropout_p: share of the probabilities that is dropped.
+        is_causal: leaves out the pattern's entries above the diagonal (``patterns.causal``).
+        scale: of the scores, by default 1 / sqrt(E).
+        enable_gqa: whether key and value have fewer heads, each for several of the query's.
+        pattern: a SparseTensor or a sparse tensor of torch. Which entries it stores counts, not their values: a stored zero or False
+            is attended to, as the padding that formats of blocks store is.
+
+    Shape:
+        query (\\*, L, E), key (\\*, S, E), value (\\*, S, Ev), pattern (L, S), result (\\*, L, Ev).
+
+    Raises:
+        SizeError: the pattern, or the tensors, don't fit each other.
+        UnsupportedError: data types differ, or both a mask and a pattern are given.
+
+    Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.2.1; Scorch, appendix E.4.
+
+    >>> from numscorch.nn import patterns
+    >>> x = torch.ones(1, 2, 6, 4)
+    >>> scaled_dot_product_attention(x, x, x, patterns.sliding_window(6, 1)).shape
+    torch.Size([1, 2, 6, 4])
+    """
+    if pattern is None and not isinstance(attn_mask, SparseParameter) and not is_sparse(attn_mask):
+        theirs = torch.nn.functional.scaled_dot_product_attention
+        return theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if pattern is not None and attn_mask is not None:
+        raise UnsupportedError("attn_mask and pattern are both given: join them with patterns.intersection, and pass one")
+    return _sparse_attention(query, key, value, attn_mask if pattern is None else pattern, dropout_p, is_causal, scale, enable_gqa)
+
+
+@beside_programs
+def _sparse_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    pattern: Any,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> torch.Tensor:
+    pattern = patterns.as_pattern(pattern)
+    _check_attention(query, key, value, pattern)
+    if not 0 <= dropout_p <= 1:
+        raise SizeError(f"dropout_p={dropout_p}: the share of probabilities that is dropped lies between 0 and 1")
+    if is_causal:
+        pattern = patterns.lower_part(pattern)
+    if enable_gqa and key.ndim > 2:
+        key, value = (own.repeat_interleave(query.shape[-3] // own.shape[-3], -3) for own in (key, value))
+    try:
+        leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    except RuntimeError as error:
+        raise SizeError(f"leading dimensions don't broadcast\n  {_told(query, key, value)}") from error
+    query, key, value = (own.expand(*leading, *own.shape[-2:]) for own in (query, key, value))
+    return attended(query, key, value, pattern, 1 / sqrt(max(query.shape[-1], 1)) if scale is None else scale, dropout_p)
+
+
+def _told(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> str:
+    return f"query: {tuple(query.shape)}   key: {tuple(key.shape)}   value: {tuple(value.shape)}"
+
+
+def _check_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pattern: SparseTensor) -> None:
+    """That tensors and pattern fit each other.
+
+    Raises:
+        SizeError, UnsupportedError: they don't.
+    """
+    shapes = _told(query, key, value)
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise SizeError(f"attention takes tensors of two dimensions or more\n  {shapes}")
+    if query.shape[-1] != key.shape[-1]:
+        raise SizeError(f"the last dimensions of query and key differ: {query.shape[-1]} and {key.shape[-1]}\n  {shapes}")
+    if key.shape[-2] != value.shape[-2]:
+        raise SizeError(f"key and value have different lengths: {key.shape[-2]} and {value.shape[-2]}\n  {shapes}")
+    lengths = (query.shape[-2], key.shape[-2])
+    if tuple(pattern.shape) != lengths:
+        way_out = (
+            f"make it for this length, as patterns.bigbird({lengths[0]})" if lengths[0] == lengths[1] else f"make one of shape {lengths}"
+        )
+        raise SizeError(
+            f"pattern has shape {tuple(pattern.shape)}, but there are {lengths[0]} queries and {lengths[1]} keys\n  {shapes}\n  {way_out}"
+        )
+    if not query.dtype == key.dtype == value.dtype or not query.is_floating_point():
+        raise UnsupportedError(
+            f"attention of {query.dtype}, {key.dtype} and {value.dtype}: convert them to one floating data type with .to(...)"
+        )
 
 
 def __getattr__(name: str) -> Any:

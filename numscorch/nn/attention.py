@@ -1,0 +1,243 @@
+"""SparseAttention: torch.nn.MultiheadAttention at the entries of a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+import torch
+
+from ..errors import SizeError, UnsupportedError
+from ..sparse_parameter import SparseParameter
+from ..sparse_tensor import SparseTensor
+from .functional import scaled_dot_product_attention
+from .patterns import as_pattern
+
+Linear = torch.nn.functional.linear
+KEPT = 8  # lengths whose patterns a module remembers
+
+
+class SparseAttention(torch.nn.Module):
+    """Attention in which each query meets only the keys of its row in a pattern.
+
+    With ``embed_dim`` it is ``torch.nn.MultiheadAttention``: parameters have the same names, start the same way, and its state can
+    be loaded. Without, it has no parameters, and query, key and value are attended to as they come, as
+    :func:`~numscorch.nn.functional.scaled_dot_product_attention` does.
+
+    A fixed pattern's index arrays are buffers, but no part of the state: whoever makes the module gives it, and no parameter depends
+    on it, so that a model that was trained with one pattern, or densely, can be used with another one.
+
+    Args:
+        pattern: what each query attends to: a SparseTensor or a tensor of torch, (L, S), or a function from a length to one, for
+            sequences of any length, as ``functools.partial(patterns.bigbird, block=16)``.
+        embed_dim: size of the tokens; None for no projections.
+        num_heads: which share embed_dim evenly.
+        dropout: share of the probabilities that is dropped in training.
+        bias: whether projections have one.
+        batch_first: whether the batch comes before the sequence; True, unlike torch's default.
+        dtype: of the parameters.
+
+    Shape:
+        With embed_dim: query (N, L, embed_dim), key and value (N, S, embed_dim), or without N; the result is as the query.
+        Without: query (\\*, L, E), key (\\*, S, E), value (\\*, S, Ev), result (\\*, L, Ev).
+
+    Raises:
+        SizeError: num_heads doesn't divide embed_dim.
+        UnsupportedError: heads without embed_dim, or a pattern that is neither a tensor nor a function.
+
+    Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.2; Scorch, appendix E.4.
+
+    >>> from numscorch.nn import patterns
+    >>> attend = SparseAttention(patterns.sliding_window(6, 1), embed_dim=8, num_heads=2)
+    >>> x = torch.ones(3, 6, 8)
+    >>> attend(x, x, x)[0].shape
+    torch.Size([3, 6, 8])
+    >>> SparseAttention(patterns.bigbird)(x, x, x).shape
+    torch.Size([3, 6, 8])
+    """
+
+    def __init__(
+        self,
+        pattern: SparseTensor | SparseParameter | torch.Tensor | Callable[[int], SparseTensor],
+        embed_dim: int | None = None,
+        num_heads: int = 1,
+        dropout: float = 0.0,
+        bias: bool = True,
+        batch_first: bool = True,
+        *,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        is_fixed = isinstance(pattern, SparseTensor | SparseParameter | torch.Tensor)
+        self.pattern = as_pattern(pattern) if is_fixed or not callable(pattern) else pattern
+        self.known: dict[int, SparseTensor] = {}
+        if isinstance(self.pattern, SparseTensor):
+            for name, array in zip(("pos", "crd"), self.pattern.pattern.arrays[1], strict=True):
+                self.register_buffer(f"pattern_{name}", array, persistent=False)
+        if embed_dim is None:
+            if num_heads != 1:
+                raise UnsupportedError(f"num_heads={num_heads} without embed_dim: give embed_dim=, or tensors with a dimension of heads")
+            return
+        if num_heads < 1 or embed_dim % num_heads:
+            raise SizeError(f"embed_dim={embed_dim} isn't num_heads={num_heads} times the size of a head: choose heads that divide it")
+        self.in_proj_weight = torch.nn.Parameter(torch.empty(3 * embed_dim, embed_dim, dtype=dtype))
+        self.in_proj_bias = torch.nn.Parameter(torch.empty(3 * embed_dim, dtype=dtype)) if bias else None
+        self.out_proj = torch.nn.Linear(embed_dim, embed_dim, bias, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, as torch.nn.MultiheadAttention does."""
+        if self.embed_dim is None:
+            return
+        torch.nn.init.xavier_uniform_(self.in_proj_weight)
+        if self.in_proj_bias is not None:
+            torch.nn.init.zeros_(self.in_proj_bias)
+            torch.nn.init.zeros_(self.out_proj.bias)
+
+    @classmethod
+    def from_dense(cls, layer: torch.nn.MultiheadAttention, pattern: Any) -> SparseAttention:
+        """The module with the weights of torch's, which it copies.
+
+        Raises:
+            UnsupportedError: keys or values of other sizes than queries, or biases of theirs.
+        """
+        if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
+            raise UnsupportedError("SparseAttention has no kdim, vdim, add_bias_kv and add_zero_attn: project keys and values before it")
+        bias, dtype = layer.in_proj_bias is not None, layer.in_proj_weight.dtype
+        made = cls(pattern, layer.embed_dim, layer.num_heads, layer.dropout, bias, layer.batch_first, dtype=dtype)
+        made.load_state_dict(layer.state_dict())
+        return made.train(layer.training)
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_padding_mask: torch.Tensor | None = None,
+        need_weights: bool = False,
+        attn_mask: torch.Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> Any:
+        """The output, and None in place of weights; without embed_dim, the output alone.
+
+        Args:
+            query, key, value: see the class.
+            key_padding_mask: (N, S), or (S,) without N: which keys are padding, that no query attends to; or numbers that are added
+                to their scores. A query whose keys all are padding gets a mean of them, where torch gives nan.
+            need_weights: False, unlike torch's default.
+            attn_mask: None; the pattern says what is attended to.
+            average_attn_weights: without meaning, as there are no weights.
+            is_causal: leaves out the pattern's entries above the diagonal.
+
+        Raises:
+            SizeError: the pattern is for another length.
+            UnsupportedError: weights or masks are asked for.
+        """
+        _check_weights(need_weights, attn_mask)
+        if self.embed_dim is None:
+            return self._attended(query, key, value, key_padding_mask, is_causal)
+        self._check_sizes(query, key, value)
+        if not self.batch_first and query.ndim == 3:
+            query, key, value = (own.transpose(0, 1) for own in (query, key, value))
+        padding = None if key_padding_mask is None else key_padding_mask.unsqueeze(-2)  # the same for each head
+        q, k, v = (own.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for own in self._projected(query, key, value))
+        made = self.out_proj(self._attended(q, k, v, padding, is_causal).transpose(-3, -2).flatten(-2))
+        return (made.transpose(0, 1) if not self.batch_first and made.ndim == 3 else made), None
+
+    def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if query is key and key is value:
+            return Linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        return tuple(map(Linear, (query, key, value), self.in_proj_weight.chunk(3), biases))
+
+    def _attended(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, padding: torch.Tensor | None, is_causal: bool
+    ) -> torch.Tensor:
+        pattern = self.pattern_for(query.shape[-2], key.shape[-2])
+        dropout, scale = self.dropout if self.training else 0.0, 1 / sqrt(max(query.shape[-1], 1))
+        if padding is not None:
+            query, key = _with_bias(query, key, padding, scale)
+        return scaled_dot_product_attention(query, key, value, pattern, dropout, is_causal, scale)
+
+    def pattern_for(self, length: int, keys: int | None = None) -> SparseTensor:
+        """The pattern for a sequence.
+
+        Args:
+            length: of the queries.
+            keys: how many there are, by default as many.
+
+        Raises:
+            SizeError: it is for another length.
+        """
+        wanted = (length, length if keys is None else keys)
+        if isinstance(self.pattern, SparseTensor):
+            made, way_out = (
+                self.pattern,
+                "give a function from a length to a pattern, as functools.partial(ns.nn.patterns.bigbird, block=16)",
+            )
+        else:
+            made, way_out = self._made_for(length), "give a fixed pattern of that shape"
+        if tuple(made.shape) != wanted:
+            raise SizeError(
+                f"the pattern has shape {tuple(made.shape)}, but there are {wanted[0]} queries and {wanted[1]} keys\n  {way_out}"
+            )
+        return made
+
+    def _made_for(self, length: int) -> SparseTensor:
+        """What the function makes for a length, remembered."""
+        if length not in self.known:
+            made = as_pattern(self.pattern(length))  # type: ignore[operator]
+            while len(self.known) >= KEPT:
+                self.known.pop(next(iter(self.known)))
+            self.known[length] = made
+        return self.known[length]
+
+    def _check_sizes(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        for name, own in (("query", query), ("key", key), ("value", value)):
+            if own.ndim not in (2, 3) or own.shape[-1] != self.embed_dim:
+                form = "(N, L, embed_dim)" if self.batch_first else "(L, N, embed_dim)"
+                raise SizeError(f"{name} has shape {tuple(own.shape)}: with embed_dim={self.embed_dim} it is {form}, or (L, embed_dim)")
+
+    def extra_repr(self) -> str:
+        told = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else _name(self.pattern)
+        sizes = [] if self.embed_dim is None else [f"embed_dim={self.embed_dim}", f"num_heads={self.num_heads}"]
+        return ", ".join([f"pattern={told}", *sizes])
+
+
+def _with_bias(query: torch.Tensor, key: torch.Tensor, padding: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries and keys of one more feature, whose product is what padding adds to a score.
+
+    Raises:
+        SizeError: the mask is for other keys.
+    """
+    if padding.shape[-1] != key.shape[-2]:
+        raise SizeError(f"key_padding_mask says it of {padding.shape[-1]} keys, but there are {key.shape[-2]}: give one entry for each")
+    least = -sqrt(torch.finfo(key.dtype).max)  # its exponential is 0 beside any score's, and unlike -inf it has differences
+    bias = torch.zeros_like(padding, dtype=key.dtype).masked_fill(padding, least) if padding.dtype is torch.bool else padding.to(key.dtype)
+    ones = query.new_ones(()).expand(*query.shape[:-1], 1) / scale
+    bias = bias.clamp(min=least).unsqueeze(-1).expand(*key.shape[:-1], 1)
+    return torch.cat([query, ones], -1), torch.cat([key, bias], -1)
+
+
+def _check_weights(need_weights: bool, attn_mask: Any) -> None:
+    """That nothing is asked for that a pattern hasn't.
+
+    Raises:
+        UnsupportedError: something is.
+    """
+    if need_weights:
+        raise UnsupportedError(
+            "need_weights=True: weights are computed row by row, and not kept; of single heads,"
+            " ns.softmax(ns.einsum('id,jd->ij', q, k, mask=pattern), 1) has them"
+        )
+    if attn_mask is not None:
+        raise UnsupportedError("attn_mask beside a pattern: join them with ns.nn.patterns.intersection, and give the module that")
+
+
+def _name(function: Any) -> str:
+    """The name of a function, of a partial one too."""
+    inner = getattr(function, "func", function)
+    return str(getattr(inner, "__name__", type(inner).__name__))

@@ -1,0 +1,240 @@
+"""MoE: a mixture of experts by sparse gating, which computes the experts that are chosen, and no others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..api import einsum
+from ..errors import SizeError, UnsupportedError
+from ..operators.elementwise import is_sparse
+from ..pattern import Pattern
+from ..sparse_tensor import SparseTensor, beside_programs
+from .patterns import as_pattern
+from .rows import of_rows
+
+GROUP = 4  # tokens that share what is loaded of an expert
+
+
+class MoE(torch.nn.Module):
+    """Each token goes to ``top_k`` of n experts, linear ones, whose outputs are added up, weighted by the gates.
+
+    Time follows the tokens times top_k. The gates are a sparse matrix (tokens, n); dispatch, experts and combination are einsums
+    (:func:`mixture`).
+
+    Args:
+        experts: how many, or their weights (n, d_in, d_out), which become the parameter ``experts``.
+        top_k: how many of them each token goes to: those with the largest scores.
+        d_in, d_out: sizes of input and output, where experts is a number.
+        gate: whether a linear layer ``gate`` scores the experts for each token; otherwise scores, or sparse gates, come with the tokens.
+        normalize: whether the gates of a token are divided by their sum, so that they add up to 1. Of one expert that leaves the
+            constant 1, from which ``gate`` can't learn.
+        dtype: of the parameters, where experts is a number.
+
+    Shape:
+        input (\\*, d_in), output (\\*, d_out).
+
+    Raises:
+        SizeError: top_k isn't between 1 and the number of experts, or sizes disagree.
+        UnsupportedError: sizes are missing, or scores.
+
+    Source: Shazeer and others, "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", 2017, section 2;
+    Fedus, Zoph, Shazeer, "Switch Transformers", 2021, for gates from the softmax over all experts.
+
+    >>> layer = MoE(8, top_k=2, d_in=6, d_out=5)
+    >>> layer(torch.ones(3, 10, 6)).shape
+    torch.Size([3, 10, 5])
+    """
+
+    def __init__(
+        self,
+        experts: int | torch.Tensor,
+        top_k: int = 1,
+        d_in: int | None = None,
+        d_out: int | None = None,
+        *,
+        gate: bool = True,
+        normalize: bool = False,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        is_given = isinstance(experts, torch.Tensor)
+        weight = experts if isinstance(experts, torch.Tensor) else _empty(experts, d_in, d_out, dtype)
+        if weight.ndim != 3:
+            raise SizeError(f"experts has shape {tuple(weight.shape)}: weights of experts are (n, d_in, d_out)")
+        if is_given and ((d_in or weight.shape[1]), (d_out or weight.shape[2])) != tuple(weight.shape[1:]):
+            raise SizeError(f"experts has shape {tuple(weight.shape)}, but d_in={d_in} and d_out={d_out}: leave them out")
+        self.top_k, self.normalize = top_k, normalize
+        _check_top_k(top_k, len(weight))
+        self.experts = weight if isinstance(weight, torch.nn.Parameter) else torch.nn.Parameter(weight.detach())
+        self.gate = torch.nn.Linear(weight.shape[1], len(weight), bias=False, dtype=weight.dtype) if gate else None
+        if not is_given:
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, each expert's as torch.nn.Linear does."""
+        bound = 1 / sqrt(max(self.experts.shape[1], 1))
+        torch.nn.init.uniform_(self.experts, -bound, bound)
+        if self.gate is not None:
+            self.gate.reset_parameters()
+
+    def forward(self, input: torch.Tensor, gates: torch.Tensor | SparseTensor | None = None) -> torch.Tensor:
+        """The experts' outputs, weighted and added up.
+
+        Args:
+            input: tokens, (\\*, d_in).
+            gates: None for those of ``gate``; scores (\\*, n), of which the top_k largest are taken as they are; or sparse gates
+                (tokens, n), which are taken as they are, however many a row has.
+        """
+        if gates is None:
+            if self.gate is None:
+                raise UnsupportedError("MoE with gate=False needs to know the experts: call it with scores (*, n), or with sparse gates")
+            gates = self.gate(input).softmax(-1)
+        if not is_sparse(gates):
+            gates = top_k_gates(gates.reshape(-1, gates.shape[-1]), self.top_k, normalize=self.normalize)
+        made: torch.Tensor = mixture(input.reshape(-1, input.shape[-1]), gates, self.experts)
+        return made.reshape(*input.shape[:-1], made.shape[-1])
+
+    def extra_repr(self) -> str:
+        count, d_in, d_out = self.experts.shape
+        return f"experts={count}, top_k={self.top_k}, d_in={d_in}, d_out={d_out}, density={self.top_k / count:.3g}"
+
+
+@beside_programs
+def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) -> SparseTensor:
+    """The largest scores of each row as a CSR matrix; gradients flow to them.
+
+    Args:
+        scores: shape (tokens, n).
+        top_k: how many of each row.
+        normalize: whether to divide them by their sum.
+
+    Raises:
+        SizeError: there are fewer.
+
+    >>> top_k_gates(torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.1, 0.4]]), 2).to_dense()
+    tensor([[0.0000, 0.7000, 0.2000],
+            [0.5000, 0.0000, 0.4000]])
+    """
+    if scores.ndim != 2:
+        raise SizeError(f"scores has shape {tuple(scores.shape)}: scores of experts are (tokens, n)")
+    _check_top_k(top_k, scores.shape[1])
+    chosen = scores.detach().topk(top_k, sorted=False).indices.sort().values
+    values = scores.gather(1, chosen)
+    if normalize:
+        values = values / values.sum(1, keepdim=True)
+    pattern = of_rows(np.full(len(scores), top_k), chosen.flatten().numpy(), tuple(scores.shape))
+    return SparseTensor(pattern, values.reshape(-1))
+
+
+@beside_programs
+def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+    """``einsum("bn,bd,ndh->bh", gates, input, experts)`` by three einsums, which load an expert once for several tokens.
+
+    Tokens are dispatched to groups of four that go to one expert, each group a row of a dense tensor (groups, 4, d):
+    ``sb,bd->sd``. All groups are multiplied by their expert, ``gn,gud,ndh->guh``, and of each token the outputs are added up,
+    weighted: ``bs,sh->bh``. Memory is O((tokens * top_k + 3 n) (d + h)).
+
+    Args:
+        input: tokens (batch, d).
+        gates: sparse weights (batch, n) of each token's experts.
+        experts: (n, d, h).
+
+    Shape:
+        (batch, h).
+
+    Raises:
+        SizeError: sizes disagree.
+        UnsupportedError: the gates are dense.
+
+    >>> gates = top_k_gates(torch.tensor([[0.25, 0.75], [1.0, 0.0]]), 1)
+    >>> mixture(torch.ones(2, 3), gates, torch.ones(2, 3, 1))
+    tensor([[2.2500],
+            [3.0000]])
+    """
+    if not is_sparse(gates):
+        raise UnsupportedError(
+            "the gates are dense, so that every expert would be computed: choose some with top_k_gates, or ns.from_torch"
+        )
+    gates = as_pattern(gates)
+    _check_sizes(input, gates, experts)
+    plan: Dispatch = gates.pattern.remember("dispatch", lambda: dispatched(gates.pattern))
+    ones = torch.ones((), dtype=input.dtype)
+    slots = einsum("sb,bd->sd", _filled(plan.taken, ones), input)
+    grouped = slots.reshape(-1, GROUP, input.shape[1])
+    outputs = einsum("gn,gud,ndh->guh", _filled(plan.owners, ones), grouped, experts)
+    made: torch.Tensor = einsum("bs,sh->bh", SparseTensor(plan.given, gates.values), outputs.reshape(-1, experts.shape[2]))
+    return made
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """Which token is in each slot (slots, tokens), each group's expert (groups, n), and in which slots a token is (tokens, slots)."""
+
+    taken: Pattern
+    owners: Pattern
+    given: Pattern
+
+
+def dispatched(gates: Pattern) -> Dispatch:
+    """Slots for the entries of a CSR matrix of gates, expert by expert; each expert's last group may have free ones.
+
+    There are as many groups as these gates could need at most, so that what is compiled doesn't follow the numbers of tokens.
+
+    >>> plan = dispatched(top_k_gates(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), 1).pattern)
+    >>> plan.given.level_arrays(1)[1].tolist(), plan.owners.level_arrays(1)[1].tolist()
+    ([4, 0, 5], [0, 1])
+    """
+    (tokens, count), (pos, expert) = gates.shape, gates.level_arrays(1)
+    order = expert.argsort(kind="stable")
+    loads = np.bincount(expert, minlength=count)
+    groups = -(-loads // GROUP)
+    most = min(len(expert), (len(expert) + count * (GROUP - 1)) // GROUP)
+    starts = (np.cumsum(groups) - groups) * GROUP - (np.cumsum(loads) - loads)
+    slots = np.arange(len(expert)) + starts[expert[order]]
+    token = np.arange(tokens).repeat(np.diff(pos))
+    owned = np.repeat(np.arange(count), groups)
+    given = np.empty_like(slots)
+    given[order] = slots  # of a token in increasing order, as its experts are
+    return Dispatch(
+        of_rows(np.bincount(slots, minlength=most * GROUP), token[order], (most * GROUP, tokens)),
+        of_rows(np.arange(most) < len(owned), owned, (most, count)),
+        of_rows(np.diff(pos), given, (tokens, most * GROUP)),
+    )
+
+
+def _filled(pattern: Pattern, value: torch.Tensor) -> SparseTensor:
+    return SparseTensor(pattern, value.repeat(pattern.nnz))
+
+
+def _empty(experts: Any, d_in: int | None, d_out: int | None, dtype: torch.dtype | None) -> torch.Tensor:
+    if d_in is None or d_out is None:
+        raise UnsupportedError(f"MoE of {experts} experts: give d_in= and d_out=, or experts as a weight (n, d_in, d_out)")
+    return torch.empty(experts, d_in, d_out, dtype=dtype)
+
+
+def _check_top_k(top_k: int, count: int) -> None:
+    if not 1 <= top_k <= count:
+        raise SizeError(f"top_k={top_k} of {count} experts: choose between 1 and {count}")
+
+
+def _check_sizes(input: torch.Tensor, gates: SparseTensor, experts: torch.Tensor) -> None:
+    """That tokens, gates and experts agree.
+
+    Raises:
+        SizeError: they don't.
+    """
+    shapes = f"input: {tuple(input.shape)}   gates: {tuple(gates.shape)}   experts: {tuple(experts.shape)}"
+    if (input.ndim, gates.ndim, experts.ndim) != (2, 2, 3):
+        raise SizeError(f"a mixture takes input (tokens, d), gates (tokens, n) and experts (n, d, h)\n  {shapes}")
+    for name, left, right in (
+        ("tokens", len(input), gates.shape[0]),
+        ("experts", gates.shape[1], len(experts)),
+        ("features", input.shape[1], experts.shape[1]),
+    ):
+        if left != right:
+            raise SizeError(f"{left} {name} and {right}: input is (tokens, d), gates (tokens, n), experts (n, d, h)\n  {shapes}")

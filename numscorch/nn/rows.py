@@ -1,0 +1,82 @@
+"""Rows of patterns, made by whole-array operations: runs of columns, blocks, and lists of entries as numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..construct import from_csr
+from ..packing import index_dtype_for
+from ..pattern import Pattern
+
+
+def drawn(among: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+    """In each row ``count`` different numbers below ``among``, each set as likely as any other; -1 where there are no more.
+
+    R. W. Floyd's algorithm ("Programming Pearls: A Sample of Brilliance", CACM 1987), for all rows at once.
+
+    >>> np.sort(drawn(np.array([3, 2]), 4, np.random.default_rng(0))).tolist()
+    [[0, 1, 2], [-1, 0, 1]]
+    """
+    count = min(count, int(among.max(initial=0)))
+    chosen = np.full((len(among), count), -1)
+    for step in range(count):
+        last = among - count + step
+        number = generator.integers(0, np.maximum(last, 0) + 1)
+        known = (chosen[:, :step] == number[:, None]).any(1)
+        chosen[:, step] = np.where(last < 0, -1, np.where(known, last, number))
+    return chosen
+
+
+def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Runs of consecutive numbers, one after the other.
+
+    >>> runs(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    before = np.cumsum(counts) - counts
+    numbers: np.ndarray = np.arange(counts.sum(dtype=np.int64)) + np.repeat(starts - before, counts)
+    return numbers
+
+
+def between(low: np.ndarray, high: np.ndarray, n: int) -> Pattern:
+    """Rows of consecutive columns."""
+    return of_rows(high - low, runs(low, high - low), (n, n))
+
+
+def expanded(rows: np.ndarray, columns: np.ndarray, blocks: tuple[int, int], size: int, shape: tuple[int, int]) -> Pattern:
+    """Sorted blocks, each a square of entries; the last row and column of blocks are cut to the shape."""
+    counts = np.bincount(rows, minlength=blocks[0])
+    inner = (columns[:, None] * size + np.arange(size)).ravel()  # the columns of one row in each row of blocks
+    starts, lengths = ((np.cumsum(counts) - counts) * size).repeat(size)[: shape[0]], (counts * size).repeat(size)[: shape[0]]
+    taken = inner[runs(starts, lengths)]
+    inside = taken < shape[1]
+    if inside.all():
+        return of_rows(lengths, taken, shape)
+    return of_keys((np.arange(shape[0]).repeat(lengths) * shape[1] + taken)[inside], shape)
+
+
+def keys_of(pattern: Pattern) -> np.ndarray:
+    """Each entry of a CSR matrix as one number, in increasing order."""
+    pos, crd = pattern.level_arrays(1)
+    keys: np.ndarray = np.arange(pattern.shape[0]).repeat(np.diff(pos)) * pattern.shape[1] + crd
+    return keys
+
+
+def of_keys(keys: np.ndarray, shape: tuple[int, ...]) -> Pattern:
+    """The CSR pattern of entries in increasing order."""
+    rows, columns = np.divmod(keys, max(shape[1], 1))
+    return of_rows(np.bincount(rows, minlength=shape[0]), columns, shape)
+
+
+def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
+    """The CSR pattern of rows of so many columns each."""
+    dtype = index_dtype_for(shape, len(columns))
+    pos = np.concatenate([[0], np.cumsum(counts)]).astype(dtype)
+    return from_csr(pos, columns.astype(dtype), torch.empty(len(columns), dtype=torch.int8), shape, check_invariants=False).pattern
+
+
+def lower(pattern: Pattern) -> Pattern:
+    """The entries on and below the diagonal of a CSR matrix."""
+    keys = keys_of(pattern)
+    return of_keys(keys[keys % max(pattern.shape[1], 1) <= keys // max(pattern.shape[1], 1)], pattern.shape)

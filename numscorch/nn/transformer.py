@@ -1,0 +1,148 @@
+"""SparseTransformerEncoderLayer: torch.nn.TransformerEncoderLayer whose attention has a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.functional import gelu, relu
+
+from ..errors import UnsupportedError
+from .attention import SparseAttention
+
+Activation = Callable[[torch.Tensor], torch.Tensor]
+
+
+class SparseTransformerEncoderLayer(torch.nn.Module):
+    """A layer of a transformer's encoder: attention at a pattern's entries, then two linear layers, each added to its input.
+
+    Parameters have the names of ``torch.nn.TransformerEncoderLayer``, whose state can be loaded; ``torch.nn.TransformerEncoder``
+    stacks these layers with ``enable_nested_tensor=False``. The pattern is no part of the state.
+
+    Args:
+        pattern: as in :class:`SparseAttention`: a matrix, or a function from a length to one.
+        d_model: size of the tokens.
+        nhead: heads of the attention.
+        dim_feedforward: size between the two linear layers.
+        dropout: share of probabilities and activations that is dropped in training.
+        activation: "relu", "gelu", or a function.
+        layer_norm_eps: of the normalisations.
+        batch_first: whether the batch comes before the sequence; True, unlike torch's default.
+        norm_first: whether to normalise before attention and linear layers, rather than after.
+        bias: whether linear layers and normalisations have one.
+        dtype: of the parameters.
+
+    Shape:
+        src (N, L, d_model), or without N; the result is as src.
+
+    Raises:
+        SizeError: nhead doesn't divide d_model, or the sequence doesn't fit the pattern.
+        UnsupportedError: another activation's name, or a mask.
+
+    Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.1; Scorch, appendix E.4.
+
+    >>> from numscorch.nn import patterns
+    >>> layer = SparseTransformerEncoderLayer(patterns.bigbird, d_model=8, nhead=2, dim_feedforward=16)
+    >>> layer(torch.ones(3, 6, 8)).shape
+    torch.Size([3, 6, 8])
+    """
+
+    def __init__(
+        self,
+        pattern: Any,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = True,
+        norm_first: bool = False,
+        bias: bool = True,
+        *,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        self.self_attn = SparseAttention(pattern, d_model, nhead, dropout, bias, batch_first, dtype=dtype)
+        self.linear1 = torch.nn.Linear(d_model, dim_feedforward, bias, dtype=dtype)
+        self.dropout = torch.nn.Dropout(dropout)
+        self.linear2 = torch.nn.Linear(dim_feedforward, d_model, bias, dtype=dtype)
+        self.norm_first = norm_first
+        self.norm1 = torch.nn.LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
+        self.norm2 = torch.nn.LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
+        self.dropout1, self.dropout2 = torch.nn.Dropout(dropout), torch.nn.Dropout(dropout)
+        self.activation = _activation(activation)
+
+    @classmethod
+    def from_dense(cls, layer: torch.nn.TransformerEncoderLayer, pattern: Any) -> SparseTransformerEncoderLayer:
+        """The layer with the settings of torch's, and its weights, which it copies.
+
+        >>> from numscorch.nn import patterns
+        >>> dense = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> SparseTransformerEncoderLayer.from_dense(dense, patterns.causal(6)).self_attn
+        SparseAttention(
+          pattern=density=0.583, embed_dim=8, num_heads=2
+          (out_proj): Linear(in_features=8, out_features=8, bias=True)
+        )
+        """
+        theirs, norm = layer.self_attn, layer.norm1
+        made = cls(
+            pattern,
+            theirs.embed_dim,
+            theirs.num_heads,
+            layer.linear1.out_features,
+            layer.dropout.p,
+            layer.activation,
+            norm.eps,
+            theirs.batch_first,
+            layer.norm_first,
+            layer.linear1.bias is not None,
+            dtype=layer.linear1.weight.dtype,
+        )
+        made.load_state_dict(layer.state_dict())
+        return made.train(layer.training)
+
+    def forward(
+        self,
+        src: torch.Tensor,
+        src_mask: torch.Tensor | None = None,
+        src_key_padding_mask: torch.Tensor | None = None,
+        is_causal: bool = False,
+    ) -> torch.Tensor:
+        """The layer's output, of src's shape.
+
+        Args:
+            src: the sequence of tokens.
+            src_mask: None; the pattern says what is attended to.
+            src_key_padding_mask: (N, L), which tokens are padding.
+            is_causal: leaves out the pattern's entries above the diagonal.
+        """
+        options = {"key_padding_mask": src_key_padding_mask, "attn_mask": src_mask, "is_causal": is_causal}
+        if self.norm_first:
+            src = src + self._attended(self.norm1(src), options)
+            return src + self._fed_forward(self.norm2(src))
+        src = self.norm1(src + self._attended(src, options))
+        made: torch.Tensor = self.norm2(src + self._fed_forward(src))
+        return made
+
+    def _attended(self, x: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+        made: torch.Tensor = self.dropout1(self.self_attn(x, x, x, **options)[0])
+        return made
+
+    def _fed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return made
+
+
+def _activation(given: str | Activation) -> Activation:
+    """A function, or one that torch's layer knows by name.
+
+    Raises:
+        UnsupportedError: another name.
+    """
+    if callable(given):
+        return given
+    if given not in ("relu", "gelu"):
+        raise UnsupportedError(f"activation={given!r}: give 'relu', 'gelu', or a function")
+    return relu if given == "relu" else gelu

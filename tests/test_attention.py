@@ -1,0 +1,171 @@
+"""Attention at a pattern's entries, against torch's dense attention with a mask: values and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.nn import functional as F
+from numscorch.nn import patterns
+
+theirs = torch.nn.functional.scaled_dot_product_attention
+
+
+def some(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).requires_grad_()
+
+
+def dense_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pattern: Any, **options: Any) -> torch.Tensor:
+    """torch's, with the pattern as a mask; rows without entries are nan there, or differ, and zeros here."""
+    mask = patterns.union(pattern).to_dense() != 0
+    made = theirs(query, key, value, mask | ~mask.any(1, keepdim=True), **options)
+    return torch.where(mask.any(1, keepdim=True), made, torch.zeros(()).to(made))
+
+
+def check(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pattern: Any, call: Callable[..., Any] | None = None, **options: Any
+) -> None:
+    """Values and gradients equal torch's."""
+    ours = (call or F.scaled_dot_product_attention)(query, key, value, pattern, **options)
+    expected = dense_attention(query, key, value, pattern, **options)
+    torch.testing.assert_close(ours, expected)
+    assert ours.isfinite().all()
+    upstream = some(*expected.shape, dtype=expected.dtype, seed=9).detach()
+    given = torch.autograd.grad(ours, (query, key, value), upstream)
+    wanted = torch.autograd.grad(expected, (query, key, value), upstream)
+    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-5)
+
+
+PATTERNS: dict[str, Callable[[int], ns.SparseTensor]] = {
+    "window": lambda n: patterns.sliding_window(n, 3),
+    "causal": patterns.causal,
+    "bigbird": lambda n: patterns.bigbird(n, block=4),
+    "empty rows": lambda n: patterns.block(torch.tensor([[0, 0, 0], [1, 0, 1], [0, 0, 0]]), n // 3),
+    "nothing": lambda n: patterns.random_blocks(n, 1, 0),
+    "everything": lambda n: patterns.sliding_window(n, n),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", PATTERNS)
+def test_equals_torchs_with_a_mask(name: str, dtype: torch.dtype) -> None:
+    check(*(some(2, 3, 18, 8, dtype=dtype, seed=seed) for seed in range(3)), PATTERNS[name](18))
+
+
+@pytest.mark.parametrize("leading", [(), (3,), (2, 1, 2)], ids=str)
+def test_leading_dimensions(leading: tuple[int, ...]) -> None:
+    check(*(some(*leading, 18, 8, seed=seed) for seed in range(3)), PATTERNS["window"](18))
+
+
+def test_leading_dimensions_broadcast() -> None:
+    check(some(2, 3, 18, 8), some(3, 18, 8, seed=1), some(1, 1, 18, 8, seed=2), PATTERNS["window"](18))
+
+
+def test_queries_keys_and_values_of_other_sizes() -> None:
+    mask = torch.rand(12, 18, generator=torch.Generator().manual_seed(0)) < 0.3
+    check(some(2, 12, 8), some(2, 18, 8, seed=1), some(2, 18, 5, seed=2), patterns.block(mask, 1))
+
+
+def test_no_heads_no_tokens() -> None:
+    pattern = patterns.causal(18)
+    assert F.scaled_dot_product_attention(*(torch.ones(2, 0, 18, 8) for _ in "qkv"), pattern).shape == (2, 0, 18, 8)
+    assert F.scaled_dot_product_attention(*(torch.ones(2, 0, 8) for _ in "qkv"), patterns.causal(0)).shape == (2, 0, 8)
+
+
+@pytest.mark.parametrize("form", ["CSC", "COO(2)", "DCSR", "BCSR(3, 3)", "torch COO", "torch CSR", "bool False", "parameter"])
+def test_a_pattern_is_what_is_stored(form: str) -> None:
+    pattern = patterns.block(torch.eye(6), 3)
+    given: dict[str, Callable[[], Any]] = {
+        "torch COO": lambda: pattern.to_dense().to_sparse_coo(),
+        "torch CSR": lambda: pattern.to_torch(),
+        "bool False": lambda: pattern.with_values(torch.zeros(pattern.nnz, dtype=torch.bool)),
+        "parameter": lambda: ns.nn.Parameter(pattern),
+    }
+    check(*(some(2, 18, 8, seed=seed) for seed in range(3)), given[form]() if form in given else pattern.to(form))
+
+
+def test_by_keyword_and_scaled() -> None:
+    q, k, v = (some(18, 8, seed=seed) for seed in range(3))
+    check(q, k, v, PATTERNS["window"](18), scale=0.5)
+    check(q, k, v, PATTERNS["window"](18), lambda q, k, v, p: F.scaled_dot_product_attention(q, k, v, pattern=p))
+    check(q, k, v, PATTERNS["window"](18), lambda q, k, v, p: F.scaled_dot_product_attention(q, k, v, attn_mask=p))
+
+
+def test_causal_leaves_out_what_comes_later() -> None:
+    q, k, v = (some(18, 8, seed=seed) for seed in range(3))
+    pattern = PATTERNS["window"](18)
+    ours = F.scaled_dot_product_attention(q, k, v, pattern, is_causal=True)
+    torch.testing.assert_close(ours, dense_attention(q, k, v, patterns.intersection(pattern, patterns.causal(18))))
+
+
+def test_fewer_heads_of_keys_than_of_queries() -> None:
+    check(some(2, 4, 18, 8), some(2, 2, 18, 8, seed=1), some(2, 2, 18, 8, seed=2), PATTERNS["window"](18), enable_gqa=True)
+
+
+def test_dropout_drops_probabilities() -> None:
+    """Of values that are the identity, the result is the probabilities."""
+    q, k = some(18, 8), some(18, 8, seed=1)
+    pattern = patterns.sliding_window(18, 3)
+    whole = F.scaled_dot_product_attention(q, k, torch.eye(18), pattern)
+    torch.manual_seed(0)
+    made = torch.stack([F.scaled_dot_product_attention(q, k, torch.eye(18), pattern, dropout_p=0.25) for _ in range(40)])
+    is_dropped = (made == 0) & (pattern.to_dense() != 0)
+    share = float(is_dropped.sum() / (40 * pattern.nnz))
+    assert 0.22 < share < 0.28
+    torch.testing.assert_close(made, torch.where(is_dropped, torch.zeros(()), whole / 0.75).expand_as(made))
+
+
+def test_without_a_pattern_it_is_torchs() -> None:
+    q, k, v = (some(2, 18, 8, seed=seed) for seed in range(3))
+    mask = torch.ones(18, 18).tril().bool()
+    assert torch.equal(F.scaled_dot_product_attention(q, k, v), theirs(q, k, v))
+    assert torch.equal(F.scaled_dot_product_attention(q, k, v, mask, scale=0.1), theirs(q, k, v, mask, scale=0.1))
+    assert torch.equal(F.scaled_dot_product_attention(q, k, v, is_causal=True), theirs(q, k, v, is_causal=True))
+
+
+def test_second_gradients() -> None:
+    q, k, v = (some(6, 3, dtype=torch.float64, seed=seed) for seed in range(3))
+    assert torch.autograd.gradgradcheck(lambda *own: F.scaled_dot_product_attention(*own, patterns.sliding_window(6, 1)), (q, k, v))
+
+
+x = torch.ones(2, 18, 8)
+BAD: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
+    "a pattern of another length": (
+        lambda: F.scaled_dot_product_attention(x, x, x, patterns.causal(17)),
+        ns.SizeError,
+        ["pattern has shape (17, 17), but there are 18 queries and 18 keys", "query: (2, 18, 8)   key: (2, 18, 8)   value: (2, 18, 8)"],
+    ),
+    "query and key": (lambda: F.scaled_dot_product_attention(x, x[..., 1:], x, patterns.causal(18)), ns.SizeError, ["8 and 7", "query: "]),
+    "key and value": (lambda: F.scaled_dot_product_attention(x, x, x[:, 1:], patterns.causal(18)), ns.SizeError, ["18 and 17"]),
+    "leading dimensions": (
+        lambda: F.scaled_dot_product_attention(x, x, x.expand(3, 2, 18, 8)[:, :1].expand(3, 5, 18, 8), patterns.causal(18)),
+        ns.SizeError,
+        ["broadcast"],
+    ),
+    "a vector": (lambda: F.scaled_dot_product_attention(x[0, 0], x, x, patterns.causal(18)), ns.SizeError, ["two dimensions"]),
+    "dtypes": (
+        lambda: F.scaled_dot_product_attention(x, x.double(), x, patterns.causal(18)),
+        ns.UnsupportedError,
+        ["torch.float64", ".to("],
+    ),
+    "whole numbers": (lambda: F.scaled_dot_product_attention(*[x.long()] * 3, patterns.causal(18)), ns.UnsupportedError, ["int64"]),
+    "mask and pattern": (
+        lambda: F.scaled_dot_product_attention(x, x, x, torch.ones(18, 18), pattern=patterns.causal(18)),
+        ns.UnsupportedError,
+        ["patterns.intersection"],
+    ),
+    "dropout": (lambda: F.scaled_dot_product_attention(x, x, x, patterns.causal(18), dropout_p=2), ns.SizeError, ["dropout_p=2"]),
+    "a list": (lambda: F.scaled_dot_product_attention(x, x, x, pattern=[1]), ns.UnsupportedError, ["not list"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors(name: str) -> None:
+    call, kind, texts = BAD[name]
+    with pytest.raises(kind) as error:
+        call()
+    assert all(text in str(error.value) for text in texts), error.value

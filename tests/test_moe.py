@@ -1,0 +1,162 @@
+"""MoE against the slides' computation, which multiplies every token by every expert: values and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.nn import MoE
+from numscorch.nn import functional as F
+from numscorch.nn.moe import dispatched, mixture, top_k_gates
+from numscorch.validate import validate
+
+B, N, D, H = 37, 5, 8, 6
+close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-5)
+
+
+def some(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).requires_grad_()
+
+
+def slides(x: torch.Tensor, gates: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+    """Dispatch, experts, combination, all dense."""
+    dispatch = x.unsqueeze(1).expand(-1, len(experts), -1)
+    outputs = torch.einsum("bnd,ndh->bnh", dispatch, experts)
+    return torch.einsum("bnh,bn->bh", outputs, gates)
+
+
+def check(x: torch.Tensor, gates: ns.SparseTensor, experts: torch.Tensor) -> None:
+    """Values and gradients equal those of dense gates."""
+    values = gates.values.detach().requires_grad_()
+    gates = gates.with_values(values)
+    made, expected = mixture(x, gates, experts), slides(x, gates.to_dense(), experts)
+    close(made, expected)
+    upstream = some(*expected.shape, seed=7, dtype=x.dtype).detach()
+    close(torch.autograd.grad(made, (x, values, experts), upstream), torch.autograd.grad(expected, (x, values, experts), upstream))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("top_k", [1, 2, N])
+def test_equals_the_slides(top_k: int, dtype: torch.dtype) -> None:
+    scores = some(B, N, seed=1, dtype=dtype).softmax(1)
+    check(some(B, D, dtype=dtype), top_k_gates(scores, top_k), some(N, D, H, seed=2, dtype=dtype))
+
+
+def test_one_hot_gates_as_in_the_slides() -> None:
+    x, experts = some(B, D), some(N, D, H, seed=2)
+    scores = torch.rand(B, N, generator=torch.Generator().manual_seed(0))
+    gates = F.one_hot(scores.argmax(1), N, sparse=True, dtype=torch.float32)
+    check(x, gates, experts)
+    close(mixture(x, gates.to(ns.CSC), experts), slides(x, gates.to_dense(), experts))
+    close(mixture(x, gates.to_torch(), experts), slides(x, gates.to_dense(), experts))
+    close(mixture(x, gates, experts), ns.einsum("bn,bd,ndh->bh", gates, x, experts))
+
+
+def test_experts_without_tokens_and_tokens_without_experts() -> None:
+    gates = torch.zeros(B, N)
+    gates[3:20, 1], gates[10, 4] = 0.5, 2.0
+    x, experts = some(B, D), some(N, D, H, seed=2)
+    check(x, ns.from_torch(gates), experts)
+    assert not mixture(x, ns.from_torch(gates), experts)[0].any()
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 4, 5])
+def test_few_tokens(tokens: int) -> None:
+    check(some(tokens, D), top_k_gates(some(tokens, N, seed=1).softmax(1), 2), some(N, D, H, seed=2))
+
+
+def test_no_gates_at_all() -> None:
+    check(some(B, D), ns.from_torch(torch.zeros(B, N)), some(N, D, H, seed=2))
+
+
+@pytest.mark.parametrize("tokens, top_k", [(37, 1), (37, 2), (1, 1), (0, 1), (64, 5)])
+def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) -> None:
+    gates = top_k_gates(some(tokens, N, seed=3).detach(), top_k)
+    plan = dispatched(gates.pattern)
+    for pattern in (plan.taken, plan.owners, plan.given):
+        validate(pattern)
+    taken, owners, given = (ns.SparseTensor(own, torch.ones(own.nnz)).to_dense() for own in (plan.taken, plan.owners, plan.given))
+    assert torch.equal(taken, given.T)
+    assert torch.all(taken.sum(1) <= 1)
+    assert torch.equal(given @ owners.repeat_interleave(4, 0), (gates.to_dense() != 0).float())
+
+
+def test_the_module_learns_where_tokens_go() -> None:
+    """Tokens of two kinds, each with a map of its own: one expert for both can't do it."""
+    torch.manual_seed(0)
+    x = torch.randn(64, D)
+    x[:32, 0], x[32:, 0] = 3.0, -3.0
+    maps = torch.randn(2, D, H)
+    wanted = torch.cat([x[:32] @ maps[0], x[32:] @ maps[1]])
+    layer = MoE(N, top_k=2, d_in=D, d_out=H)
+    adam = torch.optim.Adam(layer.parameters(), 0.05)
+    losses = []
+    for _ in range(60):
+        loss = torch.nn.functional.mse_loss(layer(x), wanted)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.2 * losses[0]
+    assert layer.gate.weight.grad.any()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_module_is_gate_softmax_top_k_and_mixture(normalize: bool) -> None:
+    torch.manual_seed(1)
+    layer = MoE(N, 2, D, H, normalize=normalize)
+    x = some(3, B, D)
+    made = layer(x)
+    scores = layer.gate(x.reshape(-1, D)).softmax(1)
+    kept = scores >= scores.topk(2).values[:, -1:]
+    gates = torch.where(kept, scores, torch.zeros(()))
+    gates = gates / gates.sum(1, keepdim=True) if normalize else gates
+    expected = slides(x.reshape(-1, D), gates, layer.experts).reshape(3, B, H)
+    close(made, expected)
+    inputs = [x, *layer.parameters()]
+    close(torch.autograd.grad(made.square().sum(), inputs), torch.autograd.grad(expected.square().sum(), inputs))
+
+
+def test_weights_and_gates_that_are_given() -> None:
+    weight, x = torch.nn.Parameter(some(N, D, H).detach()), some(B, D)
+    layer = MoE(weight, top_k=1, gate=False)
+    assert layer.experts is weight
+    assert list(layer.state_dict()) == ["experts"]
+    scores = torch.rand(B, N)
+    best = F.one_hot(scores.argmax(1), N)
+    close(layer(x, scores), slides(x, best * scores, weight))
+    close(layer(x, ns.from_torch(best.float())), slides(x, best.float(), weight))
+    assert MoE(some(N, D, H).detach().double()).gate.weight.dtype == torch.float64
+
+
+def test_repr() -> None:
+    assert "experts=8, top_k=2, d_in=6, d_out=5, density=0.25" in repr(MoE(8, 2, 6, 5))
+
+
+x, w = torch.ones(B, D), torch.ones(N, D, H)
+BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "more than there are": (lambda: MoE(4, 5, 2, 2), ns.SizeError, "top_k=5 of 4 experts: choose between 1 and 4"),
+    "none": (lambda: MoE(4, 0, 2, 2), ns.SizeError, "top_k=0"),
+    "of scores": (lambda: top_k_gates(torch.ones(3, 2), 3), ns.SizeError, "top_k=3 of 2"),
+    "scores of one token": (lambda: top_k_gates(torch.ones(3), 1), ns.SizeError, r"\(tokens, n\)"),
+    "no sizes": (lambda: MoE(4), ns.UnsupportedError, "give d_in= and d_out="),
+    "a matrix": (lambda: MoE(torch.ones(2, 3)), ns.SizeError, r"\(n, d_in, d_out\)"),
+    "other sizes": (lambda: MoE(w, d_in=3), ns.SizeError, "leave them out"),
+    "no gates": (lambda: MoE(w, gate=False)(x), ns.UnsupportedError, "scores"),
+    "dense gates": (lambda: mixture(x, torch.ones(B, N), w), ns.UnsupportedError, "every expert"),
+    "tokens": (lambda: mixture(x, top_k_gates(torch.rand(3, N), 1), w), ns.SizeError, "37 tokens and 3"),
+    "experts": (lambda: mixture(x, top_k_gates(torch.rand(B, 4), 1), w), ns.SizeError, r"4 experts and 5.*\n  input: \(37, 8\)"),
+    "features": (lambda: MoE(w)(x[:, 1:], torch.rand(B, N)), ns.SizeError, "7 features and 8"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors(name: str) -> None:
+    call, kind, text = BAD[name]
+    with pytest.raises(kind, match=text):
+        call()

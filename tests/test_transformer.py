@@ -1,0 +1,216 @@
+"""SparseAttention and the encoder layer, against torch's modules with the pattern as a dense mask."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.nn import SparseAttention, SparseTransformerEncoderLayer, patterns
+from numscorch.nn import functional as F
+
+L, D = 18, 8
+PATTERN = patterns.union(patterns.sliding_window(L, 2), patterns.global_tokens(L, 1))
+MASK = PATTERN.to_dense() == 0  # torch's modules say what is left out
+close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-5)
+
+
+def tokens(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+def pair(bias: bool = True, batch_first: bool = True) -> tuple[torch.nn.MultiheadAttention, SparseAttention]:
+    """torch's module, and ours with its weights."""
+    torch.manual_seed(1)
+    theirs = torch.nn.MultiheadAttention(D, 2, bias=bias, batch_first=batch_first)
+    ours = SparseAttention(PATTERN, D, 2, bias=bias, batch_first=batch_first)
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, ours
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape, batch_first", [((3, L, D), True), ((L, 3, D), False), ((L, D), True), ((L, D), False)], ids=str)
+def test_equals_multihead_attention(bias: bool, shape: tuple[int, ...], batch_first: bool) -> None:
+    theirs, ours = pair(bias, batch_first)
+    x = tokens(*shape)
+    made, weights = ours(x, x, x)
+    expected, _ = theirs(x, x, x, attn_mask=MASK, need_weights=False)
+    assert weights is None
+    close(made, expected)
+    given = torch.autograd.grad(made.square().sum(), [x, *ours.parameters()])
+    wanted = torch.autograd.grad(expected.square().sum(), [x, *theirs.parameters()])
+    close(given, wanted)
+
+
+def test_query_key_and_value_apart() -> None:
+    theirs, ours = pair()
+    q, k, v = (tokens(3, L, D, seed=seed) for seed in range(3))
+    close(ours(q, k, v)[0], theirs(q, k, v, attn_mask=MASK)[0])
+
+
+def test_padding() -> None:
+    theirs, ours = pair()
+    x, padding = tokens(3, L, D), torch.zeros(3, L, dtype=torch.bool)
+    padding[1, 9:], padding[2, 5] = True, True
+    made, expected = ours(x, x, x, key_padding_mask=padding)[0], theirs(x, x, x, attn_mask=MASK, key_padding_mask=padding)[0]
+    close(made, expected)
+    close(torch.autograd.grad(made.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
+    added = torch.zeros(3, L).masked_fill(padding, -torch.inf) + 0.1
+    close(ours(x, x, x, key_padding_mask=added)[0], expected)
+    row = torch.zeros(L, dtype=torch.bool)
+    row[5] = True
+    close(ours(x[0], x[0], x[0], key_padding_mask=row)[0], theirs(x[0], x[0], x[0], attn_mask=MASK, key_padding_mask=row)[0])
+
+
+def test_without_projections_it_is_the_function() -> None:
+    q, k, v = (tokens(3, 2, L, D, seed=seed) for seed in range(3))
+    module = SparseAttention(PATTERN)
+    assert torch.equal(module(q, k, v), F.scaled_dot_product_attention(q, k, v, PATTERN))
+    assert not list(module.parameters())
+    assert not module.state_dict()
+    padding = torch.zeros(L, dtype=torch.bool)
+    padding[4] = True
+    close(module(q, k, v, key_padding_mask=padding), F.scaled_dot_product_attention(q, k, v, ~MASK & ~padding))
+
+
+def test_it_starts_as_torchs_does() -> None:
+    torch.manual_seed(0)
+    theirs = torch.nn.MultiheadAttention(D, 2)
+    torch.manual_seed(0)
+    ours = SparseAttention(PATTERN, D, 2)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    bounds = [float(own.state_dict()["in_proj_weight"].abs().max()) for own in (ours, theirs)]
+    assert abs(bounds[0] - bounds[1]) < 0.05
+    assert not ours.in_proj_bias.any()
+    assert not ours.out_proj.bias.any()
+
+
+def test_from_dense() -> None:
+    theirs, _ = pair(bias=False)
+    ours = SparseAttention.from_dense(theirs.double().eval(), PATTERN)
+    x = tokens(3, L, D).double()
+    close(ours(x, x, x)[0], theirs(x, x, x, attn_mask=MASK)[0])
+    assert not ours.training
+    with pytest.raises(ns.UnsupportedError, match="kdim"):
+        SparseAttention.from_dense(torch.nn.MultiheadAttention(D, 2, kdim=4), PATTERN)
+
+
+def test_a_function_makes_patterns_for_any_length() -> None:
+    calls: list[int] = []
+
+    def window(n: int) -> ns.SparseTensor:
+        calls.append(n)
+        return patterns.sliding_window(n, 4)
+
+    module = SparseAttention(window, D, 2)
+    for n in (1, 3, L, 3):  # a sequence may be shorter than the window
+        x = tokens(2, n, D)
+        assert module(x, x, x)[0].shape == (2, n, D)
+    assert calls == [1, 3, L]
+    assert module.pattern_for(L).pattern is patterns.sliding_window(L, 4).pattern
+    short = SparseAttention(partial(patterns.bigbird, block=16), D, 2)
+    assert short(*[tokens(2, 5, D)] * 3)[0].shape == (2, 5, D)
+
+
+def test_dropout_in_training_only() -> None:
+    module = SparseAttention(PATTERN, dropout=0.5)
+    x = tokens(L, D)
+    assert not torch.equal(module(x, x, x), module(x, x, x))
+    module.eval()
+    assert torch.equal(module(x, x, x), F.scaled_dot_product_attention(x, x, x, PATTERN))
+
+
+def test_a_pattern_is_buffers_but_no_state() -> None:
+    module = SparseAttention(PATTERN, D, 2)
+    assert [name for name, _ in module.named_buffers()] == ["pattern_pos", "pattern_crd"]
+    assert not any("pattern" in name for name in module.state_dict())
+    assert f"density={PATTERN.density:.3g}" in repr(module)
+    assert "pattern=bigbird" in repr(SparseAttention(partial(patterns.bigbird, block=4)))
+    x = tokens(L, D)
+    assert torch.equal(copy.deepcopy(module)(x, x, x)[0], module(x, x, x)[0])
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation, bias", [("relu", True), ("gelu", False), (torch.tanh, True)])
+def test_the_encoder_layer_equals_torchs(norm_first: bool, activation: Any, bias: bool) -> None:
+    torch.manual_seed(2)
+    theirs = torch.nn.TransformerEncoderLayer(D, 2, 16, 0.0, activation, 1e-3, batch_first=True, norm_first=norm_first, bias=bias)
+    ours = SparseTransformerEncoderLayer(PATTERN, D, 2, 16, 0.0, activation, 1e-3, norm_first=norm_first, bias=bias)
+    ours.load_state_dict(theirs.state_dict())
+    x = tokens(3, L, D)
+    for made in (ours(x), SparseTransformerEncoderLayer.from_dense(theirs, PATTERN)(x)):
+        close(made, theirs(x, src_mask=MASK))
+    padding = torch.zeros(3, L, dtype=torch.bool)
+    padding[0, -3:] = True
+    close(ours(x, src_key_padding_mask=padding), theirs(x, src_mask=MASK, src_key_padding_mask=padding))
+    given = torch.autograd.grad(ours(x).square().sum(), list(ours.parameters()))
+    wanted = torch.autograd.grad(theirs(x, src_mask=MASK).square().sum(), list(theirs.parameters()))
+    close(given, wanted)
+
+
+def test_torchs_encoder_stacks_it() -> None:
+    torch.manual_seed(3)
+    layer = torch.nn.TransformerEncoderLayer(D, 2, 16, 0.0, batch_first=True)
+    theirs = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    sparse = SparseTransformerEncoderLayer.from_dense(layer, PATTERN)
+    ours = torch.nn.TransformerEncoder(sparse, 2, enable_nested_tensor=False)
+    ours.load_state_dict(theirs.state_dict())
+    x = tokens(3, L, D)
+    close(ours(x), theirs(x, mask=MASK))
+    close(ours.eval()(x), theirs.eval()(x, mask=MASK))
+
+
+def test_it_learns() -> None:
+    """To say, everywhere, the mark of the first token, which is global."""
+    torch.manual_seed(0)
+    layer, head = SparseTransformerEncoderLayer(PATTERN, D, 2, 16, dropout=0.0), torch.nn.Linear(D, 1)
+    x = torch.randn(64, L, D)
+    wanted = x[:, :1, 0].sign().expand(64, L)
+    adam = torch.optim.Adam([*layer.parameters(), *head.parameters()], 0.02)
+    losses = []
+    for _ in range(15):
+        loss = torch.nn.functional.mse_loss(head(layer(x)).squeeze(-1), wanted)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.8 * losses[0]
+
+
+x = torch.ones(2, 17, D)
+BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "another length": (
+        lambda: SparseAttention(PATTERN, D, 2)(x, x, x),
+        ns.SizeError,
+        r"shape \(18, 18\), but there are 17 queries and 17 keys\n  give a function .*functools.partial",
+    ),
+    "more keys than queries": (lambda: SparseAttention(patterns.causal)(x[:, 1:], x, x), ns.SizeError, "16 queries and 17 keys"),
+    "weights": (lambda: SparseAttention(PATTERN, D, 2)(x, x, x, need_weights=True), ns.UnsupportedError, "ns.softmax"),
+    "a mask": (lambda: SparseAttention(PATTERN, D, 2)(x, x, x, attn_mask=MASK), ns.UnsupportedError, "intersection"),
+    "padding of other keys": (
+        lambda: SparseAttention(patterns.causal, D, 2)(x, x, x, key_padding_mask=torch.zeros(2, 4, dtype=torch.bool)),
+        ns.SizeError,
+        "of 4 keys, but there are 17",
+    ),
+    "tokens of another size": (lambda: SparseAttention(patterns.causal, 4, 2)(x, x, x), ns.SizeError, r"query has shape \(2, 17, 8\)"),
+    "uneven heads": (lambda: SparseAttention(PATTERN, 9, 2), ns.SizeError, "embed_dim=9 isn't num_heads=2 times"),
+    "heads of nothing": (lambda: SparseAttention(PATTERN, num_heads=2), ns.UnsupportedError, "give embed_dim="),
+    "no pattern": (lambda: SparseAttention(3, D, 2), ns.UnsupportedError, "not int"),
+    "an activation": (
+        lambda: SparseTransformerEncoderLayer(PATTERN, D, 2, activation="swish"),
+        ns.UnsupportedError,
+        "'relu', 'gelu', or a function",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors(name: str) -> None:
+    call, kind, text = BAD[name]
+    with pytest.raises(kind, match=text):
+        call()
