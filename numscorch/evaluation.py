@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from . import gradients
 from .computing import compute, current_transform
 from .errors import ExpressionError, UnsupportedError
+from .fused_gradients import fused_with_gradients
 from .fusion import Group, group_from
 from .gradient_requests import CONSTANT
 from .ir.format import Format
@@ -40,25 +41,32 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
             check_is_tensor(values[name])
     at = 0
     while at < len(parts):
-        group = None if format is not None else _group(text, parts, at, values)
-        if group is None:
-            values[parts[at].name] = _computed(text, parts[at], values, format if at == len(parts) - 1 else None)
-        else:
-            values[parts[group.end - 1].name] = compute(group.request, [values[name] for name in group.operands])
-        at = at + 1 if group is None else group.end
+        end, made = None, None
+        if format is None and (group := group_from(parts, at, values)) is not None and current_transform() is None:
+            made = _fused(text, parts[at : group.end], group, values)
+            end = group.end
+        if made is None or end is None:
+            end, made = at + 1, _computed(text, parts[at], values, format if at == len(parts) - 1 else None)
+        values[parts[end - 1].name] = made
+        at = end
     return values[parts[-1].name]
 
 
-def _group(text: str, parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> Group | None:
-    """The parts from here on that one kernel computes, where no gradient flows through what it doesn't keep."""
-    group = group_from(parts, at, values)
-    if group is None or current_transform() is not None:
-        return None
-    if torch.is_grad_enabled() and gradients.wanted([values[name] for name in group.operands]):
-        return None
-    for part in parts[at : group.end]:
+def _fused(text: str, parts: tuple[Part, ...], group: Group, values: Mapping[str, Any]) -> Any:
+    """What one kernel computes of the parts; None where gradients flow, and kernels of the parts alone do better."""
+    for part in parts:
         _check_ranks(text, part, values)
-    return group
+    operands = [values[name] for name in group.operands]
+    if not (torch.is_grad_enabled() and gradients.wanted(operands)):
+        return compute(group.request, operands)
+
+    def again(taken: Sequence[Any]) -> Any:
+        known = dict(zip(group.operands, taken, strict=True))
+        for part in parts:
+            known[part.name] = _computed(text, part, known, None)
+        return known[parts[-1].name]
+
+    return fused_with_gradients(group, operands, again)
 
 
 def _computed(text: str, part: Part, values: Mapping[str, Any], format: Format | str | None) -> Any:
