@@ -145,6 +145,14 @@ def test_double_precision_is_pygs(name: str) -> None:
     same_as_pyg(make(ns.nn), make(pyg), X, EDGES, dtype=torch.float64)
 
 
+@pytest.mark.parametrize("name", ["as it is", "mean", "max", "GIN, eps trained", "GAT, heads"])
+def test_larger_graphs_are_pygs(name: str) -> None:
+    make, nodes = (GCN | LAYERS)[name], 3000
+    x = torch.randn(nodes, IN, generator=torch.Generator().manual_seed(6))
+    edges = torch.randint(0, nodes, (2, 20_000), generator=torch.Generator().manual_seed(7))
+    same_as_pyg(make(ns.nn), make(pyg), x, edges, dtype=torch.float64)
+
+
 @pytest.mark.parametrize("kind", ["SparseTensor", "CSC", "torch's CSR", "torch's COO"])
 @pytest.mark.parametrize("name", ["as it is", "mean", "max", "GIN", "GAT, heads"])
 def test_an_adjacency_matrix_says_what_its_edges_say(name: str, kind: str) -> None:
