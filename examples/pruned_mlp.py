@@ -13,6 +13,7 @@ from the same weights and sees the same batches, so that the two networks stay t
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -23,12 +24,12 @@ from torch.nn.utils import prune
 
 from numscorch.nn import SparseLinear
 
-HIDDEN, BATCH, RATE = 1024, 64, 1e-3
+BATCH, RATE = 64, 1e-3
 
 
-def network(inputs: int) -> nn.Sequential:
+def network(inputs: int, hidden: int) -> nn.Sequential:
     """Two hidden layers, which are pruned later, and a small one, which isn't."""
-    return nn.Sequential(nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10))
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
 
 def largest(weight: torch.Tensor, share: float) -> torch.Tensor:
@@ -48,9 +49,7 @@ def sparse_layer(layer: nn.Linear, mask: torch.Tensor) -> SparseLinear:
 
 def pruned(dense: nn.Sequential, density: float) -> tuple[nn.Sequential, nn.Sequential]:
     """The network with sparse hidden layers, and its twin with masks."""
-    sparse, masked = network(dense[0].in_features), network(dense[0].in_features)
-    for net in (sparse, masked):
-        net.load_state_dict(dense.state_dict())
+    sparse, masked = deepcopy(dense), deepcopy(dense)
     for at in (0, 2):
         mask = largest(dense[at].weight, density)
         sparse[at] = sparse_layer(dense[at], mask)
@@ -101,9 +100,9 @@ def plot(before: Training, ours: Training, twin: Training, path: Path) -> None:
 
 
 def main() -> None:
-    chosen = options(__doc__, data="a folder with MNIST's files", count=5000, epochs=3, percent=10)
+    chosen = options(__doc__, data="a folder with MNIST's files", count=5000, hidden=1024, epochs=3, percent=10)
     data = digits(chosen.data, chosen.count, chosen.seed)
-    before = Training(network(data.train.shape[1]))
+    before = Training(network(data.train.shape[1], chosen.hidden))
     train([before], data, chosen.epochs, "dense")
     ours, twin = map(Training, pruned(before.net, chosen.percent / 100))
     print(ours.net)

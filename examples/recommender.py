@@ -42,6 +42,8 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if path.suffix == ".csv":
         lines = np.genfromtxt(path, delimiter=",", usecols=(0, 1, 2))
         lines = lines[np.isfinite(lines).all(1)]  # without the line of titles
+        if not len(lines):
+            raise SystemExit(f"{path} has no lines of user, item, rating")
         places, ratings = lines[:, :2].T, lines[:, 2]
     else:
         matrix = ns.load(path)

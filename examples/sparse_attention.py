@@ -59,7 +59,7 @@ def gradients(result: torch.Tensor, inputs: list[torch.Tensor]) -> torch.Tensor:
 
 
 def main() -> None:
-    chosen = options(__doc__, data="a Matrix Market file of a square matrix (.mtx, .mtx.gz)", longest=2048, repeat=10)
+    chosen = options(__doc__, data="a Matrix Market file of a square matrix (.mtx, .mtx.gz)", longest=2048, repeat=50)
     patterns = list(windows(chosen.longest)) if chosen.data is None else [ns.load(chosen.data).to(torch.float32)]
     rows, measured, apart = [], [], []
     for pattern in tqdm(patterns, desc="lengths"):
