@@ -109,7 +109,9 @@ def main() -> None:
         A = random_graph(chosen.people, chosen.seed)
     else:
         matrix = ns.load(chosen.data)
-        A = undirected(matrix.indices().numpy(), max(matrix.shape))
+        if len(set(matrix.shape)) > 1:
+            raise SystemExit(f"{chosen.data} holds a matrix of shape {tuple(matrix.shape)}; that of a graph is square")
+        A = undirected(matrix.indices().numpy(), matrix.shape[0])
     print(A)
     native, in_order = A.to_torch(), A.to_torch().to_sparse_coo()
     times: dict[str, list[float]] = {name: [] for name in ("triangles", "torch triangles", "cores", "torch cores")}
