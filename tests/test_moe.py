@@ -57,6 +57,15 @@ def test_one_hot_gates_as_in_the_slides() -> None:
     close(mixture(x, gates, experts), ns.einsum("bn,bd,ndh->bh", gates, x, experts))
 
 
+def test_equals_the_slides_with_a_sparse_dispatch() -> None:
+    """The slides' three einsums, in formats that keep the chosen experts alone."""
+    x, experts, gates = some(B, D).detach(), some(N, D, H, seed=2).detach(), top_k_gates(some(B, N, seed=1).softmax(1).detach(), 2)
+    dispatch = ns.einsum("bd,bn->bnd", x, gates, format="dsd")
+    assert dispatch.nnz == gates.nnz * D
+    outputs = ns.einsum("bnd,ndh->bnh", dispatch, experts, format="dsd")
+    close(mixture(x, gates, experts), ns.einsum("bnh->bh", outputs, format="dense"))
+
+
 def test_experts_without_tokens_and_tokens_without_experts() -> None:
     gates = torch.zeros(B, N)
     gates[3:20, 1], gates[10, 4] = 0.5, 2.0
@@ -84,6 +93,25 @@ def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) 
     assert torch.equal(taken, given.T)
     assert torch.all(taken.sum(1) <= 1)
     assert torch.equal(given @ owners.repeat_interleave(4, 0), (gates.to_dense() != 0).float())
+
+
+def test_sizes_dont_follow_from_where_tokens_go() -> None:
+    even, uneven = (F.one_hot(own, N, sparse=True).pattern for own in (torch.arange(B) % N, torch.zeros(B, dtype=torch.int64)))
+    shapes = [[own.shape for own in (plan.taken, plan.owners, plan.given)] for plan in map(dispatched, (even, uneven))]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+def test_torch_compiles_around_it() -> None:
+    layer, x = MoE(N, 2, D, H), some(B, D)
+    close(torch.compile(layer, backend="eager")(x), layer(x))
+
+
+def test_second_gradients() -> None:
+    gates = top_k_gates(some(4, N, seed=1, dtype=torch.float64).softmax(1).detach(), 2)
+    values = gates.values.clone().requires_grad_()
+    given = some(4, 3, dtype=torch.float64), values, some(N, 3, 2, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(lambda x, values, experts: mixture(x, gates.with_values(values), experts), given)
 
 
 def test_the_module_learns_where_tokens_go() -> None:

@@ -123,11 +123,11 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
     if scores.ndim != 2:
         raise SizeError(f"scores has shape {tuple(scores.shape)}: scores of experts are (tokens, n)")
     _check_top_k(top_k, scores.shape[1])
-    chosen = scores.detach().topk(top_k, sorted=False).indices.sort().values
-    values = scores.gather(1, chosen)
+    chosen = np.sort(scores.detach().topk(top_k, sorted=False).indices.numpy(), axis=1)
+    values = scores.gather(1, torch.from_numpy(chosen))
     if normalize:
         values = values / values.sum(1, keepdim=True)
-    pattern = of_rows(np.full(len(scores), top_k), chosen.flatten().numpy(), tuple(scores.shape))
+    pattern = of_rows(np.full(len(scores), top_k), chosen.ravel(), tuple(scores.shape))
     return SparseTensor(pattern, values.reshape(-1))
 
 
