@@ -175,6 +175,11 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
         ["patterns.intersection"],
     ),
     "dropout": (lambda: F.scaled_dot_product_attention(x, x, x, patterns.causal(18), dropout_p=2), ns.SizeError, ["dropout_p=2"]),
+    "a pattern for each batch": (
+        lambda: F.scaled_dot_product_attention(x, x, x, torch.ones(2, 18, 18).to_sparse()),
+        ns.SizeError,
+        ["pattern has shape (2, 18, 18)", "every batch and head shares"],
+    ),
     "a list": (lambda: F.scaled_dot_product_attention(x, x, x, pattern=[1]), ns.UnsupportedError, ["not list"]),
 }
 

@@ -66,6 +66,31 @@ def test_equals_the_slides_with_a_sparse_dispatch() -> None:
     close(mixture(x, gates, experts), ns.einsum("bnh->bh", outputs, format="dense"))
 
 
+@pytest.mark.parametrize("form", ["CSC", "torch CSR", "torch COO", "parameter"])
+def test_gates_of_any_layout_get_their_gradient(form: str) -> None:
+    x, experts, dense = (
+        some(B, D).detach(),
+        some(N, D, H, seed=2).detach(),
+        top_k_gates(some(B, N, seed=1).softmax(1).detach(), 2).to_dense(),
+    )
+    source = dense.clone().requires_grad_()
+    layouts: dict[str, Callable[[], Any]] = {
+        "CSC": lambda: ns.from_torch(source, ns.CSC),
+        "torch CSR": source.to_sparse_csr,
+        "torch COO": source.to_sparse,
+        "parameter": lambda: ns.nn.Parameter(ns.from_torch(dense)),
+    }
+    gates = layouts[form]()
+    made = MoE(experts, gate=False)(x, gates)
+    other = dense.clone().requires_grad_()
+    expected = slides(x, other, experts)
+    close(made, expected)
+    made.square().sum().backward()
+    expected.square().sum().backward()
+    given = gates.grad.to_dense() if form == "parameter" else source.grad.to_dense()
+    close(given, other.grad * (dense != 0))
+
+
 def test_experts_without_tokens_and_tokens_without_experts() -> None:
     gates = torch.zeros(B, N)
     gates[3:20, 1], gates[10, 4] = 0.5, 2.0
@@ -176,7 +201,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a matrix": (lambda: MoE(torch.ones(2, 3)), ns.SizeError, r"\(n, d_in, d_out\)"),
     "other sizes": (lambda: MoE(w, d_in=3), ns.SizeError, "leave them out"),
     "no gates": (lambda: MoE(w, gate=False)(x), ns.UnsupportedError, "scores"),
-    "dense gates": (lambda: mixture(x, torch.ones(B, N), w), ns.UnsupportedError, "every expert"),
+    "dense gates": (lambda: mixture(x, torch.ones(B, N), w), ns.UnsupportedError, "each expert"),
     "tokens": (lambda: mixture(x, top_k_gates(torch.rand(3, N), 1), w), ns.SizeError, "37 tokens and 3"),
     "experts": (lambda: mixture(x, top_k_gates(torch.rand(B, 4), 1), w), ns.SizeError, r"4 experts and 5.*\n  input: \(37, 8\)"),
     "features": (lambda: MoE(w)(x[:, 1:], torch.rand(B, N)), ns.SizeError, "7 features and 8"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from ..ir.format import CSR
 from ..packing import index_dtype_for
 from ..pattern import Pattern
+from ..sparse_tensor import SparseTensor
 
 
 def drawn(among: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
@@ -80,3 +82,8 @@ def lower(pattern: Pattern) -> Pattern:
     """The entries on and below the diagonal of a CSR matrix."""
     keys = keys_of(pattern)
     return of_keys(keys[keys % max(pattern.shape[1], 1) <= keys // max(pattern.shape[1], 1)], pattern.shape)
+
+
+def ones_at(pattern: Pattern) -> SparseTensor:
+    """Values are the caller's own; the pattern is shared."""
+    return SparseTensor(pattern, torch.ones(pattern.nnz))
