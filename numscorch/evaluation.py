@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from .computing import compute
 from .errors import ExpressionError, UnsupportedError
 from .gradient_requests import CONSTANT
 from .ir.format import Format
+from .ir.functions import REDUCTIONS
 from .operands import STRIDED, check_is_tensor
 from .sparse_parameter import unwrapped
 from .sparse_tensor import SparseTensor
@@ -41,13 +42,18 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
         operands = [values[name] for name in part.operands]
         if part.request.op == CONSTANT:
             operands = [operand.detach() for operand in operands]
-        values[part.name] = compute(part.request, operands, format_of_part(part, format if part is parts[-1] else None))
+        values[part.name] = compute(part.request, operands, format if part is parts[-1] and format is not None else format_of(part, parts))
     return values[parts[-1].name]
 
 
-def format_of_part(part: Part, asked: Format | str | None = None) -> Format | str | None:
-    """The format of a part's result, None where it is inferred: what has no stored term is -inf, which a sparse result can't say."""
-    return "dense" if part.request.op == CONSTANT and asked is None else asked
+def format_of(part: Part, parts: Sequence[Part]) -> str | None:
+    """The format of a part's result where none is asked for, None if it is inferred.
+
+    What has no stored term is -inf, which a sparse result can't say; and sums that other parts read are, as those of
+    ``numscorch.sum``, dense if they have fewer than two dimensions.
+    """
+    is_read = part is not parts[-1] and part.request.op in REDUCTIONS and len(part.request.subscripts.result) < 2
+    return "dense" if part.request.op == CONSTANT or is_read else None
 
 
 def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
