@@ -87,7 +87,9 @@ class Fused:
         story = ""
         if isinstance(program, Program):
             try:
-                story = str(explain_statement(program.text, {n: _described(v) for n, v in operands.items()}, program.format))
+                story = str(
+                    explain_statement(program.text, {n: _described(v) for n, v in _read(program, operands).items()}, program.format)
+                )
             except UnsupportedError as error:
                 story = str(error)  # the last part is torch's
         return FusedExplanation(getattr(self.function, "__qualname__", repr(self.function)), program, story)
@@ -147,7 +149,7 @@ def _run(fused: Fused, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     program, operands = fused.program(args, kwargs)
     if isinstance(program, Unfused):
         return fused.function(*args, **kwargs)
-    made = evaluate_parts(program.text, operands, program.format)
+    made = evaluate_parts(program.text, _read(program, operands), program.format)
     for dimension in program.missing:
         made = made.unsqueeze(dimension)
     return made
@@ -301,6 +303,11 @@ def _place_of(error: BaseException) -> str:
 
 def _is_inside(filename: str) -> bool:
     return Path(filename).is_relative_to(OURS) or Path(filename).is_relative_to(Path(torch.__file__).parent)
+
+
+def _read(program: Program, operands: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The operands that a program reads."""
+    return operands if len(operands) == len(program.reads) else {name: operands[name] for name in operands if name in program.reads}
 
 
 def _described(value: Any) -> Any:

@@ -25,9 +25,10 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A text, the dimensions of size 1 that its result lacks, and the format that it has as an operator's result."""
+    """A text, the operands that it reads, the dimensions of size 1 that its result lacks, and the format that an operator's would have."""
 
     text: str
+    reads: frozenset[str]
     missing: tuple[int, ...]
     format: str | None
 
@@ -38,7 +39,8 @@ def program_of(root: Node, taken: Names) -> Program:
     writer.emit(root, writer.fresh("R"))
     missing = tuple(d for d in range(len(root.shape)) if d not in root.used)
     base = viewed(root)
-    return Program("\n".join(writer.lines), missing, "dense" if base.kind == "reduce" and len(base.shape) < 2 else None)
+    reads = frozenset(node.form for node in (base, *writer.uses) if node.kind == "operand")
+    return Program("\n".join(writer.lines), reads, missing, "dense" if base.kind == "reduce" and len(base.shape) < 2 else None)
 
 
 def viewed(node: Node) -> Node:

@@ -150,6 +150,11 @@ def test_what_is_used_twice_is_computed_once() -> None:
     assert text_of(twice, A, numbers(9)) == ["T[i] = A[i,j] * x[j]", "R[i] = T[i] * exp(T[i]) + T[i]"]
 
 
+def test_operands_that_are_not_read_are_no_operands_of_the_program() -> None:
+    x = numbers(9)
+    torch.testing.assert_close(ns.fuse(lambda A, x, y: torch.relu(A @ x))(A, x, x), torch.relu(MATRIX @ x))
+
+
 def test_order_and_parentheses_are_kept() -> None:
     x = numbers(9)
     assert text_of(lambda A, x: A * x - (x - 1) * A, A, x) == ["R[i,j] = A[i,j] * x[j] - (x[j] - 1.0) * A[i,j]"]
