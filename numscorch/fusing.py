@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from . import traced_calls as traced_calls  # which says what is written down
 from .errors import UnsupportedError
 from .evaluation import evaluate_parts
 from .explanation import explain_statement
