@@ -15,6 +15,7 @@ from .fused_gradients import fused_with_gradients
 from .fusion import Group, group_from
 from .gradient_requests import CONSTANT
 from .ir.format import Format
+from .ir.functions import REDUCTIONS
 from .operands import STRIDED, check_is_tensor
 from .sparse_parameter import unwrapped
 from .sparse_tensor import SparseTensor
@@ -43,18 +44,19 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     while at < len(parts):
         end, made = None, None
         if format is None and (group := group_from(parts, at, values)) is not None and current_transform() is None:
-            made = _fused(text, parts[at : group.end], group, values)
+            made = _fused(text, parts, at, group, values)
             end = group.end
         if made is None or end is None:
-            end, made = at + 1, _computed(text, parts[at], values, format if at == len(parts) - 1 else None)
+            own = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)
+            end, made = at + 1, _computed(text, parts[at], values, own)
         values[parts[end - 1].name] = made
         at = end
     return values[parts[-1].name]
 
 
-def _fused(text: str, parts: tuple[Part, ...], group: Group, values: Mapping[str, Any]) -> Any:
-    """What one kernel computes of the parts; None where gradients flow, and kernels of the parts alone do better."""
-    for part in parts:
+def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:
+    """What one kernel computes of the parts from here on; None where gradients flow, and kernels of the parts alone do better."""
+    for part in parts[at : group.end]:
         _check_ranks(text, part, values)
     operands = [values[name] for name in group.operands]
     if not (torch.is_grad_enabled() and gradients.wanted(operands)):
@@ -62,9 +64,9 @@ def _fused(text: str, parts: tuple[Part, ...], group: Group, values: Mapping[str
 
     def again(taken: Sequence[Any]) -> Any:
         known = dict(zip(group.operands, taken, strict=True))
-        for part in parts:
-            known[part.name] = _computed(text, part, known, None)
-        return known[parts[-1].name]
+        for part in parts[at : group.end]:
+            known[part.name] = _computed(text, part, known, format_of(part, parts))
+        return known[parts[group.end - 1].name]
 
     return fused_with_gradients(group, operands, again)
 
@@ -75,12 +77,17 @@ def _computed(text: str, part: Part, values: Mapping[str, Any], format: Format |
     operands = [values[name] for name in part.operands]
     if part.request.op == CONSTANT:
         operands = [operand.detach() for operand in operands]
-    return compute(part.request, operands, format_of_part(part, format))
+    return compute(part.request, operands, format)
 
 
-def format_of_part(part: Part, asked: Format | str | None = None) -> Format | str | None:
-    """The format of a part's result, None where it is inferred: what has no stored term is -inf, which a sparse result can't say."""
-    return "dense" if part.request.op == CONSTANT and asked is None else asked
+def format_of(part: Part, parts: Sequence[Part]) -> str | None:
+    """The format of a part's result where none is asked for, None if it is inferred.
+
+    What has no stored term is -inf, which a sparse result can't say; and sums that other parts read are, as those of
+    ``numscorch.sum``, dense if they have fewer than two dimensions.
+    """
+    is_read = part is not parts[-1] and part.request.op in REDUCTIONS and len(part.request.subscripts.result) < 2
+    return "dense" if part.request.op == CONSTANT or is_read else None
 
 
 def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
