@@ -18,8 +18,8 @@ from torch.autograd import forward_ad
 from . import traced_calls as traced_calls  # which says what is written down
 from .errors import UnsupportedError
 from .evaluation import evaluate_parts
-from .explanation import explain_statement
 from .ir.functions import FUNCTIONS
+from .program_explanation import explain_program
 from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
 from .traced_programs import Program, program_of, viewed
@@ -88,11 +88,9 @@ class Fused:
         story = ""
         if isinstance(program, Program):
             try:
-                story = str(
-                    explain_statement(program.text, {n: _described(v) for n, v in _read(program, operands).items()}, program.format)
-                )
+                story = str(explain_program(program.text, _read(program, operands), program.format))
             except UnsupportedError as error:
-                story = str(error)  # the last part is torch's
+                story = str(error)  # all of it is torch's
         return FusedExplanation(getattr(self.function, "__qualname__", repr(self.function)), program, story)
 
     def program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Program | Unfused, dict[str, Any]]:
@@ -309,10 +307,3 @@ def _is_inside(filename: str) -> bool:
 def _read(program: Program, operands: Mapping[str, Any]) -> Mapping[str, Any]:
     """The operands that a program reads."""
     return operands if len(operands) == len(program.reads) else {name: operands[name] for name in operands if name in program.reads}
-
-
-def _described(value: Any) -> Any:
-    """An operand as explain takes it."""
-    from .api import _explained  # late: it imports everything
-
-    return _explained(value)

@@ -73,7 +73,6 @@ class Group:
     operands: tuple[str, ...]
     end: int
 
-
     def can_be(self, format: Format | str | None) -> bool:
         """Whether its result has this format as it is made."""
         return format is None or (isinstance(format, str) and format == "dense" and not self.request.keeps)

@@ -60,7 +60,11 @@ def _told(members: Sequence[Assignment], outer: Sequence[IndexVar], loops: Stmt)
     filled = {a.lhs.tensor for a in assignments(loops)}
     count = len(made) + 1
     loop = f"the loop{'s' if len(outer) > 1 else ''} over {_listed(outer)}"
-    return f"{count} statement{'s share' if count > 1 else ' in'} {loop}; passed on: {_kept(made, filled)}" if made else f"one statement in {loop}"
+    return (
+        f"{count} statement{'s share' if count > 1 else ' in'} {loop}; passed on: {_kept(made, filled)}"
+        if made
+        else f"one statement in {loop}"
+    )
 
 
 def _kept(made: Sequence[Access], filled: Collection[TensorVar]) -> str:
