@@ -14,6 +14,7 @@ import torch
 from .accesses import row_major
 from .codegen.source import Source
 from .errors import FormatError, UnsupportedError
+from .fused_problem import FusedRequest
 from .ir.format import COO, CSF, Format, dense, named_formats
 from .ir.index import accesses_in
 from .ir.padded import Fixed
@@ -54,7 +55,8 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [str(part) + "\n" for part in self.before]
-        lines += [f"einsum {self.expr}" if isinstance(self.expr, str) else f"evaluate {self.expr}", ""]
+        is_einsum = isinstance(self.expr, str) and not isinstance(self.request, FusedRequest)
+        lines += [f"{'einsum' if is_einsum else 'evaluate'} {self.expr}", ""]
         named = self.names or tuple(NAMES[: len(self.operands)])
         told = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
         lines += [

@@ -27,7 +27,7 @@ from .tracing import TRACERS, Mismatch, Stop, Traced, Tracer, at_work
 
 TENSORS = (SparseTensor, Tensor, SparseParameter)
 SCALARS = (int, float, complex, str, bytes, bool, type(None), torch.dtype)
-FUSED = (torch.float32, torch.float64)
+FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}
 MOST = 256  # programs that a function keeps
 LIBRARIES = ("builtins", "functools", "math", "numscorch", "operator", "torch", "typing")
@@ -160,7 +160,7 @@ def fuse(function: Callable[..., Any]) -> Fused:
     It is run once on stand-ins for its operands, which write down what is done to them; the program is kept for
     operands of the same kinds, and :func:`numscorch.evaluate` runs it. What can't be fused runs as it is written, on the
     operands themselves: another operator, a decision or a loop that depends on values, several results, tensors that are
-    no operands, 16-bit floats and integers. ``fused.explain(*operands)`` prints the program, or says which call it was.
+    no operands, and integers. ``fused.explain(*operands)`` prints the program, or says which call it was.
 
     An entry that isn't stored is 0, and softmax is that of the stored entries, as in numscorch's operators. A product of a
     sparse tensor and a dense matrix product is computed at the stored entries alone; nothing else is reordered.
@@ -226,7 +226,7 @@ def _unfit(operands: list[Any]) -> str | None:
         return "every operand is dense, so that it is torch's"
     kinds = {str(o.dtype).removeprefix("torch.") for o in operands}
     if len(kinds) > 1 or operands[0].dtype not in FUSED:
-        return f"operands of {' and '.join(sorted(kinds))}: all have to be float32, or all float64"
+        return f"operands of {' and '.join(sorted(kinds))}: all have to be floats of one type"
     return None
 
 

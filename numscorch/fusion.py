@@ -154,7 +154,18 @@ class _Fusing:
         shared -= {name for part in self.parts for name in self._walked(part)}
         if not shared:
             raise NotFused("no loop is shared: no index is one of every result and of a dense dimension")
-        return tuple(IndexVar(name) for name in self.parts[-1].request.subscripts.result if name in shared)
+        outer = [name for name in self.parts[-1].request.subscripts.result if name in shared]
+        return tuple(map(IndexVar, outer[:-1] if len(outer) > 1 and self._runs_along(outer[-1]) else outer))
+
+    def _runs_along(self, name: str) -> bool:
+        """Whether a shared index is better left inside, for registers to run along: results end in it, and rows of a sum are added up."""
+        terms = [term for part in self.parts for term in zip(part.operands, part.request.subscripts.operands, strict=True)]
+        sparse = {own for own, _ in terms if (kind := self.kinds.get(own)) is not None and kind.format is not None}
+        results = [part.request.subscripts.result for part in self.parts]
+        is_summed = any(not set(names) <= set(results[-1]) for _, names in terms)
+        return (
+            is_summed and all(names[-1] == name for names in results) and not any(own in sparse and name in names for own, names in terms)
+        )
 
     def _walked(self, part: Part) -> Iterator[str]:
         """The indices of a part that run over what its sparse operands store."""

@@ -84,7 +84,7 @@ class _Telling:
                 self._fused(at, group, self._adjoint(group, wanted) if wanted else None)
                 return group.end
             except NotFused as why:
-                self._alone(at, ("gradient", f"part by part, and parts {at + 1} to {group.end} aren't fused for it: {why}"))
+                self._alone(at, ("gradient", f"part by part: parts {at + 1} to {group.end} would be one kernel, but {why}"))
                 return at + 1
         why_not = why_alone(self.parts, at, self.fused)
         if why_not is None and at < len(self.parts) - 1:
