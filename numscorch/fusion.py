@@ -29,6 +29,7 @@ from .statements import NAMES, Part, only_patterns
 
 JOINING = ("=", "+=", "max=", "min=", "stored max=")  # how the terms of a part may be joined
 FLOATS = ("float32", "float64")
+MOST_ACCESSES = 1000  # of operands in a result, were all that is between written out
 FUSED = (*FLOATS, "float16", "bfloat16")  # those of 16 bits are widened for the call
 DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in STORED}
 
@@ -176,6 +177,7 @@ class _Fusing:
 
     def request(self) -> tuple[FusedRequest, tuple[str, ...]]:
         self._check_dtypes()
+        self._check_size()
         *before, last = self.parts
         for part in before:
             if part.name in self.later:
@@ -198,6 +200,15 @@ class _Fusing:
         found = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
         if len(found) != 1 or not found <= set(FUSED):
             raise NotFused(f"data types {', '.join(sorted(found))}: fused are floats, all of one type")
+
+    def _check_size(self) -> None:
+        """That parts don't read one another so often that the passes, which look at a result as one expression, take long."""
+        sizes: dict[str, int] = {}
+        for part in self.parts:
+            read = [] if part.request.value is None else accesses_in(part.request.value)
+            sizes[part.name] = sum(sizes.get(part.operands[NAMES.index(access.tensor.name)], 1) for access in read)
+            if sizes[part.name] > MOST_ACCESSES:
+                raise NotFused(f"{part.name} reads what is before it too often")
 
     def _kind(self, name: str) -> Kind:
         kind = self.kinds.get(name)

@@ -179,16 +179,20 @@ def fused(bodies: Sequence[Stmt]) -> Stmt:
 
 
 def _joined(consumer: Stmt, producer: Stmt) -> Stmt | None:
-    """One loop for both, without the row between them; None where their loops differ."""
+    """One loop for both, without the row between them; None where their loops differ, or it would be computed more than once."""
     match consumer, producer:
         case Forall(var, read, Vector() as tag), Forall(other, filled, own) if var == other and tag == own:
             row = next(assignments(filled))
-            if row.op != "=":
+            if row.op != "=" or (not isinstance(row.rhs, Access) and _times_read(read, row.lhs) > 1):
                 return None
             inlined = map_rhs(read, lambda rhs: mapped(rhs, lambda a: row.rhs if a == row.lhs else a))
             return Forall(var, inlined if isinstance(filled, Assignment) else _around(inlined, filled), tag)
         case _:
             return None
+
+
+def _times_read(stmt: Stmt, access: Access) -> int:
+    return sum(own == access for made in assignments(stmt) for own in accesses_in(made.rhs))
 
 
 def _around(consumer: Stmt, filled: Stmt) -> Stmt:
