@@ -131,7 +131,7 @@ def deepcopied(module: M, pattern: Pattern | None, memo: dict[int, Any]) -> M:
     if pattern is not None:
         memo |= {id(array): array for own in pattern.arrays for array in own}
     made = memo[id(module)] = type(module).__new__(type(module))
-    made.__setstate__(copy.deepcopy(module.__dict__, memo))
+    vars(made).update(copy.deepcopy(vars(module), memo))
     return made
 
 
