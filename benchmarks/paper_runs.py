@@ -1,0 +1,149 @@
+"""A run of ``benchmarks.paper``: what its sections compare, what they found, and the tables that are printed of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from .checks import check
+from .harness import Function, Times, Turns, geometric_mean, in_turns
+from .paper_tables import BARS, Bar, Sizes
+
+TOLERANCE = 1e-4
+Record = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """What is measured, and for how long; ``records`` has one record for each case and peer.
+
+    Args:
+        sizes: the cases.
+        seconds: how long the functions of a case take turns.
+        tell: is called with a line for each case.
+    """
+
+    sizes: Sizes
+    seconds: float
+    tell: Callable[[str], None] = print
+    records: list[Record] = field(default_factory=list)
+
+    def compare(
+        self,
+        kernel: str,
+        case: str,
+        ours: Function,
+        peers: Mapping[str, Function],
+        *,
+        beside: Mapping[str, Function] | None = None,
+        checked: Mapping[str, Function] | None = None,
+        tolerance: float = TOLERANCE,
+        rest: float = 0.0,
+        **facts: Any,
+    ) -> list[Record]:
+        """Check that all compute the same, time them in turn, and record the best variant of each peer.
+
+        Args:
+            kernel: what bars know the records by.
+            case: its name.
+            ours: our function.
+            peers: theirs; of ``"torch: one way"`` and ``"torch: another way"`` the faster one counts, as ``"torch"``.
+            beside: what is timed and recorded without being compared: parts of a model.
+            checked: what is compared in place of ``ours`` and peers, by their names, where those change their state or are random.
+            tolerance: the relative one.
+            rest: seconds to wait before each turn.
+            facts: enter the records, for bars to choose by.
+        """
+        stand_in = {"ours": ours, **peers, **(checked or {})}
+        expected = stand_in["ours"]()
+        for name in peers:
+            check(expected, stand_in[name](), name, tolerance)
+        turns = in_turns(ours, peers, beside=beside, seconds=self.seconds, patience=inf, rest=rest)
+        made = list(_records(turns, kernel=kernel, case=case, **facts))
+        self.records += made
+        self.tell(line(case, statistics.median(turns.ours), made))
+        return made
+
+
+def _records(turns: Turns, **info: Any) -> Iterator[Record]:
+    for peer, (variant, theirs) in _best({**turns.peers, **turns.beside}).items():
+        yield {**info, "peer": peer, "variant": variant, "ours": statistics.median(turns.ours), **turns.against(theirs)}
+
+
+def _best(times: Mapping[str, Times]) -> dict[str, tuple[str, Times]]:
+    """Of each peer the variant with the least median.
+
+    >>> _best({"a: x": (2.0,), "a: y": (1.0,), "b": (3.0,)})
+    {'a': ('y', (1.0,)), 'b': ('', (3.0,))}
+    """
+    best: dict[str, tuple[str, Times]] = {}
+    for name, taken in times.items():
+        peer, _, variant = name.partition(": ")
+        if peer not in best or statistics.median(taken) < statistics.median(best[peer][1]):
+            best[peer] = (variant, taken)
+    return best
+
+
+def line(case: str, ours: float, records: Iterable[Record]) -> str:
+    """A case: our time, and each peer's ratio of medians and of minima."""
+    told = "   ".join(f"{r['peer']} {r['ratio']:.2f}x ({r['ratio_of_minima']:.2f}x)" for r in records)
+    return f"  {case:44} {duration(ours):>9}   {told}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.0000125), duration(0.0321), duration(2.0)
+    ('12.5 us', '32.1 ms', '2 s')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+HEAD = ("end to end, against", "cases", "geometric mean", "bar", "worst (by minima)", "bar", "met", "the paper's")
+
+
+def summary(records: Sequence[Record]) -> str:
+    """Every bar that something was measured for, as Markdown."""
+    rows = [_row(bar, taken) for bar in BARS if (taken := [own for own in records if bar.takes(own)])]
+    if not rows:
+        return ""
+    lines = [HEAD, tuple("---" for _ in HEAD), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _row(bar: Bar, taken: Sequence[Record]) -> tuple[str, ...]:
+    mean, worst = geometric_mean(own["ratio"] for own in taken), min(taken, key=lambda own: own["ratio"])
+    return (
+        bar.title,
+        str(len(taken)),
+        _told(mean, bar),
+        _asked(bar.mean, bar),
+        f"{_told(worst['ratio'], bar)} ({_told(worst['ratio_of_minima'], bar)}) {worst['case']}",
+        _asked(bar.worst, bar),
+        _met(bar, mean, worst["ratio"]),
+        bar.paper,
+    )
+
+
+def _met(bar: Bar, mean: float, worst: float) -> str:
+    if bar.mean is None and bar.worst is None:
+        return ""
+    is_far = bar.worst is None or (worst > bar.worst if bar.strictly else worst >= bar.worst)
+    return "met" if is_far and (bar.mean is None or mean >= bar.mean) else "**not met**"
+
+
+def _told(ratio: float, bar: Bar) -> str:
+    return f"{ratio:.0%}" if bar.is_share else f"{ratio:.2f}x"
+
+
+def _asked(least: float | None, bar: Bar) -> str:
+    if least is None:
+        return ""
+    if bar.strictly:
+        return "faster"
+    return f"{least:.0%}" if bar.is_share else f"{least:g}x"
