@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> Run:
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "records.json").write_text(json.dumps(run.records, indent=1), encoding="utf-8")
     _tell(f"\n{summary(run.records)}\n")
+    for failure in run.failures:
+        _tell(f"FAILED {failure}")
     for path in paper_plots.draw(run.records, given.out):
         _tell(f"wrote {path}")
     return run
@@ -88,4 +91,4 @@ def _tell(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(1 if main().failures else 0)

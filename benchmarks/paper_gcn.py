@@ -53,11 +53,12 @@ def gcn(run: Run) -> None:
     """Inference, features as the data sets hold them."""
     for name in run.sizes.graphs:
         for hidden in run.sizes.hidden:
-            _infer(run, graph(name), hidden)
+            run.attempt(_infer, name, hidden)
 
 
 @torch.no_grad()
-def _infer(run: Run, G: Graph, hidden: int) -> None:
+def _infer(run: Run, name: str, hidden: int) -> None:
+    G = graph(name)
     sizes = G.features.shape[1], hidden, G.classes
     ours = _network(ns.nn.GCNConv, sizes).eval()
     in_torch, peers = InTorch(ours).eval(), {}
@@ -80,9 +81,8 @@ def _network(layer: Layer, sizes: tuple[int, int, int]) -> Network:
 def training(run: Run) -> None:
     """Epochs of GCN, SAGE with the largest neighbours, and GAT, as their papers have them."""
     for name in run.sizes.trained:
-        G = graph(name)
-        for model, make in MODELS.items():
-            _train(run, G, model, make)
+        for model in MODELS:
+            run.attempt(_train, name, model)
 
 
 def _gcn(library: Any, G: Graph) -> Network:
@@ -103,7 +103,8 @@ def _gat(library: Any, G: Graph) -> Network:
 MODELS: Mapping[str, Callable[[Any, Graph], Network]] = {"GCN": _gcn, "SAGE-max": _sage, "GAT": _gat}
 
 
-def _train(run: Run, G: Graph, model: str, make: Callable[[Any, Graph], Network]) -> None:
+def _train(run: Run, name: str, model: str) -> None:
+    G, make = graph(name), MODELS[model]
     ours, theirs = make(ns.nn, G), make(_pyg(), G)
     theirs.load_state_dict(ours.state_dict())
     features = G.dense_features if model == "SAGE-max" else G.features  # the largest of sparse features isn't sparse

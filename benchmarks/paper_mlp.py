@@ -48,6 +48,10 @@ def in_coo(stored: torch.Tensor) -> Put:
 
 def mlp(run: Run) -> None:
     """Batches of 64, Adam."""
+    run.attempt(_measure)
+
+
+def _measure(run: Run) -> None:
     torch.manual_seed(0)
     layers = [ns.nn.SparseLinear(inner, outer, density=1 - ZEROS / 100) for inner, outer in pairwise(SIZES)]
     models = {

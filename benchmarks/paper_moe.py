@@ -16,7 +16,7 @@ from .paper_tables import LOOP, SLIDES
 def moe(run: Run) -> None:
     """Top-1, so many tokens, experts and features in and out."""
     for tokens, experts, width in product(run.sizes.tokens, run.sizes.experts, run.sizes.widths):
-        _measure(run, tokens, experts, width)
+        run.attempt(_measure, tokens, experts, width)
 
 
 @torch.no_grad()

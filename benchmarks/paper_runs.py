@@ -30,6 +30,16 @@ class Run:
     seconds: float
     tell: Callable[[str], None] = print
     records: list[Record] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def attempt(self, measure: Callable[..., None], *arguments: Any) -> None:
+        """Call ``measure(self, *arguments)``; whatever it raises is told and kept, so that other cases are measured all the same."""
+        try:
+            measure(self, *arguments)
+        except Exception as error:
+            told = ", ".join(str(own) for own in arguments if isinstance(own, str | int))
+            self.failures.append(f"{getattr(measure, '__name__', measure)}({told}): {told_error(error)}")
+            self.tell(f"  FAILED {self.failures[-1]}")
 
     def compare(
         self,
@@ -91,6 +101,15 @@ def line(case: str, ours: float, records: Iterable[Record]) -> str:
     """A case: our time, and each peer's ratio of medians and of minima."""
     told = "   ".join(f"{r['peer']} {r['ratio']:.2f}x ({r['ratio_of_minima']:.2f}x)" for r in records)
     return f"  {case:44} {duration(ours):>9}   {told}"
+
+
+def told_error(error: Exception) -> str:
+    """An error's class and the first line of its text.
+
+    >>> told_error(ValueError("no\\nway"))
+    'ValueError: no'
+    """
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 def duration(seconds: float) -> str:
