@@ -34,6 +34,7 @@ from .errors import (
     SizeError,
     UnsupportedError,
 )
+from .fusing import fuse
 from .interop.graphs import from_dgl, from_edge_index, from_networkx, from_torch_sparse
 from .interop.pydata_arrays import from_pydata
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
@@ -95,6 +96,7 @@ __all__ = [
     "from_torch",
     "from_torch_sparse",
     "full",
+    "fuse",
     "ledger",
     "load",
     "matmul",

@@ -22,6 +22,7 @@ from .reductions import check_reduction, prepared, reduced
 from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
 from .statements import tensor_names
+from .tracing import TRACERS, holds_traced, traced_call
 
 any_autocast, is_compiling = torch._C._is_any_autocast_enabled, torch.compiler.is_compiling
 
@@ -90,6 +91,8 @@ def einsum(
         ):
             return aside(einsum, expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule)
         return traced(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
+    if TRACERS and holds_traced(operands):
+        return traced_call("einsum", expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule)
     if forward_ad._current_level >= 0:
         refuse_tangents(operands)
     if type(expr) is not str or len(operands) == 1:

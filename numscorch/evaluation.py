@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,9 +11,11 @@ from torch import Tensor
 from . import gradients
 from .computing import compute, current_transform
 from .errors import ExpressionError, UnsupportedError
+from .fused_gradients import fused_with_gradients
 from .fusion import Group, group_from
 from .gradient_requests import CONSTANT
 from .ir.format import Format
+from .ir.functions import REDUCTIONS
 from .operands import STRIDED, check_is_tensor
 from .sparse_parameter import unwrapped
 from .sparse_tensor import SparseTensor
@@ -40,25 +42,33 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
             check_is_tensor(values[name])
     at = 0
     while at < len(parts):
-        group = None if format is not None else _group(text, parts, at, values)
-        if group is None:
-            values[parts[at].name] = _computed(text, parts[at], values, format if at == len(parts) - 1 else None)
-        else:
-            values[parts[group.end - 1].name] = compute(group.request, [values[name] for name in group.operands])
-        at = at + 1 if group is None else group.end
+        end, made = None, None
+        if format is None and (group := group_from(parts, at, values)) is not None and current_transform() is None:
+            made = _fused(text, parts, at, group, values)
+            end = group.end
+        if made is None or end is None:
+            own = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)
+            end, made = at + 1, _computed(text, parts[at], values, own)
+        values[parts[end - 1].name] = made
+        at = end
     return values[parts[-1].name]
 
 
-def _group(text: str, parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> Group | None:
-    """The parts from here on that one kernel computes, where no gradient flows through what it doesn't keep."""
-    group = group_from(parts, at, values)
-    if group is None or current_transform() is not None:
-        return None
-    if torch.is_grad_enabled() and gradients.wanted([values[name] for name in group.operands]):
-        return None
+def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:
+    """What one kernel computes of the parts from here on; None where gradients flow, and kernels of the parts alone do better."""
     for part in parts[at : group.end]:
         _check_ranks(text, part, values)
-    return group
+    operands = [values[name] for name in group.operands]
+    if not (torch.is_grad_enabled() and gradients.wanted(operands)):
+        return compute(group.request, operands)
+
+    def again(taken: Sequence[Any]) -> Any:
+        known = dict(zip(group.operands, taken, strict=True))
+        for part in parts[at : group.end]:
+            known[part.name] = _computed(text, part, known, format_of(part, parts))
+        return known[parts[group.end - 1].name]
+
+    return fused_with_gradients(group, operands, again)
 
 
 def _computed(text: str, part: Part, values: Mapping[str, Any], format: Format | str | None) -> Any:
@@ -67,12 +77,17 @@ def _computed(text: str, part: Part, values: Mapping[str, Any], format: Format |
     operands = [values[name] for name in part.operands]
     if part.request.op == CONSTANT:
         operands = [operand.detach() for operand in operands]
-    return compute(part.request, operands, format_of_part(part, format))
+    return compute(part.request, operands, format)
 
 
-def format_of_part(part: Part, asked: Format | str | None = None) -> Format | str | None:
-    """The format of a part's result, None where it is inferred: what has no stored term is -inf, which a sparse result can't say."""
-    return "dense" if part.request.op == CONSTANT and asked is None else asked
+def format_of(part: Part, parts: Sequence[Part]) -> str | None:
+    """The format of a part's result where none is asked for, None if it is inferred.
+
+    What has no stored term is -inf, which a sparse result can't say; and sums that other parts read are, as those of
+    ``numscorch.sum``, dense if they have fewer than two dimensions.
+    """
+    is_read = part is not parts[-1] and part.request.op in REDUCTIONS and len(part.request.subscripts.result) < 2
+    return "dense" if part.request.op == CONSTANT or is_read else None
 
 
 def _refuse_names(text: str, given: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from .accesses import row_major
 from .codegen.source import Source
 from .errors import ExpressionError, FormatError, UnsupportedError
-from .evaluation import format_of_part
+from .evaluation import format_of
 from .ir.format import COO, CSF, Format, dense, named_formats
 from .ir.index import accesses_in
 from .ir.padded import Fixed
@@ -167,7 +167,7 @@ def explain_statement(text: str, given: Mapping[str, Any], format: Format | str 
             told.append(f"{part.name} = {part.request}: every operand is dense, so this is torch's")
             known[part.name] = _described(dense(len(part.request.subscripts.result)), shape_of(part.request, operands), operands[0].dtype)
             continue
-        asked = format_of_part(part, format if at == len(parts) - 1 else None)
+        asked = format if at == len(parts) - 1 and format is not None else format_of(part, parts)
         problem, steps, source = compile_source(part.request, operands, asked)
         path = kernel_cache.store(source.name, source.text)
         told.append(

@@ -9,7 +9,24 @@ from .accesses import letters_of, row_major
 from .dtype_rules import common_dtype
 from .ir.derived_formats import flattened
 from .ir.format import Format, dense
-from .ir.index import PATTERN, Access, Assignment, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in, with_dtype
+from .ir.functions import simplified
+from .ir.gradient import times
+from .ir.index import (
+    PATTERN,
+    Access,
+    Assignment,
+    Binary,
+    Call,
+    Expr,
+    IndexVar,
+    Literal,
+    TensorVar,
+    accesses_in,
+    factors_of,
+    mapped,
+    variables_in,
+    with_dtype,
+)
 from .ir.workspace_levels import Beside
 from .operand import Operand
 from .problem import Problem, extents_of
@@ -19,7 +36,7 @@ from .statements import NAMES, Request
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Member:
-    """A statement whose result only later ones read: its name, indices, value and operator.
+    """A statement whose result only later ones read: its name in the kernel, which is no letter, indices, value and operator.
 
     ``owner`` is the operand outside of whose entries the value is 0, if there is one.
     """
@@ -46,13 +63,14 @@ class FusedRequest(Request):
     """A request whose value reads, besides operands, what ``members`` make, which share the loops over ``outer``.
 
     ``owner`` is the operand outside of whose entries the value is 0, if there is one, whose pattern the result keeps where it
-    ``keeps`` it.
+    ``keeps`` it. Of the members, numbers in the shared loops may be ``returned`` as well, by name, after the result.
     """
 
     members: tuple[Member, ...] = ()
     outer: tuple[IndexVar, ...] = ()
     owner: Access | None = None
     keeps: bool = False
+    returned: tuple[str, ...] = ()
 
 
 def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Target) -> Problem:
@@ -68,6 +86,10 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
         inner = tuple(var for var in member.indices if var not in request.outer)
         value = with_dtype(reader.read(member.value, member.owner), dtype)
         statements.append(Assignment(Access(rows[member.name], inner), value, _compound(member.op, member.value, member.indices)))
+        if member.name in request.returned:
+            written = _returned(member, extents, dtype)
+            strides[written.tensor.name] = row_major(tuple(extents[var] for var in member.indices))
+            statements.append(Assignment(written, statements[-1].lhs))
     last = request.value or Access(result.tensor, ())
     value = with_dtype(reader.read(last, request.owner), dtype)
     stmt = Assignment(result, value, _compound(request.op, last, result.indices))
@@ -110,12 +132,19 @@ def _result(
     return Access(TensorVar(name, dense(len(shape)), dtype, strides=letters_of(shape, strides)), indices), {name: strides}
 
 
+def _returned(member: Member, extents: Mapping[IndexVar, int], dtype: str) -> Access:
+    """Where a number of the shared loops is written for the caller."""
+    shape = tuple(extents[var] for var in member.indices)
+    letters = letters_of(shape, row_major(shape))
+    return Access(TensorVar(f"every_{member.name}", dense(len(shape)), dtype, strides=letters, is_returned=True), member.indices)
+
+
 def _row(member: Member, outer: tuple[IndexVar, ...], dtype: str) -> TensorVar:
     """What is kept of a member's result: a number, a row, or one beside a row of its owner."""
-    name = f"{member.name}_row" if member.name[0].isalpha() else f"row_{member.name}"
+    name = member.name
     inner = [var for var in member.indices if var not in outer]
     if not inner:
-        return TensorVar(name.replace("_row", "_value").replace("row_", "value_"), dense(0), dtype)
+        return TensorVar(name, dense(0), dtype)
     if member.owner is None or not member.is_beside:
         return TensorVar(name, dense(1), dtype, strides="1")
     return TensorVar(name, Format((Beside(),)), dtype, shares=member.owner.tensor.name)
@@ -135,20 +164,35 @@ class _Reader:
     rows: Mapping[str, TensorVar]
 
     def read(self, value: Expr, owner: Access | None) -> Expr:
-        """The value, times the owner's pattern, unless it reads the owner's entries anyway."""
-        made = mapped(value, self._access)
-        if owner is None or any(a.tensor.name == owner.tensor.name for a in accesses_in(made)):
+        """The value where the owner stores an entry: times its pattern, unless its values are a factor anyway.
+
+        What is stored elsewhere in the value is so there, too: the owner is the only sparse operand.
+        """
+        made = simplified(_without_ones(mapped(value, self._access)))
+        if owner is None or any(isinstance(f, Access) and f.tensor.name == owner.tensor.name for f in factors_of(made)):
             return made
         return Binary("*", self._pattern(owner.tensor.name, owner.indices), made)
 
-    def _access(self, access: Access) -> Access:
+    def _access(self, access: Access) -> Expr:
         name = access.tensor.name
-        if name not in self.rows:
-            return Access(self.tensors[name], access.indices) if access.tensor.has_values else self._pattern(name, access.indices)
         if not access.tensor.has_values:
-            owner = next(m.owner for m in self.request.members if m.name == name)
-            return access if owner is None else self._pattern(owner.tensor.name, owner.indices)
+            return Literal(1.0, "float32")
+        if name not in self.rows:
+            return Access(self.tensors[name], access.indices)
         return Access(self.rows[name], tuple(var for var in access.indices if var not in self.request.outer))
 
     def _pattern(self, name: str, indices: tuple[IndexVar, ...]) -> Access:
         return Access(replace(self.tensors[name], dtype=PATTERN), indices)
+
+
+def _without_ones(expr: Expr) -> Expr:
+    """The expression without factors of 1."""
+    match expr:
+        case Binary("*", left, right):
+            return times(_without_ones(left), _without_ones(right))
+        case Binary(op, left, right):
+            return Binary(op, _without_ones(left), _without_ones(right))
+        case Call(function, args):
+            return Call(function, tuple(map(_without_ones, args)))
+        case Access() | Literal():
+            return expr

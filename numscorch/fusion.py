@@ -153,9 +153,18 @@ class _Fusing:
             raise NotFused(f"{request}: {request.op} isn't fused")
         value = mapped(request.value, lambda a: self._access(part, a))
         owner = self._owner(part, value)
-        member = Member(part.name, tuple(map(IndexVar, request.subscripts.result)), value, request.op, owner)
+        indices = tuple(map(IndexVar, request.subscripts.result))
+        member = Member(self._name(part.name, indices), indices, value, request.op, owner)
         self._check_loops(part, member)
         return member
+
+    def _name(self, name: str, indices: tuple[IndexVar, ...]) -> str:
+        """What a part's result is called in the kernel: a row, or a number."""
+        kind = "value" if set(indices) <= set(self.outer) else "row"
+        made = name if name.endswith(f"_{kind}") else f"{kind}_{name}" if name.isdigit() else f"{name}_{kind}"
+        while made in {member.name for member in self.members.values()}:
+            made += "_"
+        return made
 
     def _access(self, part: Part, access: Access) -> Access:
         """An access to an operand, under its letter, or to what a part before makes."""
@@ -166,7 +175,7 @@ class _Fusing:
                 raise NotFused(f"{name} is read at other indices than it is made at")
             if not access.tensor.has_values and not made.is_stored:
                 raise NotFused(f"{name} is not sparse, and only where it is stored is asked for")
-            return Access(TensorVar(name, dense(len(names)), access.tensor.dtype), made.indices)
+            return Access(TensorVar(made.name, dense(len(names)), access.tensor.dtype), made.indices)
         kind = self._kind(name)
         letter = self.letters.setdefault((name, names), NAMES[len(self.letters)])
         if len(self.letters) >= len(NAMES):
@@ -196,13 +205,13 @@ class _Fusing:
         """
         owners: dict[Access, set[str]] = {}
         for access in accesses_in(value):
-            made = self.members.get(access.tensor.name)
+            made = self._made(access)
             stored = made.owner if made is not None and made.is_stored else access if made is None else None
             if stored is not None and not stored.tensor.format.is_dense:
                 owners.setdefault(_valued(stored), set()).add(access.tensor.name)
         if len(owners) > 1:
             raise NotFused(f"{part.name} merges several sparse tensors")
-        beside = {self.members[a.tensor.name].owner for a in accesses_in(value) if self._is_beside(a)}
+        beside = {made.owner for a in accesses_in(value) if (made := self._made(a)) is not None and made.is_beside}
         if not owners and not beside:
             return None
         if not beside <= set(owners):
@@ -212,9 +221,9 @@ class _Fusing:
             raise NotFused(f"{part.name} isn't 0 where nothing is stored")
         return owner
 
-    def _is_beside(self, access: Access) -> bool:
-        made = self.members.get(access.tensor.name)
-        return made is not None and made.is_beside
+    def _made(self, access: Access) -> Member | None:
+        """The part that makes what an access of a kernel's value reads; None for an operand."""
+        return next((member for member in self.members.values() if member.name == access.tensor.name), None)
 
     def _check_loops(self, part: Part, member: Member) -> None:
         """That a row is all that is kept, and that no dense product is computed row by row."""

@@ -132,6 +132,22 @@ def test_second_gradients() -> None:
     assert torch.autograd.gradgradcheck(lambda *own: F.scaled_dot_product_attention(*own, patterns.sliding_window(6, 1)), (q, k, v))
 
 
+@pytest.mark.parametrize("dtype, off", [(torch.float16, 0.01), (torch.bfloat16, 0.05)], ids=str)
+def test_16_bits(dtype: torch.dtype, off: float) -> None:
+    q, k, v = (some(2, 18, 8, seed=seed).detach() for seed in range(3))
+    made = F.scaled_dot_product_attention(q.to(dtype), k.to(dtype), v.to(dtype), PATTERNS["window"](18))
+    assert made.dtype == dtype
+    torch.testing.assert_close(made.float(), dense_attention(q, k, v, PATTERNS["window"](18)), rtol=off, atol=off)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+def test_torch_compiles_around_it() -> None:
+    pattern = patterns.sliding_window(18, 3)
+    call = lambda q: F.scaled_dot_product_attention(q * 2, q, q, pattern) + 1  # noqa: E731
+    q = some(2, 18, 8)
+    torch.testing.assert_close(torch.compile(call, backend="eager")(q), call(q))
+
+
 x = torch.ones(2, 18, 8)
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
     "a pattern of another length": (
@@ -159,6 +175,11 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
         ["patterns.intersection"],
     ),
     "dropout": (lambda: F.scaled_dot_product_attention(x, x, x, patterns.causal(18), dropout_p=2), ns.SizeError, ["dropout_p=2"]),
+    "a pattern for each batch": (
+        lambda: F.scaled_dot_product_attention(x, x, x, torch.ones(2, 18, 18).to_sparse()),
+        ns.SizeError,
+        ["pattern has shape (2, 18, 18)", "every batch and head shares"],
+    ),
     "a list": (lambda: F.scaled_dot_product_attention(x, x, x, pattern=[1]), ns.UnsupportedError, ["not list"]),
 }
 

@@ -57,6 +57,40 @@ def test_one_hot_gates_as_in_the_slides() -> None:
     close(mixture(x, gates, experts), ns.einsum("bn,bd,ndh->bh", gates, x, experts))
 
 
+def test_equals_the_slides_with_a_sparse_dispatch() -> None:
+    """The slides' three einsums, in formats that keep the chosen experts alone."""
+    x, experts, gates = some(B, D).detach(), some(N, D, H, seed=2).detach(), top_k_gates(some(B, N, seed=1).softmax(1).detach(), 2)
+    dispatch = ns.einsum("bd,bn->bnd", x, gates, format="dsd")
+    assert dispatch.nnz == gates.nnz * D
+    outputs = ns.einsum("bnd,ndh->bnh", dispatch, experts, format="dsd")
+    close(mixture(x, gates, experts), ns.einsum("bnh->bh", outputs, format="dense"))
+
+
+@pytest.mark.parametrize("form", ["CSC", "torch CSR", "torch COO", "parameter"])
+def test_gates_of_any_layout_get_their_gradient(form: str) -> None:
+    x, experts, dense = (
+        some(B, D).detach(),
+        some(N, D, H, seed=2).detach(),
+        top_k_gates(some(B, N, seed=1).softmax(1).detach(), 2).to_dense(),
+    )
+    source = dense.clone().requires_grad_()
+    layouts: dict[str, Callable[[], Any]] = {
+        "CSC": lambda: ns.from_torch(source, ns.CSC),
+        "torch CSR": source.to_sparse_csr,
+        "torch COO": source.to_sparse,
+        "parameter": lambda: ns.nn.Parameter(ns.from_torch(dense)),
+    }
+    gates = layouts[form]()
+    made = MoE(experts, gate=False)(x, gates)
+    other = dense.clone().requires_grad_()
+    expected = slides(x, other, experts)
+    close(made, expected)
+    made.square().sum().backward()
+    expected.square().sum().backward()
+    given = gates.grad.to_dense() if form == "parameter" else source.grad.to_dense()
+    close(given, other.grad * (dense != 0))
+
+
 def test_experts_without_tokens_and_tokens_without_experts() -> None:
     gates = torch.zeros(B, N)
     gates[3:20, 1], gates[10, 4] = 0.5, 2.0
@@ -84,6 +118,25 @@ def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) 
     assert torch.equal(taken, given.T)
     assert torch.all(taken.sum(1) <= 1)
     assert torch.equal(given @ owners.repeat_interleave(4, 0), (gates.to_dense() != 0).float())
+
+
+def test_sizes_dont_follow_from_where_tokens_go() -> None:
+    even, uneven = (F.one_hot(own, N, sparse=True).pattern for own in (torch.arange(B) % N, torch.zeros(B, dtype=torch.int64)))
+    shapes = [[own.shape for own in (plan.taken, plan.owners, plan.given)] for plan in map(dispatched, (even, uneven))]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+def test_torch_compiles_around_it() -> None:
+    layer, x = MoE(N, 2, D, H), some(B, D)
+    close(torch.compile(layer, backend="eager")(x), layer(x))
+
+
+def test_second_gradients() -> None:
+    gates = top_k_gates(some(4, N, seed=1, dtype=torch.float64).softmax(1).detach(), 2)
+    values = gates.values.clone().requires_grad_()
+    given = some(4, 3, dtype=torch.float64), values, some(N, 3, 2, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(lambda x, values, experts: mixture(x, gates.with_values(values), experts), given)
 
 
 def test_the_module_learns_where_tokens_go() -> None:
@@ -148,7 +201,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a matrix": (lambda: MoE(torch.ones(2, 3)), ns.SizeError, r"\(n, d_in, d_out\)"),
     "other sizes": (lambda: MoE(w, d_in=3), ns.SizeError, "leave them out"),
     "no gates": (lambda: MoE(w, gate=False)(x), ns.UnsupportedError, "scores"),
-    "dense gates": (lambda: mixture(x, torch.ones(B, N), w), ns.UnsupportedError, "every expert"),
+    "dense gates": (lambda: mixture(x, torch.ones(B, N), w), ns.UnsupportedError, "each expert"),
     "tokens": (lambda: mixture(x, top_k_gates(torch.rand(3, N), 1), w), ns.SizeError, "37 tokens and 3"),
     "experts": (lambda: mixture(x, top_k_gates(torch.rand(B, 4), 1), w), ns.SizeError, r"4 experts and 5.*\n  input: \(37, 8\)"),
     "features": (lambda: MoE(w)(x[:, 1:], torch.rand(B, N)), ns.SizeError, "7 features and 8"),

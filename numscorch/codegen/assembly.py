@@ -164,7 +164,8 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
     """Everything a kernel could ask for, in the order of its signature."""
     result = ix.result_of(stmt)
     params: list[Param] = []
-    for access in [*operands, result]:
+    tensors = [*operands, *ix.returned_by(stmt), result]
+    for access in tensors:
         tensor = access.tensor
         if not tensor.is_dense and tensor.shares is None:
             for at, level in enumerate(tensor.format.levels):
@@ -183,7 +184,7 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
     params += [Param("starts", "starts"), Param("bounds", "bounds")]
     params += [Param("blocks", "blocks"), Param("workers", "workers")]
     params += [Param(f"{loop.var}_size", "size", loop.var.name) for loop in _distinct(ix.loops_of(stmt))]
-    for access in [*operands, result]:
+    for access in tensors:
         params += [Param(f"{access.tensor.name}_stride{at}", "stride", access.tensor.name, at) for at in range(len(access.indices))]
     return params
 

@@ -64,7 +64,7 @@ def _header(stmt: ix.Stmt) -> str:
     operands = ix.operands_of(stmt)
     op = next((a.op for a in ix.assignments(stmt) if a.op != "="), "=")
     lines = [f"{result} {op} {_headline(stmt)}", "", f"    {stmt}", ""]
-    lines += [describe(a) for a in [*operands, result]]
+    lines += [describe(a) for a in [*operands, *ix.returned_by(stmt), result]]
     lines += [f"{w.tensor.name}: {w.tensor.format.levels[0]} {w.tensor.dtype}" for w in workspaces_of(stmt)]
     return "\n".join(lines) + "\n"
 

@@ -23,7 +23,7 @@ Lower = Callable[[ix.Stmt, Env], Block]
 def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
     """The workspaces that hold more than one value."""
     written = {a.lhs.tensor.name: a.lhs for a in ix.assignments(stmt) if a.lhs.tensor != ix.result_of(stmt).tensor}
-    return [access for access in written.values() if access.indices]
+    return [access for access in written.values() if access.indices and not access.tensor.is_returned]
 
 
 def is_hashed(space: ix.Access) -> bool:

@@ -48,7 +48,7 @@ class TensorVar:
 
     ``strides`` belongs to dense tensors and has a letter for each dimension: "1" contiguous,
     "0" broadcast (or of size 1), "n" any stride, given at run time.  ``shares`` names the operand
-    whose pattern a sparse result keeps.
+    whose pattern a sparse result keeps.  What ``is_returned`` is a dense result beside the main one.
     """
 
     name: str
@@ -57,6 +57,7 @@ class TensorVar:
     index_dtype: str = "int64"
     strides: str = ""
     shares: str | None = None
+    is_returned: bool = False
 
     @property
     def is_dense(self) -> bool:
@@ -242,6 +243,11 @@ def assignments(stmt: Stmt) -> Iterator[Assignment]:
 def result_of(stmt: Stmt) -> Access:
     """The access that the whole statement writes."""
     return next(assignments(stmt)).lhs
+
+
+def returned_by(stmt: Stmt) -> list[Access]:
+    """What the statement writes for the caller besides its result, by name."""
+    return sorted({a.lhs for a in assignments(stmt) if a.lhs.tensor.is_returned}, key=lambda access: access.tensor.name)
 
 
 def operands_of(stmt: Stmt) -> list[Access]:

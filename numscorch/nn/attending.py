@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 import torch
 
 from ..api import einsum
+from ..evaluation import evaluate_parts
 from ..operators.elementwise import softmax
 from ..sparse_tensor import SparseTensor
+
+LEADING = "abcdfgh"  # names of the leading dimensions, as batch and heads
 
 
 def attended(
@@ -16,16 +20,43 @@ def attended(
 ) -> torch.Tensor:
     """``softmax(scale * query @ key.T) @ value`` at the pattern's entries alone; rows without entries give zeros.
 
+    One kernel, which keeps a row of scores; with dropout, kernels for each head, which keep the probabilities.
+
     Args:
         query: shape (\\*, L, E); key: (\\*, S, E); value: (\\*, S, Ev), with the same leading dimensions.
         pattern: a matrix (L, S) in CSR; its values don't matter.
         scale: of the scores.
         dropout_p: share of the probabilities that is set to zero, while the others grow by 1 / (1 - dropout_p).
     """
+    if not dropout_p and query.ndim <= len(LEADING) + 2 and query.dtype in (torch.float32, torch.float64):
+        given = {"A": pattern, "Q": query, "K": key, "V": value}
+        made: torch.Tensor = evaluate_parts(program(query.ndim - 2, scale), given, None)
+        return made
     leading, rows = query.shape[:-2], (query.shape[-2], value.shape[-1])
     flat = [own.reshape(prod(leading), *own.shape[-2:]) for own in (query * scale, key, value)]
     heads = [_head(q, k, v, pattern, dropout_p) for q, k, v in zip(*flat, strict=True)]
     return torch.stack(heads).reshape(*leading, *rows) if heads else query.new_zeros(*leading, *rows)
+
+
+@lru_cache(maxsize=256)
+def program(leading: int, scale: float) -> str:
+    """Attention in index notation.
+
+    >>> print(program(0, 0.5))
+    S[i,j] = stored(A[i,j]) * (Q[i,k] * K[j,k]) * 0.5
+    m[i] stored max= stored(A[i,j]) * S[i,j]
+    E[i,j] = stored(A[i,j]) * exp(S[i,j] - m[i])
+    l[i] = stored(A[i,j]) * E[i,j]
+    P[i,j] = stored(A[i,j]) * E[i,j] / l[i]
+    O[i,e] = stored(A[i,j]) * P[i,j] * V[j,e]
+    """
+    h = "".join(f"{name}," for name in LEADING[:leading])
+    return f"""S[{h}i,j] = stored(A[i,j]) * (Q[{h}i,k] * K[{h}j,k]) * {scale!r}
+m[{h}i] stored max= stored(A[i,j]) * S[{h}i,j]
+E[{h}i,j] = stored(A[i,j]) * exp(S[{h}i,j] - m[{h}i])
+l[{h}i] = stored(A[i,j]) * E[{h}i,j]
+P[{h}i,j] = stored(A[i,j]) * E[{h}i,j] / l[{h}i]
+O[{h}i,e] = stored(A[i,j]) * P[{h}i,j] * V[{h}j,e]"""
 
 
 def _head(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pattern: SparseTensor, dropout_p: float) -> torch.Tensor:

@@ -12,7 +12,7 @@ from ..errors import SizeError, UnsupportedError
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
 from .functional import scaled_dot_product_attention
-from .patterns import as_pattern
+from .joined import as_pattern
 
 Linear = torch.nn.functional.linear
 KEPT = 8  # lengths whose patterns a module remembers

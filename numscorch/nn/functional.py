@@ -15,8 +15,8 @@ from ..operators.elementwise import is_sparse
 from ..packing import index_dtype_for
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor, beside_programs
-from . import patterns
 from .attending import attended
+from .joined import as_pattern, lower_part
 
 __all__ = ["one_hot", "scaled_dot_product_attention"]
 
@@ -100,7 +100,7 @@ def scaled_dot_product_attention(
         scale: of the scores, by default 1 / sqrt(E).
         enable_gqa: whether key and value have fewer heads, each for several of the query's.
         pattern: a SparseTensor or a sparse tensor of torch. Which entries it stores counts, not their values: a stored zero or False
-            is attended to, as the padding that formats of blocks store is.
+            is attended to, as the padding that ELL and formats of blocks store is.
 
     Shape:
         query (\\*, L, E), key (\\*, S, E), value (\\*, S, Ev), pattern (L, S), result (\\*, L, Ev).
@@ -135,12 +135,12 @@ def _sparse_attention(
     scale: float | None,
     enable_gqa: bool,
 ) -> torch.Tensor:
-    pattern = patterns.as_pattern(pattern)
+    pattern = as_pattern(pattern)
     _check_attention(query, key, value, pattern)
     if not 0 <= dropout_p <= 1:
         raise SizeError(f"dropout_p={dropout_p}: the share of probabilities that is dropped lies between 0 and 1")
     if is_causal:
-        pattern = patterns.lower_part(pattern)
+        pattern = lower_part(pattern)
     if enable_gqa and key.ndim > 2:
         key, value = (own.repeat_interleave(query.shape[-3] // own.shape[-3], -3) for own in (key, value))
     try:

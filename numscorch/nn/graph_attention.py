@@ -12,13 +12,13 @@ from torch.nn import functional
 
 from ..api import einsum, evaluate
 from ..errors import UnsupportedError
-from ..operators.elementwise import softmax
 from ..sparse_tensor import SparseTensor, beside_programs
 from .features import Features, check_channels, size_of, take_pair, transformed
 from .graphs import multiplicities
 
 BY_HEADS = "(i, j, h) -> (i: dense, j: compressed, h: dense)"
-SCORES = "S[i,j,h] = P[i,j] * (where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h])) + L[i,j])"
+SCORES = "S[i,j,h] = P[i,j] * where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h]))"
+EXPONENTIALS = "E[i,j,h] = A[i,j] * exp(S[i,j,h] - m[i,h])"
 
 
 class GATConv(torch.nn.Module):
@@ -166,13 +166,22 @@ def attend(
     Returns:
         (targets, heads, channels); 0 for a target without edges.
     """
-    ones, logarithms = graph.with_values(torch.ones_like(graph.values)), graph.with_values(graph.values.log())
-    scores = evaluate(SCORES, format=BY_HEADS, P=ones, L=logarithms, s=source_scores, t=target_scores, slope=float(negative_slope))
-    weights = softmax(scores, 1)
+    pattern = graph.with_values(torch.ones_like(graph.values))
+    scores = evaluate(SCORES, format=BY_HEADS, P=pattern, s=source_scores, t=target_scores, slope=float(negative_slope))
+    weights = evaluate(EXPONENTIALS, format=BY_HEADS, A=graph, S=scores, m=_largest(scores))
+    total = einsum("ijh->ih", weights, format="dense")
     if dropout and training:
         weights = weights.with_values(functional.dropout(weights.values, dropout))
-    made: Tensor = einsum("ijh,jhc->ihc", weights, sources)
-    return made
+    arrived: Tensor = einsum("ijh,jhc->ihc", weights, sources)
+    shared: Tensor = arrived / total.masked_fill(total == 0, 1.0)[..., None]
+    return shared
+
+
+@torch.no_grad()
+def _largest(scores: SparseTensor) -> Tensor:
+    """The largest score of each target and head, 0 where there is none: what is subtracted changes no softmax, nor its gradient."""
+    found: Tensor = einsum("ijh->ih", scores.with_values(scores.values.detach()), reduce="max_plus", format="dense")
+    return found.masked_fill(found == float("-inf"), 0.0)
 
 
 def _refuse(edge_attr: Tensor | None, return_attention_weights: bool | None) -> None:

@@ -5,7 +5,7 @@ Arguments, parameters and results are those of ``torch_geometric.nn``, so that w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -208,7 +208,7 @@ class GINConv(torch.nn.Module):
     """A network of the sum of the neighbours' features and 1 + eps times a node's own.
 
     Args:
-        nn: the network, a module of features (targets, in_channels).
+        nn: the network, a module or function of features (targets, in_channels).
         eps: how much more a node's own features weigh than a neighbour's.
         train_eps: whether ``eps`` is a parameter, rather than a buffer.
 
@@ -227,7 +227,7 @@ class GINConv(torch.nn.Module):
 
     eps: Tensor
 
-    def __init__(self, nn: torch.nn.Module, eps: float = 0.0, train_eps: bool = False):
+    def __init__(self, nn: Callable[[Tensor], Tensor], eps: float = 0.0, train_eps: bool = False):
         super().__init__()
         self.nn, self.initial_eps = nn, eps
         if train_eps:
@@ -248,8 +248,7 @@ class GINConv(torch.nn.Module):
         result: Any = einsum("ij,jf->if", sums(graph, size_of(sources, targets, size), sources.dtype), sources)
         if targets is not None:
             result = result + (1 + self.eps) * targets
-        made: Tensor = self.nn(result)
-        return made
+        return self.nn(result)
 
     def __repr__(self) -> str:
         return f"GINConv(nn={self.nn})"
@@ -261,10 +260,10 @@ def _plus(result: Any, bias: Tensor | None) -> Tensor:
     return made
 
 
-def _reset(module: torch.nn.Module) -> None:
-    """Draw the weights anew of a module, or of those in it."""
+def _reset(module: Any) -> None:
+    """Draw the weights anew of a module, or of those in it; a plain function has none."""
     if callable(own := getattr(module, "reset_parameters", None)):
         own()
         return
-    for child in module.children():
+    for child in module.children() if isinstance(module, torch.nn.Module) else ():
         _reset(child)

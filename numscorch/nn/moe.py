@@ -11,10 +11,12 @@ import torch
 
 from ..api import einsum
 from ..errors import SizeError, UnsupportedError
+from ..gradients import attached
+from ..ir.format import CSR
 from ..operators.elementwise import is_sparse
 from ..pattern import Pattern
+from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor, beside_programs
-from .patterns import as_pattern
 from .rows import of_rows
 
 GROUP = 4  # tokens that share what is loaded of an expert
@@ -94,7 +96,7 @@ class MoE(torch.nn.Module):
             if self.gate is None:
                 raise UnsupportedError("MoE with gate=False needs to know the experts: call it with scores (*, n), or with sparse gates")
             gates = self.gate(input).softmax(-1)
-        if not is_sparse(gates):
+        if not is_sparse(unwrapped(gates)):
             gates = top_k_gates(gates.reshape(-1, gates.shape[-1]), self.top_k, normalize=self.normalize)
         made: torch.Tensor = mixture(input.reshape(-1, input.shape[-1]), gates, self.experts)
         return made.reshape(*input.shape[:-1], made.shape[-1])
@@ -123,11 +125,11 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
     if scores.ndim != 2:
         raise SizeError(f"scores has shape {tuple(scores.shape)}: scores of experts are (tokens, n)")
     _check_top_k(top_k, scores.shape[1])
-    chosen = scores.detach().topk(top_k, sorted=False).indices.sort().values
-    values = scores.gather(1, chosen)
+    chosen = np.sort(scores.detach().topk(top_k, sorted=False).indices.numpy(), axis=1)
+    values = scores.gather(1, torch.from_numpy(chosen))
     if normalize:
         values = values / values.sum(1, keepdim=True)
-    pattern = of_rows(np.full(len(scores), top_k), chosen.flatten().numpy(), tuple(scores.shape))
+    pattern = of_rows(np.full(len(scores), top_k), chosen.ravel(), tuple(scores.shape))
     return SparseTensor(pattern, values.reshape(-1))
 
 
@@ -156,18 +158,17 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
     tensor([[2.2500],
             [3.0000]])
     """
-    if not is_sparse(gates):
-        raise UnsupportedError(
-            "the gates are dense, so that every expert would be computed: choose some with top_k_gates, or ns.from_torch"
-        )
-    gates = as_pattern(gates)
-    _check_sizes(input, gates, experts)
-    plan: Dispatch = gates.pattern.remember("dispatch", lambda: dispatched(gates.pattern))
+    taken = attached(gates)
+    if not isinstance(taken, SparseTensor):
+        raise UnsupportedError("the gates are dense, so that each expert would be computed: choose some with top_k_gates or ns.from_torch")
+    _check_sizes(input, taken, experts)
+    stored = taken.to(CSR)
+    plan: Dispatch = stored.pattern.remember("dispatch", lambda: dispatched(stored.pattern))
     ones = torch.ones((), dtype=input.dtype)
     slots = einsum("sb,bd->sd", _filled(plan.taken, ones), input)
     grouped = slots.reshape(-1, GROUP, input.shape[1])
     outputs = einsum("gn,gud,ndh->guh", _filled(plan.owners, ones), grouped, experts)
-    made: torch.Tensor = einsum("bs,sh->bh", SparseTensor(plan.given, gates.values), outputs.reshape(-1, experts.shape[2]))
+    made: torch.Tensor = einsum("bs,sh->bh", SparseTensor(plan.given, stored.values), outputs.reshape(-1, experts.shape[2]))
     return made
 
 

@@ -14,13 +14,11 @@ from operator import index
 import numpy as np
 import torch
 
-from ..construct import from_torch
-from ..errors import RangeError, SizeError, UnsupportedError
-from ..ir.format import CSR
+from ..errors import RangeError, SizeError
 from ..pattern import Pattern
-from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
-from .rows import between, drawn, expanded, keys_of, lower, of_keys, of_rows, runs
+from .joined import intersection, union, united
+from .rows import between, drawn, expanded, of_rows, ones_at, runs
 
 __all__ = ["bigbird", "block", "causal", "global_tokens", "intersection", "longformer", "random_blocks", "sliding_window", "union"]
 
@@ -48,7 +46,7 @@ def sliding_window(n: int, w: int) -> SparseTensor:
             [0., 1., 1., 1.],
             [0., 0., 1., 1.]])
     """
-    return _ones(_sliding_window(_whole("sliding_window", "n", n), _whole("sliding_window", "w", w)))
+    return ones_at(_sliding_window(_whole("sliding_window", "n", n), _whole("sliding_window", "w", w)))
 
 
 def causal(n: int) -> SparseTensor:
@@ -64,7 +62,7 @@ def causal(n: int) -> SparseTensor:
             [1., 1., 0.],
             [1., 1., 1.]])
     """
-    return _ones(_causal(_whole("causal", "n", n)))
+    return ones_at(_causal(_whole("causal", "n", n)))
 
 
 def global_tokens(n: int, tokens: int | Iterable[int]) -> SparseTensor:
@@ -89,7 +87,7 @@ def global_tokens(n: int, tokens: int | Iterable[int]) -> SparseTensor:
             [0., 1., 0., 0.],
             [0., 1., 0., 0.]])
     """
-    return _ones(_global_tokens(_whole("global_tokens", "n", n), _positions(n, tokens)))
+    return ones_at(_global_tokens(_whole("global_tokens", "n", n), _positions(n, tokens)))
 
 
 def random_blocks(n: int, block: int, count: int, seed: int = 0) -> SparseTensor:
@@ -114,7 +112,7 @@ def random_blocks(n: int, block: int, count: int, seed: int = 0) -> SparseTensor
     """
     name = "random_blocks"
     sizes = _whole(name, "n", n), _whole(name, "block", block, 1), _whole(name, "count", count)
-    return _ones(_block_rows(*sizes, None, int(seed)))
+    return ones_at(_block_rows(*sizes, None, int(seed)))
 
 
 def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: int = 2, window: int = 2, seed: int = 0) -> SparseTensor:
@@ -143,7 +141,7 @@ def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: i
     """
     name = "bigbird"
     sizes = _whole(name, "n", n), _whole(name, "block", block, 1), _whole(name, "random", random), _whole(name, "window", window)
-    return _ones(_bigbird(*sizes, _positions(n, global_), int(seed)))
+    return ones_at(_bigbird(*sizes, _positions(n, global_), int(seed)))
 
 
 def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseTensor:
@@ -168,7 +166,7 @@ def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseT
             [1., 1., 1., 1.],
             [1., 0., 1., 1.]])
     """
-    return _ones(_longformer(_whole("longformer", "n", n), _whole("longformer", "window", window), _positions(n, global_)))
+    return ones_at(_longformer(_whole("longformer", "n", n), _whole("longformer", "window", window), _positions(n, global_)))
 
 
 def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int) -> SparseTensor:
@@ -195,37 +193,7 @@ def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int)
     blocks = np.asarray(mask, dtype=np.bool_)
     if blocks.ndim != 2:
         raise SizeError(f"block of a mask with shape {blocks.shape}: a mask of blocks has two dimensions, (rows, columns)")
-    return _ones(_blocks(blocks.tobytes(), blocks.shape, _whole("block", "size", size, 1)))
-
-
-def union(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
-    """The entries that any of these patterns stores.
-
-    Args:
-        patterns: matrices of one shape; torch's tensors too, of which strided ones store their nonzeros.
-
-    Raises:
-        SizeError: no patterns, or of several shapes.
-
-    >>> union(causal(3), global_tokens(3, 1)).to_dense()
-    tensor([[1., 1., 1.],
-            [1., 1., 0.],
-            [1., 1., 1.]])
-    """
-    given = _of_one_shape("union", patterns)
-    return _ones(_united(given))
-
-
-def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
-    """The entries that all of these patterns store; as :func:`union`.
-
-    >>> intersection(causal(3), sliding_window(3, 1)).to_dense()
-    tensor([[1., 0., 0.],
-            [1., 1., 0.],
-            [0., 1., 1.]])
-    """
-    given = _of_one_shape("intersection", patterns)
-    return _ones(_intersected(given))
+    return ones_at(_blocks(blocks.tobytes(), blocks.shape, _whole("block", "size", size, 1)))
 
 
 # What follows works on patterns, and is remembered.
@@ -269,64 +237,18 @@ def _block_rows(n: int, size: int, count: int, window: int | None, seed: int) ->
 
 @lru_cache(KEPT)
 def _bigbird(n: int, size: int, random: int, window: int, tokens: tuple[int, ...], seed: int) -> Pattern:
-    return _united((_block_rows(n, size, random, window, seed), _global_tokens(n, tokens)))
+    return united((_block_rows(n, size, random, window, seed), _global_tokens(n, tokens)))
 
 
 @lru_cache(KEPT)
 def _longformer(n: int, window: int, tokens: tuple[int, ...]) -> Pattern:
-    return _united((_sliding_window(n, window // 2), _global_tokens(n, tokens)))
+    return united((_sliding_window(n, window // 2), _global_tokens(n, tokens)))
 
 
 @lru_cache(KEPT)
 def _blocks(mask: bytes, shape: tuple[int, int], size: int) -> Pattern:
     rows, columns = np.frombuffer(mask, np.bool_).reshape(shape).nonzero()
     return expanded(rows, columns, shape, size, (shape[0] * size, shape[1] * size))
-
-
-def _united(patterns: tuple[Pattern, ...]) -> Pattern:
-    return of_keys(np.unique(np.concatenate([keys_of(own) for own in patterns])), patterns[0].shape)
-
-
-def _intersected(patterns: tuple[Pattern, ...]) -> Pattern:
-    keys, counts = np.unique(np.concatenate([keys_of(own) for own in patterns]), return_counts=True)
-    return of_keys(keys[counts == len(patterns)], patterns[0].shape)
-
-
-def _ones(pattern: Pattern) -> SparseTensor:
-    """Values are the caller's own; the pattern is shared."""
-    return SparseTensor(pattern, torch.ones(pattern.nnz))
-
-
-def _of_one_shape(name: str, patterns: Sequence[SparseTensor | torch.Tensor]) -> tuple[Pattern, ...]:
-    """The CSR patterns of matrices.
-
-    Raises:
-        SizeError: none are given, or of several shapes.
-        UnsupportedError: something else was given.
-    """
-    shapes = [tuple(getattr(own, "shape", ())) for own in patterns]
-    if len(set(shapes)) != 1 or len(shapes[0]) != 2:
-        raise SizeError(f"{name} of patterns with shapes {', '.join(map(str, shapes)) or '()'}: give one or more matrices of one shape")
-    return tuple(as_pattern(own).pattern for own in patterns)
-
-
-def as_pattern(given: object) -> SparseTensor:
-    """A matrix whose stored entries are the pattern, in CSR; of a strided tensor, its nonzeros.
-
-    Raises:
-        UnsupportedError: no tensor.
-    """
-    given = unwrapped(given)
-    if isinstance(given, torch.Tensor):
-        given = from_torch(given != 0 if given.layout is torch.strided else given)
-    if not isinstance(given, SparseTensor):
-        raise UnsupportedError(f"a pattern is a SparseTensor or a tensor of torch, not {type(given).__name__}: see ns.nn.patterns")
-    return given if given.format == CSR else given.to(CSR)
-
-
-def lower_part(pattern: SparseTensor) -> SparseTensor:
-    """The entries on and below the diagonal of a CSR matrix; remembered with its pattern."""
-    return _ones(pattern.pattern.remember("lower part", lambda: lower(pattern.pattern)))
 
 
 def _whole(function: str, name: str, value: int, least: int = 0) -> int:

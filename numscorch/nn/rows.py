@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..construct import from_csr
+from ..ir.format import CSR
 from ..packing import index_dtype_for
 from ..pattern import Pattern
+from ..sparse_tensor import SparseTensor
 
 
 def drawn(among: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
@@ -70,13 +71,19 @@ def of_keys(keys: np.ndarray, shape: tuple[int, ...]) -> Pattern:
 
 
 def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """The CSR pattern of rows of so many columns each."""
+    """The CSR pattern of rows of so many columns each, which are known to be right."""
     dtype = index_dtype_for(shape, len(columns))
-    pos = np.concatenate([[0], np.cumsum(counts)]).astype(dtype)
-    return from_csr(pos, columns.astype(dtype), torch.empty(len(columns), dtype=torch.int8), shape, check_invariants=False).pattern
+    pos = np.zeros(len(counts) + 1, dtype)
+    np.cumsum(counts, out=pos[1:])
+    return Pattern.written(CSR, shape, ((), (pos, columns.astype(dtype))), dtype.name)
 
 
 def lower(pattern: Pattern) -> Pattern:
     """The entries on and below the diagonal of a CSR matrix."""
     keys = keys_of(pattern)
     return of_keys(keys[keys % max(pattern.shape[1], 1) <= keys // max(pattern.shape[1], 1)], pattern.shape)
+
+
+def ones_at(pattern: Pattern) -> SparseTensor:
+    """Values are the caller's own; the pattern is shared."""
+    return SparseTensor(pattern, torch.ones(pattern.nnz))

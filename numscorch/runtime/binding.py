@@ -66,7 +66,7 @@ class _Binder:
 
     def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand]):
         self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
-        self.result, self.spaces = problem.result, workspaces_of(stmt)
+        self.result, self.spaces, self.beside = problem.result, workspaces_of(stmt), ix.returned_by(stmt)
         self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
         self.strides = problem.strides
         self.scope: dict[str, Any] = {
@@ -91,7 +91,13 @@ class _Binder:
 
     def function(self) -> Callable[..., Any]:
         """The function, compiled from its source."""
-        return self.compiled([*self.patterns(), *self.allocation(), *self.call(), f"return {self.returned()}"])
+        made = [self.returned(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
+        return self.compiled([*self.patterns(), *self.allocation(), *self.more(), *self.call(), f"return {', '.join(made)}"])
+
+    def more(self) -> list[str]:
+        """Memory for what is returned beside the result."""
+        shapes = {access.tensor.name: tuple(self.problem.extents[var] for var in access.indices) for access in self.beside}
+        return [f"{name} = np.empty({shape}, dtype)" for name, shape in shapes.items()]
 
     def compiled(self, body: list[str]) -> Callable[..., Any]:
         """A function of the operands with this body."""
@@ -231,6 +237,8 @@ class _Binder:
         """A 1-D view of a tensor's values."""
         if name == self.result.name:
             return "C" if self.result.shares is not None or len(self.problem.shape) == 1 else "C.ravel()"
+        if any(name == access.tensor.name for access in self.beside):
+            return f"{name}.ravel()"
         at = NAMES.index(name)
         operand = self.operands[at]
         if not operand.format.is_dense:

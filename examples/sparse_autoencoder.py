@@ -1,0 +1,113 @@
+"""An autoencoder with a sparse encoder: 784 pixels to 256 numbers through a tenth of the weights, and back.
+
+The network of the Scorch paper's autoencoder: a sparse linear layer, ReLU, a dense linear layer and a sigmoid, trained by Adam
+to give back the images that it is given. Each number of the code sees 78 pixels, chosen at random once and for all.
+
+    python examples/sparse_autoencoder.py                     # digits that are drawn at random
+    python examples/sparse_autoencoder.py --data mnist        # a folder with MNIST's files, as *images-idx3-ubyte.gz
+
+The dense twin has the same weights, of which nine in ten are held at 0 by a mask on the gradient. A third network, with all of
+the encoder's weights, shows what they would add.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from common import Figure, agree, options, table, timed, times_as_fast, tqdm
+from datasets import SIZE, digits
+from torch import nn
+
+from numscorch.nn import SparseLinear
+
+CODE, BATCH, RATE = 256, 64, 0.01
+
+
+class Autoencoder(nn.Module):
+    """Images to codes and back."""
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self.decoder(torch.relu(self.encoder(images))))
+
+
+def networks(pixels: int, density: float) -> dict[str, Autoencoder]:
+    """The sparse network, its dense twin, and one that is dense throughout; their decoders start alike."""
+    sparse = SparseLinear(pixels, CODE, density=density)
+    masked, full = sparse.to_dense(), nn.Linear(pixels, CODE)
+    mask = masked.weight.detach() != 0
+    masked.weight.register_hook(lambda gradient: gradient * mask)
+    decoders = [nn.Linear(CODE, pixels) for _ in range(3)]
+    for decoder in decoders[1:]:
+        decoder.load_state_dict(decoders[0].state_dict())
+    return {name: Autoencoder(*pair) for name, *pair in zip(("sparse", "masked", "dense"), (sparse, masked, full), decoders, strict=True)}
+
+
+def step(net: Autoencoder, optimizer: torch.optim.Optimizer, images: torch.Tensor) -> float:
+    """One step of Adam; the mean squared error before it."""
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(net(images), images)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def train(nets: dict[str, Autoencoder], images: torch.Tensor, epochs: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Train on the same batches in turn; the losses and the seconds of each network's steps."""
+    optimizers = {name: torch.optim.Adam(net.parameters(), lr=RATE) for name, net in nets.items()}
+    losses, times = ({name: [] for name in nets} for _ in range(2))
+    batches = [batch for _ in range(epochs) for batch in torch.randperm(len(images)).split(BATCH)]
+    for batch in tqdm(batches, desc="training", unit=" steps"):
+        for name, net in nets.items():
+            losses[name].append(timed(times[name], step, net, optimizers[name], images[batch]))
+    return losses, times
+
+
+def plot(losses: dict[str, list[float]], images: torch.Tensor, nets: dict[str, Autoencoder], path: Path) -> None:
+    """Loss curves above, and below them a row of images with what the networks make of them."""
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    upper, lower = figure.subfigures(2, 1)
+    axes = upper.subplots()
+    for name, curve in losses.items():
+        smooth = torch.tensor(curve).unfold(0, min(10, len(curve)), 1).mean(1)
+        axes.plot(smooth, "--" if name == "masked" else "-", label=f"{name} encoder")
+    axes.set(xlabel="step", ylabel="mean squared error", yscale="log")
+    axes.legend()
+    with torch.no_grad():
+        rows = {"images": images, **{name: net(images) for name, net in nets.items()}}
+    for line, (name, row) in zip(lower.subplots(len(rows), 1), rows.items(), strict=True):
+        line.imshow(row.view(-1, SIZE, SIZE).permute(1, 0, 2).reshape(SIZE, -1).numpy(), cmap="gray_r", vmin=0, vmax=1)
+        line.set_ylabel(name, rotation=0, ha="right", va="center")
+        line.set(xticks=[], yticks=[])
+    figure.savefig(path)
+
+
+def main() -> None:
+    chosen = options(__doc__, data="a folder with MNIST's files", count=5000, epochs=6, percent=10)
+    data = digits(chosen.data, chosen.count, chosen.seed)
+    nets = networks(data.train.shape[1], chosen.percent / 100)
+    print(nets["sparse"])
+    with torch.no_grad():
+        agree("first reconstructions", (nets["sparse"](data.test) - nets["masked"](data.test)).abs().max().item(), 1e-5)
+    losses, times = train(nets, data.train, chosen.epochs)
+    with torch.no_grad():
+        error = {name: nn.functional.mse_loss(net(data.test), data.test).item() for name, net in nets.items()}
+    agree("errors after training, as a share,", abs(error["sparse"] / error["masked"] - 1), 0.05)
+    weights = {name: sum(parameter.numel() for parameter in net.parameters()) for name, net in nets.items()}
+    weights["masked"] = weights["dense"]
+    table(
+        ("", "sparse", "with a mask", "all weights"),
+        ("error on test images", *(f"{each:.5f}" for each in error.values())),
+        ("weights that are stored", *(f"{each:,}" for each in weights.values())),
+    )
+    table(("", "sparse", "with a mask", ""), ("a step", *times_as_fast(times["sparse"], times["masked"])))
+    plot(losses, data.test[:16], nets, chosen.out)
+    print(f"plot in {chosen.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""Adjoints: the gradients of a fused program, as programs that are fused themselves.
+
+What the forward kernel kept as a row is computed again, row by row, for the gradients of what is read by rows, and column by
+column, on the pattern's transpose, for those of what its columns choose: only the numbers of each row, as the sums of a
+softmax, are kept from the forward kernel (as in Dao and others, "FlashAttention", NeurIPS 2022, algorithm 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from .fused_problem import FusedRequest
+from .fusion import FLOATS, Kind, NotFused, fused_request
+from .gradient_requests import CONSTANT
+from .ir.format import Format, dense
+from .ir.functions import is_zero
+from .ir.gradient import derivative, plus, times
+from .ir.index import PATTERN, Access, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
+from .parser import Subscripts
+from .statements import NAMES, Part, Request
+
+RESULT, UPSTREAM = "result", "upstream"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A name, its indices, and its value in operands' letters and other statements' names."""
+
+    name: str
+    indices: tuple[IndexVar, ...]
+    value: Expr
+    op: str = "="
+    owner: Access | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One kernel: the names that it makes, its result's first, and of which names, the sparse operand in a format."""
+
+    names: tuple[str, ...]
+    request: FusedRequest
+    operands: tuple[str, ...]
+    format: Format | None
+
+
+@dataclass(frozen=True, slots=True)
+class Adjoint:
+    """The forward request, which also returns numbers of the rows, and the kernels of the gradients of these operands."""
+
+    forward: FusedRequest
+    runs: tuple[Run, ...]
+    gradients: Mapping[str, str]
+
+
+@lru_cache(maxsize=256)
+def adjoint_of(request: FusedRequest, kinds: tuple[Kind, ...], wanted: tuple[str, ...]) -> Adjoint | None:
+    """How to compute the gradients of the wanted letters, of operands of these kinds; None where kernels of parts do better.
+
+    Worth it is what would store the entries of a pattern between parts. A row of a dense tensor is better stored than made again.
+    """
+    if not any(member.is_beside for member in request.members) or request.keeps:
+        return None
+    try:
+        return _Adjoining(request, kinds, wanted).adjoint()
+    except NotFused:
+        return None
+
+
+class _Adjoining:
+    """Makes the adjoint of one request."""
+
+    def __init__(self, request: FusedRequest, kinds: tuple[Kind, ...], wanted: tuple[str, ...]):
+        self.request, self.wanted = request, wanted
+        self.kinds: dict[str, Kind | None] = {NAMES[at]: kind for at, kind in enumerate(kinds)}
+        self.pattern = self._sole_sparse()
+        levels = [self.pattern.level_var(at) for at in range(len(self.pattern.indices))]
+        self.row, self.column = levels[0], levels[-1]
+        members = [Statement(m.name, m.indices, m.value, m.op, m.owner) for m in request.members]
+        result = Statement(RESULT, tuple(map(IndexVar, request.subscripts.result)), _value(request), request.op, request.owner)
+        self.saved = sorted(m.name for m in request.members if set(m.indices) <= set(request.outer))
+        self.statements = {s.name: s for s in [*members, result]}
+        self.backward: dict[str, Statement] = {}
+        self.gradients = self._differentiated([*members, result])
+        self.made: dict[str, Kind | None] = {}
+
+    def _sole_sparse(self) -> Access:
+        sparse = {a for s in (*self.request.members,) for a in accesses_in(s.value) if self._is_sparse(a)}
+        sparse = {Access(replace(a.tensor, dtype=FLOATS[0]), a.indices) for a in sparse}
+        if len(sparse) != 1 or len(next(iter(sparse)).indices) != 2:
+            raise NotFused("not one sparse matrix")
+        return sparse.pop()
+
+    def _is_sparse(self, access: Access) -> bool:
+        kind = self.kinds.get(access.tensor.name)
+        return kind is not None and kind.format is not None
+
+    # ---- statements
+
+    def _differentiated(self, forward: Sequence[Statement]) -> dict[str, str]:
+        """The statements of all gradients, in reverse; the names of those that are wanted."""
+        moving = self._moving(forward)
+        terms: dict[str, list[Expr]] = {}
+        indices: dict[str, tuple[IndexVar, ...]] = {}
+        for statement in reversed(forward):
+            upstream = self._upstream(statement, terms)
+            if upstream is None or statement.op == CONSTANT:
+                continue
+            if statement.op not in ("=", "+="):
+                raise NotFused(f"{statement.op} has no fused gradient")
+            for access in {a for a in accesses_in(statement.value) if a.tensor.name in moving and a.tensor.has_values}:
+                by = derivative(statement.value, access.tensor.name)
+                if not is_zero(by):
+                    terms.setdefault(access.tensor.name, []).append(self._where_stored(times(upstream, by), statement.owner))
+                    indices[access.tensor.name] = access.indices
+        return {name: self._summed(name, indices[name], terms[name]) for name in self.wanted if name in terms}
+
+    def _moving(self, forward: Sequence[Statement]) -> set[str]:
+        """What the wanted operands move."""
+        moving = set(self.wanted)
+        for statement in forward:
+            if any(a.tensor.name in moving and a.tensor.has_values for a in accesses_in(statement.value)):
+                moving.add(statement.name)
+        return moving
+
+    def _upstream(self, statement: Statement, terms: dict[str, list[Expr]]) -> Access | None:
+        """The gradient of what a statement makes."""
+        if statement.name == RESULT:
+            return Access(TensorVar(UPSTREAM, dense(len(statement.indices))), statement.indices)
+        if statement.name not in terms:
+            return None
+        name = self._summed(statement.name, statement.indices, terms[statement.name])
+        return Access(TensorVar(name, dense(len(statement.indices))), statement.indices)
+
+    def _where_stored(self, value: Expr, owner: Access | None) -> Expr:
+        if owner is None:
+            return value
+        return Binary("*", Access(replace(owner.tensor, dtype=PATTERN), owner.indices), value)
+
+    def _summed(self, name: str, indices: tuple[IndexVar, ...], terms: Sequence[Expr]) -> str:
+        """The statement of a gradient of one or more terms; a term that sums gets a statement of its own."""
+        if len(terms) > 1:
+            terms = [t if set(variables_in(t)) <= set(indices) else self._alone(f"{name}_{n}", indices, t) for n, t in enumerate(terms)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = plus(total, term)
+        self._add(f"grad_{name}", indices, total)
+        return f"grad_{name}"
+
+    def _alone(self, name: str, indices: tuple[IndexVar, ...], term: Expr) -> Expr:
+        self._add(f"grad_{name}", indices, term)
+        made: Expr = Access(TensorVar(f"grad_{name}", dense(len(indices))), indices)
+        is_beside = self.column in indices and self.row in indices
+        return self._where_stored(made, self.pattern) if is_beside else made
+
+    def _add(self, name: str, indices: tuple[IndexVar, ...], value: Expr) -> None:
+        self.backward[name] = Statement(name, indices, value)
+
+    # ---- kernels
+
+    def adjoint(self) -> Adjoint:
+        """The forward request with what is saved, and the kernels, those by rows first."""
+        known = [*self.saved, UPSTREAM]
+        by_rows = [name for name in self.gradients.values() if not self._is_by_columns(name)]
+        by_columns = [name for name in self.gradients.values() if self._is_by_columns(name)]
+        needed = [n for n in dict.fromkeys(n for name in by_columns for n in self._slice(name, known) if n != name) if self._is_of_row(n)]
+        runs = []
+        for name in by_rows:
+            own = [n for n in needed if n in self._slice(name, known)]
+            runs.append(self._run(name, known, None, own))
+            known += own
+            needed = [n for n in needed if n not in own]
+        for name in needed:
+            runs.append(self._run(name, known, None, ()))
+            known.append(name)
+        turned = Format("ds", mode_order=self.pattern.tensor.format.mode_order[::-1])
+        runs += [self._run(name, known, turned, ()) for name in by_columns]
+        return Adjoint(replace(self.request, returned=tuple(self.saved)), tuple(runs), self.gradients)
+
+    def _is_by_columns(self, name: str) -> bool:
+        indices = self.backward[name].indices
+        return self.column in indices and self.row not in indices
+
+    def _is_of_row(self, name: str) -> bool:
+        return self.column not in self._statement(name).indices
+
+    def _statement(self, name: str) -> Statement:
+        return self.backward.get(name) or self.statements[name]
+
+    def _slice(self, name: str, known: Iterable[str]) -> list[str]:
+        """The statements that one needs, itself last."""
+        found: dict[str, None] = {}
+
+        def visit(own: str) -> None:
+            for access in accesses_in(self._statement(own).value):
+                if access.tensor.name not in (*self.kinds, *known, *found):
+                    visit(access.tensor.name)
+            found[own] = None
+
+        visit(name)
+        return list(found)
+
+    def _run(self, name: str, known: Sequence[str], format: Format | None, returned: Sequence[str]) -> Run:
+        """The kernel of one gradient.
+
+        Raises:
+            NotFused: it takes more than one.
+        """
+        dtype = next(kind.dtype for kind in self.kinds.values() if kind is not None)
+        kinds = dict(self.kinds) | {own: Kind(len(self._indices(own)), dtype) for own in known}
+        if format is not None:
+            kinds[self.pattern.tensor.name] = replace(self.kinds[self.pattern.tensor.name] or Kind(2, dtype), format=format)
+        parts = [_part(self._statement(own)) for own in self._slice(name, known)]
+        request, operands = fused_request(parts, kinds, set())
+        made = {m.name: (part.name, m) for part, m in zip(parts, request.members, strict=False) if part.name in returned}
+        if not all(set(m.indices) <= set(request.outer) for _, m in made.values()):
+            raise NotFused(f"{', '.join(returned)} aren't numbers of one row")
+        names = (name, *(made[own][0] for own in sorted(made)))
+        return Run(names, replace(request, returned=tuple(sorted(made))), operands, format)
+
+    def _indices(self, name: str) -> tuple[IndexVar, ...]:
+        return self.statements[RESULT].indices if name == UPSTREAM else self._statement(name).indices
+
+
+def _value(request: FusedRequest) -> Expr:
+    if request.value is None:
+        raise NotFused("a product without a value")
+    return request.value
+
+
+def _part(statement: Statement) -> Part:
+    """The statement as a part: its operands by letters."""
+    accesses = list(dict.fromkeys(Access(TensorVar(a.tensor.name, dense(len(a.indices))), a.indices) for a in accesses_in(statement.value)))
+    letters = {(a.tensor.name, a.indices): NAMES[at] for at, a in enumerate(accesses)}
+    value = mapped(
+        statement.value,
+        lambda a: Access(TensorVar(letters[a.tensor.name, a.indices], dense(len(a.indices)), a.tensor.dtype), a.indices),
+    )
+    terms = tuple(tuple(var.name for var in a.indices) for a in accesses)
+    subscripts = Subscripts(terms, tuple(var.name for var in statement.indices))
+    return Part(statement.name, tuple(a.tensor.name for a in accesses), Request(subscripts, value, statement.op))

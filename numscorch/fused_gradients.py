@@ -1,0 +1,90 @@
+"""Fused programs with gradients: the forward kernel, and in reverse those of its adjoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .adjoints import Adjoint, adjoint_of
+from .computing import compute
+from .fusion import Group, Kind
+from .sparse_tensor import SparseTensor
+from .statements import NAMES
+
+Again = Callable[[Sequence[Any]], Tensor]
+
+
+def fused_with_gradients(group: Group, operands: Sequence[Any], again: Again) -> Tensor | None:
+    """The group's result, through which gradients flow; None where kernels of its parts do better.
+
+    ``again`` computes it part by part: for gradients of gradients.
+    """
+    values = [o._values if isinstance(o, SparseTensor) else o for o in operands]
+    kinds = tuple(kind for operand in operands if (kind := Kind.of(operand)) is not None)
+    wanted = tuple(NAMES[at] for at, own in enumerate(values) if own.requires_grad)
+    adjoint = adjoint_of(group.request, kinds, wanted) if len(kinds) == len(operands) else None
+    if adjoint is None:
+        return None
+    patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
+    through: Any = _Fused
+    made: Tensor = through.apply(_Call(adjoint, patterns, again), *values)
+    return made
+
+
+class _Call:
+    """One call: how its gradients are computed, and of which patterns."""
+
+    def __init__(self, adjoint: Adjoint, patterns: Sequence[Any], again: Again):
+        self.adjoint, self.patterns, self.again = adjoint, patterns, again
+
+    def operands(self, values: Sequence[Tensor]) -> list[Any]:
+        """Operands again, of their values."""
+        return [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, self.patterns, strict=True)]
+
+    def gradients(self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor) -> dict[str, Any]:
+        """The gradient of each operand that wants one, by its letter."""
+        known: dict[str, Any] = dict(zip(self.adjoint.forward.returned, saved, strict=True)) | {"upstream": upstream}
+        known |= {NAMES[at]: operand for at, operand in enumerate(self.operands(values))}
+        for run in self.adjoint.runs:
+            taken = [known[name] for name in run.operands]
+            if run.format is not None:
+                taken = [o.to(run.format) if isinstance(o, SparseTensor) else o for o in taken]
+            made = compute(run.request, taken)
+            known |= zip(run.names, made if isinstance(made, tuple) else (made,), strict=True)
+        return {letter: known[name] for letter, name in self.adjoint.gradients.items()}
+
+
+class _Fused(torch.autograd.Function):
+    """A fused program as a function of its operands' values."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *values: Tensor) -> Tensor:
+        made = compute(call.adjoint.forward, call.operands([v.detach() for v in values]))
+        result: Tensor = made[0] if isinstance(made, tuple) else made
+        ctx.call, ctx.count = call, len(values)
+        ctx.save_for_backward(*values, *(made[1:] if isinstance(made, tuple) else ()))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        values, saved = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        needed = ctx.needs_input_grad[1:]
+        if torch.is_grad_enabled():  # a gradient of this gradient may be asked for
+            wanted = [v for v, need in zip(values, needed, strict=True) if need]
+            result = ctx.call.again(ctx.call.operands(values))
+            found = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
+            return (None, *(next(found) if need else None for need in needed))
+        gradients = ctx.call.gradients(values, saved, upstream)
+        shaped = [_shaped(gradients.get(NAMES[at]), value) for at, value in enumerate(values)]
+        return (None, *(own if need else None for own, need in zip(shaped, needed, strict=True)))
+
+
+def _shaped(gradient: Any, value: Tensor) -> Tensor | None:
+    """A gradient in the shape of what it is of, which is broadcast along dimensions of size 1."""
+    if gradient is None:
+        return None
+    made: Tensor = gradient._values if isinstance(gradient, SparseTensor) else gradient.sum_to_size(value.shape)
+    return made

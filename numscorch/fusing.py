@@ -1,0 +1,318 @@
+"""fuse: a function of tensors as one program of index notation."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial, update_wrapper
+from pathlib import Path
+from threading import RLock, get_ident
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from . import traced_calls as traced_calls  # which says what is written down
+from .errors import UnsupportedError
+from .evaluation import evaluate_parts
+from .explanation import explain_statement
+from .ir.functions import FUNCTIONS
+from .sparse_parameter import SparseParameter
+from .sparse_tensor import SparseTensor, beside_programs
+from .traced_programs import Program, program_of, viewed
+from .tracing import TRACERS, Mismatch, Stop, Traced, Tracer, at_work
+
+TENSORS = (SparseTensor, Tensor, SparseParameter)
+SCALARS = (int, float, complex, str, bytes, bool, type(None), torch.dtype)
+FUSED = (torch.float32, torch.float64)
+RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}
+MOST = 256  # programs that a function keeps
+LIBRARIES = ("builtins", "functools", "math", "numscorch", "operator", "torch", "typing")
+TRACING = RLock()  # one thread at a time
+OURS = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Unfused:
+    """Why a function runs as it is written; not for all shapes, if it is these that don't fit."""
+
+    why: str
+    always: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FusedExplanation:
+    """What became of a function: its program and how that is compiled, or what kept it from being one."""
+
+    name: str
+    program: Program | Unfused
+    story: str
+
+    @property
+    def text(self) -> str:
+        """The program; empty where there is none."""
+        return self.program.text if isinstance(self.program, Program) else ""
+
+    def __str__(self) -> str:
+        if isinstance(self.program, Unfused):
+            return f"{self.name} runs as it is written: {self.program.why}"
+        return "\n".join([f"{self.name} is this program:", "", *(f"  {line}" for line in self.text.splitlines()), "", self.story])
+
+    __repr__ = __str__
+
+
+class Fused:
+    """A function that :func:`fuse` made; ``function`` is the one it is made of."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self.programs: dict[Hashable, Program | Unfused | None] = {}
+        update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        bound = partial(self, instance)
+        bound.explain = partial(self.explain, instance)  # type: ignore[attr-defined]
+        return bound
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _run(self, args, kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> FusedExplanation:
+        """The program for these operands and the story of each of its parts, or the call that keeps the function from being one."""
+        program, operands = self.program(args, kwargs)
+        story = ""
+        if isinstance(program, Program):
+            try:
+                story = str(
+                    explain_statement(program.text, {n: _described(v) for n, v in _read(program, operands).items()}, program.format)
+                )
+            except UnsupportedError as error:
+                story = str(error)  # the last part is torch's
+        return FusedExplanation(getattr(self.function, "__qualname__", repr(self.function)), program, story)
+
+    def program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Program | Unfused, dict[str, Any]]:
+        """The program for these arguments, and its operands by their names."""
+        named = self._named(args, kwargs)
+        operands = {name: value for name, value in named.items() if isinstance(value, TENSORS)}
+        if (why := _elsewhere() or _unfit(list(operands.values()))) is not None:
+            return Unfused(why), operands
+        around = _surroundings(self.function, set())
+        own = tuple(map(_kind, named.values()))
+        key = None if around is None or None in own else (*around, *named, *own)
+        if key is not None and (known := self.programs.get(key)) is not None:
+            return known, operands
+        sized = None if key is None else (key, *(tuple(o.shape) for o in operands.values()))
+        if sized is not None and (known := self.programs.get(sized)) is not None:
+            return known, operands
+        made, reads_sizes = self._traced(args, kwargs, named)
+        if not (isinstance(made, Unfused) and not made.always) and key is not None:
+            while len(self.programs) >= MOST:
+                del self.programs[next(iter(self.programs))]
+            self.programs[sized if reads_sizes else key] = made
+        return made, operands
+
+    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by their names, in order; those that are called otherwise in a text get another one."""
+        code = getattr(self.function, "__code__", None)
+        known = code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
+        named: dict[str, Any] = {}
+        for at, value in enumerate(args):
+            named[_spelled(known[at] if at < len(known) else f"x{at}", named)] = value
+        for name, value in kwargs.items():
+            named[_spelled(name, named)] = value
+        return named
+
+    def _traced(self, args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[Program | Unfused, bool]:
+        """The program that one run on stand-ins writes down, and whether it is for these sizes only."""
+        tracer = Tracer()
+        given = [tracer.operand(name, v.shape, _is_sparse(v)) if isinstance(v, TENSORS) else v for name, v in named.items()]
+        keywords = dict(zip(kwargs, given[len(args) :], strict=True))
+        try:
+            with TRACING, at_work(tracer):
+                made = self.function(*given[: len(args)], **keywords)
+                if tracer.stopped is not None:
+                    raise tracer.stopped
+                return _program(made, tracer, list(named)), tracer.reads_sizes
+        except Stop as stop:
+            return Unfused(f"{stop}{_place_of(stop)}", always=not isinstance(stop, Mismatch)), tracer.reads_sizes
+        except Exception as error:  # whatever it is, the function runs as it is written, and raises its own
+            return Unfused(f"on stand-ins for tensors it raises {type(error).__name__}: {error}{_place_of(error)}", always=False), True
+
+
+@beside_programs
+def _run(fused: Fused, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result: of the program, or of the function as it is written."""
+    program, operands = fused.program(args, kwargs)
+    if isinstance(program, Unfused):
+        return fused.function(*args, **kwargs)
+    made = evaluate_parts(program.text, _read(program, operands), program.format)
+    for dimension in program.missing:
+        made = made.unsqueeze(dimension)
+    return made
+
+
+def fuse(function: Callable[..., Any]) -> Fused:
+    """A function of tensors, written with torch's or numscorch's operators, as one program that is compiled.
+
+    It is run once on stand-ins for its operands, which write down what is done to them; the program is kept for
+    operands of the same kinds, and :func:`numscorch.evaluate` runs it. What can't be fused runs as it is written, on the
+    operands themselves: another operator, a decision or a loop that depends on values, several results, tensors that are
+    no operands, 16-bit floats and integers. ``fused.explain(*operands)`` prints the program, or says which call it was.
+
+    An entry that isn't stored is 0, and softmax is that of the stored entries, as in numscorch's operators. A product of a
+    sparse tensor and a dense matrix product is computed at the stored entries alone; nothing else is reordered.
+
+    Args:
+        function: of tensors, numbers and whatever else it takes. It has no effect but its result: it may be run
+            on stand-ins at any call, and not at all where its program is known.
+
+    Returns:
+        A function of the same arguments, through which gradients flow to every operand.
+
+    Raises:
+        SizeError: shapes don't fit; errors of a function that isn't fused are its own.
+
+    Source: Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra Compiler", OOPSLA 2017.
+
+    >>> import torch, numscorch as ns
+    >>> @ns.fuse
+    ... def layer(A, X, W, b):
+    ...     return torch.relu(A @ (X @ W) + b)
+    >>> A, X, W, b = ns.eye(3, format=ns.CSR), torch.ones(3, 2), torch.ones(2, 2), torch.tensor([1.0, -3.0])
+    >>> layer(A, X, W, b)
+    tensor([[3., 0.],
+            [3., 0.],
+            [3., 0.]])
+    >>> print(layer.explain(A, X, W, b).text)
+    T[i,j] = X[i,k] * W[k,j]
+    R[i,j] = relu(A[i,k] * T[k,j] + b[j])
+    """
+    return Fused(function)
+
+
+def _program(made: Any, tracer: Tracer, names: list[str]) -> Program:
+    """The program of what a function returns.
+
+    Raises:
+        Stop: it isn't one tensor that it computed, with a tensor's data type.
+    """
+    if not isinstance(made, Traced):
+        raise tracer.stop(f"it returns {'several results' if isinstance(made, list | tuple | dict) else type(made).__name__}")
+    node = made._node
+    if viewed(node).kind == "operand":
+        raise tracer.stop("it computes nothing")
+    if node.is_test:
+        raise tracer.stop("it returns truth values")
+    return program_of(node, names)
+
+
+def _elsewhere() -> str | None:
+    """What is at work that wants each operator by itself, if anything is."""
+    if TRACERS and TRACERS[-1].thread == get_ident():
+        return "it is a part of what is fused"
+    if torch.is_autocast_enabled("cpu"):
+        return "torch.autocast chooses a data type for each operator"
+    if forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None:
+        return "a transform of torch.func, or forward-mode, is at work"
+    return None
+
+
+def _unfit(operands: list[Any]) -> str | None:
+    """Why operands don't go into a program, if they don't."""
+    if not any(map(_is_sparse, operands)):
+        return "every operand is dense, so that it is torch's"
+    kinds = {str(o.dtype).removeprefix("torch.") for o in operands}
+    if len(kinds) > 1 or operands[0].dtype not in FUSED:
+        return f"operands of {' and '.join(sorted(kinds))}: all have to be float32, or all float64"
+    return None
+
+
+def _is_sparse(operand: Any) -> bool:
+    return not isinstance(operand, Tensor) or operand.layout is not torch.strided
+
+
+def _kind(value: Any) -> Hashable:
+    """What of an argument a program depends on; None if that can't be told."""
+    if isinstance(value, TENSORS):
+        return _is_sparse(value), tuple(size == 1 for size in value.shape), 0 in value.shape
+    return (type(value), value) if isinstance(value, SCALARS) else None
+
+
+def _spelled(name: str, taken: Mapping[str, Any]) -> str:
+    """The name as a tensor of a text may have it."""
+    name = name if name[0].isalpha() and name.isascii() else f"x{name}" if name.isascii() else "x"
+    while name in taken or name in RESERVED:
+        name += "_"
+    return name
+
+
+def _surroundings(function: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
+    """What a function reads besides its arguments, as far as that is numbers, texts, and functions; None if it reads other things."""
+    if isinstance(function, Fused):
+        function = function.function
+    if id(function) in seen:
+        return ()
+    seen.add(id(function))
+    if not isinstance(function, FunctionType):
+        return None
+    names = _names_in(function.__code__)
+    read = [function.__globals__[name] for name in names if name in function.__globals__]
+    try:
+        read += [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # one that isn't filled yet
+        return None
+    found: list[Hashable] = []
+    for value in read:
+        own = _surrounding(value, seen)
+        if own is None:
+            return None
+        found += own
+    return tuple(found)
+
+
+def _surrounding(value: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
+    if isinstance(value, SCALARS):
+        return type(value), value  # type: ignore[return-value]  # a union of types, which are all hashable
+    if isinstance(value, BuiltinFunctionType) or _is_library(value):
+        return (value,)
+    return (value, *inner) if (inner := _surroundings(value, seen)) is not None else None
+
+
+def _is_library(value: Any) -> bool:
+    """Whether it is a module, a class or a function that holds nothing of the user's."""
+    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) if callable(value) else None
+    return str(home).partition(".")[0] in LIBRARIES and not isinstance(value, Fused | torch.nn.Module)
+
+
+@lru_cache(maxsize=1024)
+def _names_in(code: CodeType) -> list[str]:
+    """The names of globals and attributes in a function's code, and in that of functions within it."""
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return list(dict.fromkeys([*code.co_names, *(name for each in inner for name in _names_in(each))]))
+
+
+def _place_of(error: BaseException) -> str:
+    """The line of the function that raised it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_inside(frame.filename)]
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""
+
+
+def _is_inside(filename: str) -> bool:
+    return Path(filename).is_relative_to(OURS) or Path(filename).is_relative_to(Path(torch.__file__).parent)
+
+
+def _read(program: Program, operands: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The operands that a program reads."""
+    return operands if len(operands) == len(program.reads) else {name: operands[name] for name in operands if name in program.reads}
+
+
+def _described(value: Any) -> Any:
+    """An operand as explain takes it."""
+    from .api import _explained  # late: it imports everything
+
+    return _explained(value)

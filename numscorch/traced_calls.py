@@ -1,0 +1,305 @@
+"""What torch's functions write down of stand-ins for tensors: nodes, or that they can't be said in index notation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .errors import NumscorchError
+from .parser import parse_einsum
+from .tracing import CALLS, TRACERS, Mismatch, Node, Traced
+
+
+def _node_of(value: Any) -> Node:
+    """The node of an argument, which may be a number."""
+    if isinstance(value, Traced):
+        return value._node
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        what = (
+            "a tensor that is no operand: pass it as an argument" if hasattr(value, "dtype") else f"a {type(value).__name__} as an operand"
+        )
+        raise TRACERS[-1].stop(what)
+    if not math.isfinite(value):
+        raise TRACERS[-1].stop(f"the number {value}")
+    return Node("number", repr(float(value)))
+
+
+def _made(node: Node) -> Traced:
+    return Traced(TRACERS[-1], node)
+
+
+def _is_mixed(nodes: Sequence[Node]) -> bool:
+    """Whether torch's result has other values, or another data type, than numbers have for truth values."""
+    return any(node.is_test for node in nodes) and not any(node.kind != "number" and not node.is_test for node in nodes)
+
+
+def joined(kind: str, form: str, *values: Any, is_test: bool = False) -> Traced:
+    """An operator, or a function, of tensors and numbers that broadcast."""
+    nodes = tuple(map(_node_of, values))
+    tests = nodes[1:] if form == "where" else nodes
+    if _is_mixed(tests) or (any(node.is_test for node in tests) and form != "*"):
+        raise TRACERS[-1].stop(f"{form} of truth values")
+    try:
+        shape = tuple(torch.broadcast_shapes(*(node.shape for node in nodes)))
+    except RuntimeError as error:
+        raise TRACERS[-1].stop(str(error), Mismatch) from error
+    used = frozenset(d + len(shape) - len(node.shape) for node in nodes for d in node.used)
+    return _made(Node(kind, form, shape, used, nodes, is_test=is_test))
+
+
+def _operator(op: str, is_test: bool = False) -> Callable[..., Traced]:
+    def operator(input: Any, other: Any) -> Traced:
+        return joined("op", op, input, other, is_test=is_test)
+
+    return operator
+
+
+def _function(name: str) -> Callable[..., Traced]:
+    def function(input: Any) -> Traced:
+        return joined("call", name, input)
+
+    return function
+
+
+def add(input: Any, other: Any, *, alpha: float = 1) -> Traced:
+    """input + alpha * other"""
+    return joined("op", "+", input, other if alpha == 1 else joined("op", "*", alpha, other))
+
+
+def sub(input: Any, other: Any, *, alpha: float = 1) -> Traced:
+    """input - alpha * other"""
+    return joined("op", "-", input, other if alpha == 1 else joined("op", "*", alpha, other))
+
+
+def rsub(input: Any, other: Any) -> Traced:
+    """other - input"""
+    return joined("op", "-", other, input)
+
+
+def negative(input: Traced) -> Traced:
+    """-input"""
+    return joined("op", "-", 0, input)
+
+
+def square(input: Traced) -> Traced:
+    """input * input"""
+    return joined("op", "*", input, input)
+
+
+def power(input: Traced, exponent: Any) -> Traced:
+    """input ** exponent, for an exponent of 2."""
+    if exponent != 2:
+        raise ValueError("only squares are fused")
+    return square(input)
+
+
+def relu(input: Traced, inplace: bool = False) -> Traced:
+    """torch's relu; what it would write to is a stand-in."""
+    if inplace:
+        raise ValueError("inplace=True")
+    return joined("call", "relu", input)
+
+
+def leaky_relu(input: Traced, negative_slope: float = 0.01, inplace: bool = False) -> Traced:
+    """input where it is positive, and its product with the slope elsewhere."""
+    if inplace:
+        raise ValueError("inplace=True")
+    return where(joined("op", ">", input, 0, is_test=True), input, joined("op", "*", negative_slope, input))
+
+
+def gelu(input: Traced, *, approximate: str = "none") -> Traced:
+    """torch's gelu, without an approximation."""
+    if approximate != "none":
+        raise ValueError(f"approximate={approximate!r}")
+    return joined("call", "gelu", input)
+
+
+def where(condition: Any, input: Any, other: Any) -> Traced:
+    """input where a comparison holds, else other."""
+    if not _node_of(condition).is_test:
+        raise ValueError("the condition is no comparison")
+    return joined("call", "where", condition, input, other)
+
+
+def permute(input: Traced, *dims: Any) -> Traced:
+    """The tensor with its dimensions in another order."""
+    given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
+    order = tuple(_place(d, input.ndim) for d in given)
+    if sorted(order) != list(range(input.ndim)):
+        raise ValueError(f"the order {order}")
+    return _viewed(input, order)
+
+
+def transpose(input: Traced, dim0: int, dim1: int) -> Traced:
+    """The tensor with two dimensions exchanged."""
+    order = list(range(input.ndim))
+    first, second = _place(dim0, input.ndim), _place(dim1, input.ndim)
+    order[first], order[second] = order[second], order[first]
+    return _viewed(input, order)
+
+
+def transposed(input: Traced) -> Traced:
+    """The transposed matrix; a vector as it is."""
+    if input.ndim > 2:
+        raise ValueError(f"{input.ndim} dimensions")
+    return _viewed(input, tuple(reversed(range(input.ndim))))
+
+
+def unsqueeze(input: Traced, dim: int) -> Traced:
+    """The tensor with a dimension of size 1 more."""
+    order: list[int | None] = list(range(input.ndim))
+    order.insert(_place(dim, input.ndim + 1), None)
+    return _viewed(input, order)
+
+
+def inserted(input: Traced, key: tuple[Any, ...]) -> Traced:
+    """input[key], where the key keeps every dimension whole, and puts in new ones."""
+    if any(not (own is None or own is Ellipsis or (isinstance(own, slice) and own == slice(None))) for own in key):
+        raise input._tracer.stop("an index that takes parts of a tensor: only [:, None] and such are fused")
+    missing = [slice(None)] * (input.ndim - sum(isinstance(own, slice) for own in key))
+    at = next((at for at, own in enumerate(key) if own is Ellipsis), len(key))
+    order: list[int | None] = []
+    for own in (*key[:at], *missing, *key[at + 1 :]):
+        order.append(None if own is None else sum(place is not None for place in order))
+    return _viewed(input, order)
+
+
+def _place(dim: int, order: int) -> int:
+    if not -order <= dim < order:
+        raise TRACERS[-1].stop(f"dim={dim} of {order} dimensions", Mismatch)
+    return dim % order
+
+
+def _viewed(input: Traced, axes: Sequence[int | None]) -> Traced:
+    node = input._node
+    shape = tuple(1 if axis is None else node.shape[axis] for axis in axes)
+    used = frozenset(at for at, axis in enumerate(axes) if axis in node.used)
+    return _made(Node("view", "", shape, used, (node,), tuple(axes), is_test=node.is_test))
+
+
+def matmul(input: Any, other: Any) -> Traced:
+    """torch's matrix product."""
+    left, right = _node_of(input), _node_of(other)
+    if not left.shape or not right.shape:
+        raise ValueError("an operand without dimensions")
+    batch = [f"b{at}" for at in range(max(len(left.shape), len(right.shape)) - 2)]
+    first = [*batch[len(batch) - len(left.shape) + 2 :], "i", "k"] if len(left.shape) > 1 else ["k"]
+    second = [*batch[len(batch) - len(right.shape) + 2 :], "k", "j"] if len(right.shape) > 1 else ["k"]
+    result = [*batch, *(["i"] if len(left.shape) > 1 else []), *(["j"] if len(right.shape) > 1 else [])]
+    return contracted((left, right), (first, second), result, exact="k")
+
+
+def _of_ranks(name: str, first: int, second: int) -> Callable[..., Traced]:
+    def product(input: Any, other: Any) -> Traced:
+        ranks = len(_node_of(input).shape), len(_node_of(other).shape)
+        if ranks != (first, second):
+            raise TRACERS[-1].stop(f"{name} of {ranks[0]} and {ranks[1]} dimensions", Mismatch)
+        return matmul(input, other)
+
+    return product
+
+
+def linear(input: Any, weight: Any, bias: Any = None) -> Traced:
+    """torch.nn.functional.linear"""
+    made = matmul(input, transposed(weight))
+    return made if bias is None else joined("op", "+", made, bias)
+
+
+def einsum(expr: Any, *operands: Any, **options: Any) -> Traced:
+    """The einsum of one operand or two."""
+    if len(operands) == 1 and isinstance(operands[0], list | tuple):
+        operands = tuple(operands[0])
+    if not isinstance(expr, str) or any(value is not None and value != "sum" for value in options.values()):
+        raise ValueError("only einsum's text and operands are fused")
+    if len(operands) > 2:
+        raise ValueError("more than two operands are contracted in the pairs that cost least")
+    nodes = tuple(map(_node_of, operands))
+    try:
+        subscripts = parse_einsum(expr, tuple(len(node.shape) for node in nodes))
+    except NumscorchError as error:
+        raise TRACERS[-1].stop(str(error), Mismatch) from error
+    return contracted(nodes, subscripts.operands, subscripts.result)
+
+
+def contracted(nodes: tuple[Node, ...], terms: Sequence[Sequence[str]], result: Sequence[str], exact: str = "") -> Traced:
+    """The sum of the products of tensors with these indices; the sizes of an ``exact`` one don't broadcast."""
+    sizes: dict[str, int] = {}
+    for node, names in zip(nodes, terms, strict=True):
+        for name, size in zip(names, node.shape, strict=True):
+            known = sizes.setdefault(name, size)
+            if known != size and (name == exact or 1 not in (known, size)):
+                raise TRACERS[-1].stop(f"sizes {known} and {size}", Mismatch)
+            sizes[name] = max(known, size) if known and size else 0
+    varying = {names[d] for node, names in zip(nodes, terms, strict=True) for d in node.used}
+    if any(node.is_test for node in nodes):
+        raise ValueError("truth values")
+    used = frozenset(at for at, name in enumerate(result) if name in varying)
+    axes = (*map(tuple, terms), tuple(result))
+    return _made(Node("contract", "", tuple(sizes[name] for name in result), used, nodes, axes))
+
+
+def _reduction(op: str) -> Callable[..., Traced]:
+    def reduction(input: Traced, dim: Any = None, keepdim: bool = False) -> Traced:
+        node = input._node
+        if node.is_test:
+            raise ValueError("truth values")
+        given = range(input.ndim) if dim is None or dim == () else dim if isinstance(dim, Sequence) else (dim,)
+        gone = {_place(d, input.ndim) for d in given}
+        if op != "+=" and 0 in node.shape:
+            raise TRACERS[-1].stop("the largest of no entries", Mismatch)
+        kept = [d for d in range(input.ndim) if d not in gone]
+        shape, used = tuple(node.shape[d] for d in kept), frozenset(at for at, d in enumerate(kept) if d in node.used)
+        made = _made(Node("reduce", op, shape, used, (node,), tuple(sorted(gone))))
+        return _viewed(made, [kept.index(d) if d in kept else None for d in range(input.ndim)]) if keepdim else made
+
+    return reduction
+
+
+def mean(input: Traced, dim: Any = None, keepdim: bool = False) -> Traced:
+    """The sum over some dimensions, divided by how many terms it has."""
+    total = _reduction("+=")(input, dim, keepdim)
+    count = math.prod(input.shape) // max(math.prod(total._node.shape), 1)
+    return joined("op", "/", total, count)
+
+
+def softmax(input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Traced:
+    """softmax over the entries that are stored."""
+    place, node = _place(dim, input.ndim), input._node
+    if dtype is not None or place not in node.used or node.is_test:
+        raise ValueError("a data type, or a dimension that is only broadcast")
+    return _made(Node("softmax", "", node.shape, node.used, (node,), (place,)))
+
+
+CALLS.update(
+    {
+        **{name: _function(name) for name in ("abs", "erf", "exp", "log", "sigmoid", "sqrt", "tanh", "maximum", "minimum")},
+        **{
+            name: _operator(op) for op, names in {"*": ("mul", "multiply"), "/": ("div", "divide", "true_divide")}.items() for name in names
+        },
+        **{name: _operator(op, True) for name, op in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()},
+        **{name: lambda input, other, name=name: joined("call", name, input, other) for name in ("maximum", "minimum")},
+        **{"add": add, "sub": sub, "subtract": sub, "rsub": rsub, "neg": negative, "negative": negative, "square": square, "pow": power},
+        **{"relu": relu, "leaky_relu": leaky_relu, "gelu": gelu, "where": where, "absolute": _function("abs"), "softmax": softmax},
+        **{
+            "permute": permute,
+            "transpose": transpose,
+            "swapaxes": transpose,
+            "swapdims": transpose,
+            "t": transposed,
+            "unsqueeze": unsqueeze,
+        },
+        **{"matmul": matmul, "mm": _of_ranks("mm", 2, 2), "mv": _of_ranks("mv", 2, 1), "bmm": _of_ranks("bmm", 3, 3)},
+        **{
+            "linear": linear,
+            "einsum": einsum,
+            "sum": _reduction("+="),
+            "amax": _reduction("max="),
+            "amin": _reduction("min="),
+            "mean": mean,
+        },
+        **{"getitem": inserted},
+    }
+)

@@ -1,0 +1,285 @@
+"""fuse: functions of tensors as programs, against the same functions on dense tensors; values, and gradients of every operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, sqrt
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import numscorch as ns
+from numscorch.errors import SizeError
+from numscorch.tracing import TRACERS
+
+SCALE = 2.0
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+KEPT = torch.rand(7, 9, generator=torch.Generator().manual_seed(3)) < 0.5
+KEPT[2] = False
+MATRIX = numbers(7, 9) * KEPT
+
+
+def rows_softmax(scores: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    """Of a dense tensor as of a sparse one with the entries of MATRIX."""
+    kept = KEPT if scores.shape == KEPT.shape else KEPT.T
+    return torch.softmax(scores.masked_fill(~kept, -inf), dim).nan_to_num()
+
+
+def gcn(A: Any, X: Any, W: Any, b: Any) -> Any:
+    return torch.relu(A @ (X @ W) + b)
+
+
+def attention(mask: Any, Q: Any, K: Any, V: Any, softmax: Any = torch.softmax) -> Any:
+    return softmax(mask * (Q @ K.T), -1) @ V
+
+
+def scaled_attention(mask: Any, Q: Any, K: Any, V: Any, softmax: Any = torch.softmax) -> Any:
+    return softmax((Q @ K.mT / sqrt(Q.shape[-1])) * mask, dim=1).matmul(V)
+
+
+def scores(A: Any, x: Any, y: Any) -> Any:
+    return (A * (x @ y.T)).sum(1)
+
+
+def gat(A: Any, s: Any, d: Any, X: Any, softmax: Any = F.softmax) -> Any:
+    return softmax(F.leaky_relu(A * (s[:, None] + d[None, :]), 0.2), 1) @ X
+
+
+def other_way(A: Any, X: Any, softmax: Any = ns.softmax) -> Any:
+    return softmax(A.t(), 1) @ X.unsqueeze(-1)
+
+
+def gelus(A: Any, X: Any, b: Any) -> Any:
+    made = F.gelu(torch.mm(A, X) * SCALE - b)
+    return made / (made.abs().sum(dim=1, keepdim=True) + 1)
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "gcn": (gcn, (numbers(9, 4), numbers(4, 5), numbers(5))),
+    "attention": (attention, (numbers(7, 4), numbers(9, 4), numbers(9, 3))),
+    "scaled attention": (scaled_attention, (numbers(7, 4), numbers(9, 4), numbers(9, 3))),
+    "scores": (scores, (numbers(7, 4), numbers(9, 4))),
+    "gat": (gat, (numbers(7), numbers(9), numbers(9, 3))),
+    "other way": (other_way, (numbers(7),)),
+    "gelu": (gelus, (numbers(9, 4), numbers(7, 1))),
+    "exp": (lambda A, x: torch.exp(A @ x).sigmoid().tanh(), (numbers(9),)),
+    "mean": (lambda A, x: ((A + x) * A).mean(0), (numbers(9),)),
+    "amax": (lambda A, x: torch.amax(torch.maximum(A, x), dim=-1) + torch.log(torch.sqrt(x.abs())).sum(), (numbers(9),)),
+    "where": (lambda A, x: torch.where(A > 0, x * A, 0.5 * A), (numbers(9),)),
+    "einsum": (lambda A, X: torch.einsum("ij,jk->ki", A, X).square(), (numbers(9, 4),)),
+    "numscorch's einsum": (lambda A, X: -(ns.einsum("ij,jk->ki", A, X) ** 2), (numbers(9, 4),)),
+    "linear": (lambda A, X, b: F.linear(X, A, b).relu(), (numbers(3, 9), numbers(7))),
+    "mv": (lambda A, x, a: (1 - A.mv(x)) * a, (numbers(9), torch.tensor(3.0))),
+    "batches": (lambda A, X: (X @ A).amin((0, 2), keepdim=True), (numbers(2, 4, 7),)),
+    "all": (lambda A, x: (A * x).sum(), (numbers(9),)),
+    "one row": (lambda A, x: A * x, (numbers(1, 9),)),
+    "minus": (lambda A, X: X - (X - A), (numbers(7, 9),)),
+}
+
+
+def dense(value: Any) -> torch.Tensor:
+    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2), ns.CSC], ids=lambda f: f.name)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_fused_is_what_is_written(name: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    function, others = FUNCTIONS[name]
+    others = tuple(tensor.clone().requires_grad_() for tensor in others)
+    A, B = ns.from_torch(MATRIX, fmt), MATRIX.clone().requires_grad_()
+    A.values.requires_grad_()
+    fused = ns.fuse(function)
+    text = fused.explain(A, *others).text
+    assert text
+    made = fused(A, *others)
+    as_dense = {"softmax": rows_softmax} if "softmax" in function.__code__.co_varnames else {}
+    expected = function(B, *others, **as_dense)
+    torch.testing.assert_close(dense(made), expected, msg=lambda told: f"{text}\n{told}")
+    weights = numbers(*expected.shape, seed=1)
+    found = torch.autograd.grad((dense(made) * weights).sum(), [A.values, *others])
+    wanted = torch.autograd.grad((expected * weights).sum(), [B, *others])
+    torch.testing.assert_close(A.with_values(found[0]).to_dense(), wanted[0] * KEPT, msg=lambda told: f"{text}\n{told}")
+    for mine, theirs in zip(found[1:], wanted[1:], strict=True):
+        torch.testing.assert_close(mine, theirs, msg=lambda told: f"{text}\n{told}")
+
+
+@pytest.mark.parametrize("name", ["gcn", "attention", "gat", "scores", "all", "where"])
+def test_fused_is_what_numscorch_computes_unfused(name: str, plain: pytest.MonkeyPatch) -> None:
+    function, others = FUNCTIONS[name]
+    for fmt in (ns.CSR, ns.DCSR):
+        A = ns.from_torch(MATRIX, fmt)
+        made, unfused = ns.fuse(function)(A, *others), function(A, *others)
+        assert type(made) is type(unfused)
+        torch.testing.assert_close(dense(made), dense(unfused))
+
+
+def text_of(function: Callable[..., Any], *operands: Any) -> list[str]:
+    return ns.fuse(function).explain(*operands).text.splitlines()
+
+
+A = ns.from_torch(MATRIX, ns.CSR)
+
+
+def test_a_chain_of_products_stays_as_it_is_written() -> None:
+    assert text_of(gcn, A, *FUNCTIONS["gcn"][1]) == ["T[i,j] = X[i,k] * W[k,j]", "R[i,j] = relu(A[i,k] * T[k,j] + b[j])"]
+    assert text_of(lambda A, X, W: (A @ X) @ W, A, numbers(9, 4), numbers(4, 5)) == ["T[i,j] = A[i,k] * X[k,j]", "R[i,j] = T[i,k] * W[k,j]"]
+
+
+def test_products_at_a_mask_are_computed_there_only() -> None:
+    Q, K = numbers(7, 4), numbers(9, 4)
+    assert text_of(lambda A, Q, K: A * (Q @ K.T), A, Q, K) == ["R[i,j] = A[i,j] * Q[i,k] * K[j,k]"]
+    assert text_of(lambda A, Q, K: torch.exp(Q @ K.T) * A, A, Q, K) == [
+        "T[i,j] = stored(A[i,j]) * Q[i,k] * K[j,k]",
+        "R[i,j] = exp(T[i,j]) * A[i,j]",
+    ]
+    assert text_of(scores, A, Q, K) == ["T[i,j] = A[i,j] * x[i,k] * y[j,k]", "R[i] += T[i,j]"]
+
+
+def test_what_is_used_twice_is_computed_once() -> None:
+    def twice(A: Any, x: Any) -> Any:
+        y = A @ x
+        return y * torch.exp(y) + y
+
+    assert text_of(twice, A, numbers(9)) == ["T[i] = A[i,j] * x[j]", "R[i] = T[i] * exp(T[i]) + T[i]"]
+
+
+def test_operands_that_are_not_read_are_no_operands_of_the_program() -> None:
+    x = numbers(9)
+    torch.testing.assert_close(ns.fuse(lambda A, x, y: torch.relu(A @ x))(A, x, x), torch.relu(MATRIX @ x))
+
+
+def test_order_and_parentheses_are_kept() -> None:
+    x = numbers(9)
+    assert text_of(lambda A, x: A * x - (x - 1) * A, A, x) == ["R[i,j] = A[i,j] * x[j] - (x[j] - 1.0) * A[i,j]"]
+    assert text_of(lambda A, x: A / (x / 2) * 3, A, x) == ["R[i,j] = A[i,j] / (x[j] / 2.0) * 3.0"]
+
+
+Stopping = dict[str, tuple[Callable[..., Any], str]]
+STOPPING: Stopping = {
+    "operator": (lambda A, x: torch.cumsum(A @ x, 0), "cumsum"),
+    "method": (lambda A, x: (A @ x).flip(0), ".flip"),
+    "decision": (lambda A, x: A @ x if (x > 9).any() else A @ (2 * x), ".any"),
+    "comparison": (lambda A, x: A @ x if x.sum() > 0 else -(A @ x), "a decision that depends on values"),
+    "several": (lambda A, x: (A @ x, x), "several results"),
+    "constant": (lambda A, x: A @ x + numbers(7), "a tensor that is no operand"),
+    "entries": (lambda A, x: (A @ x)[1:], "an index that takes parts"),
+    "truth": (lambda A, x: A @ x > 0, "truth values"),
+    "caught": (lambda A, x: caught(A, x), "cumsum"),
+    "given back": (lambda A, x: x.t(), "it computes nothing"),
+}
+
+
+def caught(A: Any, x: Any) -> Any:
+    try:
+        return torch.cumsum(A @ x, 0)
+    except Exception:
+        return A @ x
+
+
+@pytest.mark.parametrize("name", STOPPING)
+def test_what_cannot_be_fused_runs_as_it_is_written(name: str) -> None:
+    function, told = STOPPING[name]
+    x = numbers(9)
+    fused = ns.fuse(function)
+    explained = str(fused.explain(A, x))
+    assert told in explained and "runs as it is written" in explained and not TRACERS
+    for made, expected in zip(fused(A, x), function(A, x), strict=True):
+        assert torch.equal(made, expected)
+
+
+def test_the_line_that_stopped_it_is_told() -> None:
+    explained = str(ns.fuse(caught).explain(A, numbers(9)))
+    assert "test_fuse.py" in explained and "torch.cumsum(A @ x, 0)" in explained
+
+
+def test_other_operands_run_as_written() -> None:
+    fused, others = ns.fuse(gcn), FUNCTIONS["gcn"][1]
+    assert "every operand is dense" in str(fused.explain(MATRIX, *others))
+    assert torch.equal(fused(MATRIX, *others), gcn(MATRIX, *others))
+    mixed = (A.to(torch.float64), *others)
+    assert "float32 and float64" in str(fused.explain(*mixed))
+    half = [tensor.to(torch.bfloat16) for tensor in (A, *others)]
+    assert "bfloat16" in str(fused.explain(*half)) and fused(*half).dtype == torch.bfloat16
+    with torch.autocast("cpu"):
+        assert "autocast" in str(fused.explain(A, *others))
+
+
+def test_shapes_that_do_not_fit_are_the_functions_own_error() -> None:
+    fused = ns.fuse(lambda A, x: torch.relu(A @ x))
+    with pytest.raises(SizeError):
+        fused(A, numbers(8))
+    torch.testing.assert_close(fused(A, numbers(9)), torch.relu(MATRIX @ numbers(9)))
+    assert fused.explain(A, numbers(9)).text
+    with pytest.raises(SizeError):
+        fused(A, numbers(8))
+
+
+def test_a_size_that_is_read_makes_a_program_for_that_size() -> None:
+    fused = ns.fuse(lambda A, X: A @ X / X.shape[1])
+    for columns in (3, 4, 3):
+        torch.testing.assert_close(fused(A, numbers(9, columns)), MATRIX @ numbers(9, columns) / columns)
+
+
+class Scaled:
+    """A factor that a function reads, which no argument has."""
+
+    def __init__(self, by: float):
+        self.by = by
+
+    @ns.fuse
+    def times(self, A: Any, x: Any) -> Any:
+        return torch.relu(A @ x) * self.by
+
+
+def test_what_a_function_reads_besides_its_arguments_is_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, scaled, held = numbers(9), Scaled(2.0), {"by": 3.0}
+    expected = torch.relu(MATRIX @ x)
+    torch.testing.assert_close(scaled.times(A, x), 2 * expected)
+    scaled.by = 5.0
+    torch.testing.assert_close(scaled.times(A, x), 5 * expected)
+    assert "* 5.0" in scaled.times.explain(A, x).text
+    of_held, of_global = ns.fuse(lambda A, x: torch.relu(A @ x) * held["by"]), ns.fuse(lambda A, x: torch.relu(A @ x) * SCALE)
+    torch.testing.assert_close(of_held(A, x), 3 * expected)
+    torch.testing.assert_close(of_global(A, x), 2 * expected)
+    held["by"] = 7.0
+    monkeypatch.setitem(globals(), "SCALE", 11.0)
+    torch.testing.assert_close(of_held(A, x), 7 * expected)
+    torch.testing.assert_close(of_global(A, x), 11 * expected)
+
+
+def test_a_program_is_traced_once_for_operands_of_a_kind() -> None:
+    runs = []
+    counted = ns.fuse(lambda A, x, by=1.0: runs.append(1) or torch.relu(A @ x) * by)
+    fused = ns.fuse(lambda A, x, by=1.0: torch.relu(A @ x) * by)
+    for _ in range(2):
+        counted(A, numbers(9)), fused(A, numbers(9)), fused(A, numbers(9), by=2.0)
+    assert len(runs) == 2  # a list is read, which may change
+    assert len(fused.programs) == 2
+
+
+def test_parameters_and_torchs_tensors_are_operands(plain: pytest.MonkeyPatch) -> None:
+    others = FUNCTIONS["gcn"][1]
+    weight = ns.nn.Parameter(A)
+    ns.fuse(gcn)(weight, *others).sum().backward()
+    B = MATRIX.clone().requires_grad_()
+    gcn(B, *others).sum().backward()
+    torch.testing.assert_close(A.with_values(weight.values.grad).to_dense(), B.grad * KEPT)
+    torch.testing.assert_close(ns.fuse(gcn)(MATRIX.to_sparse_csr(), *others), gcn(MATRIX, *others))
+
+
+def test_fused_functions_are_fused_within_another_one() -> None:
+    inner = ns.fuse(lambda A, x: torch.relu(A @ x))
+    assert text_of(lambda A, x: inner(A, x) + 1, A, numbers(9)) == ["R[i] = relu(A[i,j] * x[j]) + 1.0"]
+
+
+def test_explanations_show_the_program_and_every_part() -> None:
+    told = str(ns.fuse(gat).explain(A, *FUNCTIONS["gat"][1]))
+    for part in ("stored max=", "where(T1[i,j] > 0.0, T1[i,j], 0.2 * T1[i,j])", "def kernel(", "A: P, 7x9 (CSR)"):
+        assert part in told
