@@ -11,6 +11,7 @@ from .paper_tables import CSR_FEATURES, DENSE, DENSE_FEATURES, PYG, SDPA, SPARSE
 
 WIDE, TALL = 9.0, 3.6  # inches
 PAPER = "the paper"
+MANY = 10  # labels that don't fit side by side
 
 
 def draw(records: Sequence[Record], folder: Path) -> Iterator[Path]:
@@ -44,7 +45,7 @@ def figure_6(records: Sequence[Record], path: Path) -> bool:
     """Autoencoders end to end: speed-ups over torch.sparse, and over dense."""
     own = [r for r in records if r["kernel"] == "autoencoder"]
     cases = [r for r in own if r["peer"] == SPARSE]
-    labels = [f"{r['size']}\n{r['zeros']} %{' b' * r['blocks']}" for r in cases]
+    labels = [f"{r['size']}, {r['zeros']} %{' b' * r['blocks']}" for r in cases]
     over = {r["case"]: r["ratio"] for r in own if r["peer"] == DENSE}
     bars = {SPARSE: [r["ratio"] for r in cases], DENSE: [over.get(r["case"], 0.0) for r in cases]}
     return _bars(path, "Figure 6: sparse autoencoders (b: blocks of 16 x 1)", "times as fast as", labels, bars, [1.42, 5.78])
@@ -92,7 +93,8 @@ def _bars(path: Path, title: str, what: str, labels: Sequence[str], bars: dict[s
     for number, height in enumerate(paper):
         axes.axhline(height, color="black", linestyle="--", linewidth=0.8, label=PAPER if not number else None)
     axes.axhline(1.0, color="gray", linewidth=0.8)
-    axes.set_xticks([place + 0.4 - width / 2 for place in range(len(labels))], labels, fontsize=7)
+    turned = 60 if len(labels) > MANY else 0
+    axes.set_xticks([place + 0.4 - width / 2 for place in range(len(labels))], labels, fontsize=7, rotation=turned)
     axes.set(ylabel=what, title=title, yscale="log")
     _save(plt, figure, axes, path)
     return True
