@@ -231,8 +231,12 @@ def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
         product = lower_product(stmt.rhs, env, as_vector=name in env.varying)
         return (*product.setup, *(Assign(register, product.value(r)) for r, register in enumerate(registers)))
     if stmt.op != "+=":
-        product = lower_product(stmt.rhs, env, as_vector=False)
-        return (*product.setup, Assign(registers[0], joined(stmt.op, registers[0], product.scalar)), *seen)
+        product = lower_product(stmt.rhs, env, as_vector=name in env.varying)
+        return (
+            *product.setup,
+            *(Assign(t, joined(stmt.op, t, product.value(r), name in env.varying)) for r, t in enumerate(registers)),
+            *seen,
+        )
     varies = any(is_varying(access, env) for access in ix.accesses_in(stmt.rhs))
     product = lower_product(stmt.rhs, env, as_vector=varies)
     if not varies:

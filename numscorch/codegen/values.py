@@ -133,9 +133,11 @@ def _present(factor: Expr, env: Env) -> LoopExpr:
             return call(function, *(_scalar(arg, env) for arg in args))
 
 
-def joined(op: str, left: LoopExpr, right: LoopExpr) -> LoopExpr:
-    """Two terms of a reduction as one."""
+def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> LoopExpr:
+    """Two terms of a reduction as one, or two registers of them."""
     function = REDUCTIONS[op].function
+    if in_lanes:
+        return call(REGISTER_FUNCTIONS[function or op[0]], left, right)
     return call(function, left, right) if function else BinOp(op[0], left, right)
 
 

@@ -158,6 +158,15 @@ def appends(consumer: ix.Stmt, env: Env) -> bool:
     return result.name in env.inserted or (result == env.assembly.access.tensor and env.assembly.appends_values)
 
 
+def _with_zero(target: ix.TensorVar, op: str, env: Env) -> Block:
+    """A reduction's registers, joined with a term that isn't stored."""
+    zero: Expr = Const(0.0, target.dtype)
+    in_lanes = target.name in env.varying and env.lanes is not None
+    if in_lanes and env.lanes is not None:
+        zero = call("splat", zero, env.lanes.lanes)
+    return tuple(Assign(register, joined(op, register, zero, in_lanes)) for register in env.registers[target.name])
+
+
 def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower: Lower) -> Block:
     """A register beside which its terms are counted: those that are missing are 0, and without any there is no entry."""
     seen = Var(f"{target.name}_seen")
@@ -168,7 +177,6 @@ def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower
         terms: Expr = Const(1)
         for each in ix.loops_of(stmt.producer):
             terms = terms * size_of(each.var)
-        register = env.registers[target.name][0]
-        body = (*body, If(seen < terms, (Assign(register, joined(op, register, Const(0.0, target.dtype))),)))
+        body = (*body, If(seen < terms, _with_zero(target, op, inner)))
     done = lower(stmt.consumer, inner)
     return (*body, If(Const(0) < seen, done)) if appends(stmt.consumer, env) else (*body, *done)

@@ -219,10 +219,18 @@ def _nest_cost(
     if is_contiguous(stmt, inner):
         step /= target.lanes(stmt.lhs.tensor.dtype)
         step = min(step, 1.0 / target.lanes(stmt.lhs.tensor.dtype)) if inner in result and _tail_is_summed(order, result) else step
+    elif _is_tiled_reduction(stmt, order):
+        step /= target.lanes(stmt.lhs.tensor.dtype)
     elif not any(a.indices and inner in a.indices for a, _ in sparse):
         step *= cost.STRIDED
     body = runs * steps * step
     return (total + body) * (cost.SERIAL if result and order[0] not in result else 1.0)
+
+
+def _is_tiled_reduction(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
+    """Whether the loop around those that reduce, but not to a sum, is contiguous, so that it is taken in tiles."""
+    own = [var for var in order if var in stmt.lhs.indices]
+    return stmt.op not in ("=", "+=") and bool(own) and is_contiguous(stmt, own[-1])
 
 
 def _tail_is_summed(order: tuple[IndexVar, ...], result: set[IndexVar]) -> bool:

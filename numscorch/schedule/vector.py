@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import ScheduleError
+from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_zero, simplified
 from ..ir.index import (
     Access,
     Assignment,
@@ -22,6 +23,7 @@ from ..ir.index import (
     factors_of,
     is_product,
     loops_of,
+    operators_in,
     result_of,
     value_of,
 )
@@ -72,6 +74,10 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     loops, body = unwrap(stmt)
     if result_of(stmt).tensor.dtype not in LANES:
         return stmt, f"{result_of(stmt).tensor.dtype} has no vector instructions here: plain loops"
+    if (reduced := _tile_reduction(loops, body, facts, target)) is not None:
+        return reduced
+    if (mapped := _tile_function(loops, body, facts, target)) is not None:
+        return mapped
     if not is_product(value_of(stmt)) or result_of(stmt).tensor.is_assembled or any(a.op not in ("=", "+=") for a in assignments(stmt)):
         return stmt, "not a sum of products with a known place: plain loops"
     match body:
@@ -84,6 +90,39 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
             return wrap(_jammed(loops, consumer, inner), Where(consumer, inner)), why
         case _:
             return stmt, "the innermost loop is neither contiguous nor a sum"
+
+
+def _tile_function(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
+    """Run functions of one contiguous loop's values in registers; None where tensors are merged, or some operator has no instruction."""
+    if not loops or not isinstance(body, Assignment) or body.op != "=" or body.lhs.tensor.is_assembled or is_product(body.rhs):
+        return None
+    var, read = loops[-1].var, accesses_in(body.rhs)
+    sparse = {a.tensor.name for a in read if not a.tensor.is_dense}
+    if len(sparse) > 1 or var not in body.lhs.indices or not operators_in(body.rhs) <= set(REGISTER_FUNCTIONS):
+        return None
+    if not _is_dense_loop(var, body, facts) or any(not is_zero(simplified(body.rhs, {name})) for name in sparse):
+        return None
+    tag = _tag(facts.tiling(var), target, body.lhs.tensor.dtype)
+    return wrap([*loops[:-1], replace(loops[-1], tag=tag)], body), f"{var} is contiguous: {tag}"
+
+
+def _tile_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
+    """Keep tiles of a largest or smallest term in registers; None where something else is joined, or the loop isn't contiguous."""
+    if not loops or not isinstance(body, Where) or not isinstance(body.consumer, Assignment) or result_of(body).tensor.is_assembled:
+        return None
+    var, (inner, term) = loops[-1].var, unwrap(body.producer)
+    if not isinstance(term, Assignment) or term.op not in REDUCTIONS or not REDUCTIONS[term.op].function or body.consumer.op != "=":
+        return None
+    read, whole = accesses_in(term.rhs), Assignment(body.consumer.lhs, term.rhs)
+    sparse = {a.tensor.name for a in read if not a.tensor.is_dense}
+    walked = any(var in a.indices for a in read if not a.tensor.is_dense)
+    if len(sparse) != 1 or walked or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
+        return None
+    if not (_is_dense_loop(var, whole, facts) and _moves(var, whole) and body.consumer.rhs == term.lhs):
+        return None
+    tag = _tag(facts.tiling(var), target, term.lhs.tensor.dtype)
+    why = f"{var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(loop.var) for loop in inner)} runs"
+    return wrap([*loops[:-1], replace(loops[-1], tag=tag)], body), why
 
 
 def _turned(loops: list[Forall], lhs: Access, read: Access, target: Target) -> list[Forall] | None:
