@@ -108,8 +108,8 @@ def plot(ours: Training, twin: Training, before: torch.Tensor, after: torch.Tens
     left.set(xlabel="step", ylabel="mean squared error")
     left.legend()
     places = np.arange(len(after))
-    right.bar(places - 0.2, before, 0.4, color="C7", label="before the training")
-    right.bar(places + 0.2, after, 0.4, color="C0", label="after it")
+    right.bar(places - 0.2, before.numpy(), 0.4, color="C7", label="before the training")
+    right.bar(places + 0.2, after.numpy(), 0.4, color="C0", label="after it")
     right.set(xlabel="expert", ylabel="tokens")
     right.legend()
     figure.savefig(path)
@@ -134,7 +134,12 @@ def main() -> None:
         ("", "MoE", "every expert", ""),
         ("mean squared error, first step", f"{ours.losses[0]:.4f}", f"{twin.losses[0]:.4f}"),
         ("mean squared error, last step", f"{ours.losses[-1]:.4f}", f"{twin.losses[-1]:.4f}"),
-        ("tokens of the least and the busiest expert", f"{after.min():,}", f"{after.max():,}", f"{before.min():,} and {before.max():,} before"),
+        (
+            "tokens of the least and the busiest expert",
+            f"{after.min():,}",
+            f"{after.max():,}",
+            f"{before.min():,} and {before.max():,} before",
+        ),
         ("a step", *times_as_fast(ours.times, twin.times)),
     )
     plot(ours, twin, before, after, chosen.out)
