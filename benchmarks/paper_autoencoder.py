@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
 
 import torch
 from torch.nn import functional
@@ -12,7 +13,7 @@ from numscorch.sparsify import block_magnitude, magnitude
 
 from .data import dense
 from .paper_runs import Run
-from .paper_tables import DENSE, REST, SPARSE, TABLE_2
+from .paper_tables import DEEP, DEEP_BATCH, DENSE, REST, SPARSE, TABLE_2
 
 BLOCK = (16, 1)
 Layer = Callable[[torch.Tensor], torch.Tensor]
@@ -26,6 +27,8 @@ def autoencoder(run: Run) -> None:
             run.attempt(_measure, size, zeros, False)
         for zeros in run.sizes.in_blocks:
             run.attempt(_measure, size, zeros, True)
+    for name, zeros in product(run.sizes.deep, PAPER_ZEROS):
+        run.attempt(_measure_deep, name, zeros)
 
 
 @torch.no_grad()
@@ -46,6 +49,30 @@ def _measure(run: Run, size: int, zeros: int, blocks: bool) -> None:
     made = run.compare("autoencoder", f"{case}, model", whole.pop("ours"), whole, beside=rest, **facts)
     ratios = {own["peer"]: own["ratio"] for own in made}
     run.tell(f"  {'':44} Amdahl's limit against torch.sparse {ratios[SPARSE] / ratios[REST]:.2f}x, of which this is {ratios[REST]:.0%}")
+
+
+@torch.no_grad()
+def _measure_deep(run: Run, name: str, zeros: int) -> None:
+    """The reference's own benchmark: four layers, pruned together by magnitude, all of them sparse."""
+    torch.manual_seed(0)
+    dense_layers = [torch.nn.Linear(inner, outer) for inner, outer in pairwise(DEEP[name])]
+    bound = torch.cat([own.weight.abs().flatten() for own in dense_layers]).kthvalue(
+        zeros * sum(own.weight.numel() for own in dense_layers) // 100
+    )
+    ours = [ns.nn.SparseLinear.from_dense(own, lambda weight: weight.abs() > bound.values) for own in dense_layers]
+    full = [own.to_dense() for own in ours]
+    in_torch = [_in_torch(own) for own in full]
+    x = dense(DEEP_BATCH, DEEP[name][0]).abs()
+    models: dict[str, Sequence[Layer]] = {DENSE: full, **{way: [layer[way] for layer in in_torch] for way in in_torch[0]}}
+    peers = {peer: (lambda layers=layers: _through(layers, x)) for peer, layers in models.items()}
+    run.compare("deep", f"{name}, {zeros} % zeros, 4 layers", lambda: _through(ours, x), peers, zeros=zeros, model=name)
+
+
+def _through(layers: Sequence[Layer], x: torch.Tensor) -> torch.Tensor:
+    """Layers with relu between them, and sigmoid after the last one."""
+    for layer in layers[:-1]:
+        x = torch.relu(layer(x))
+    return torch.sigmoid(layers[-1](x))
 
 
 def _in_torch(full: torch.nn.Linear) -> dict[str, Layer]:

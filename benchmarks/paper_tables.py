@@ -34,6 +34,10 @@ TABLE_2 = {  # "Sparse autoencoder architecture and hyperparameters"
     "batch size": 64,
     "training epochs": 10,
 }
+# The autoencoders of the reference's own bench_sparse_autoencoder.py, for MNIST: four sparse layers, at 90, 95 and 99 % zeros.
+DEEP = {"small": (784, 1024, 512, 1024, 784), "medium": (784, 2048, 1024, 2048, 784), "large": (784, 4096, 2048, 4096, 784)}
+DEEP["tiny"] = (32, 48, 24, 48, 32)
+DEEP_BATCH = 256
 TABLE_3 = {  # "BigBird model architecture and hyperparameters for text classification"
     "embedding size": 128,
     "hidden size": 128,
@@ -102,6 +106,8 @@ BARS = (
     Bar("- end to end, of Amdahl's limit", "autoencoder", worst=0.85, is_share=True, only={"peer": REST, "paper": True}),
     Bar("- end to end, dense from 80 % zeros", "autoencoder", worst=1.0, strictly=True, only={"peer": DENSE, "blocks": False}),
     Bar("- end to end, dense from 50 % zeros in blocks", "autoencoder", worst=1.0, strictly=True, only={"peer": DENSE, "blocks": True}),
+    Bar("- the reference's own, all layers sparse, torch.sparse", "deep", only={"peer": SPARSE}),
+    Bar("- the reference's own, all layers sparse, dense", "deep", worst=1.0, strictly=True, only={"peer": DENSE}),
     Bar("attention: dense masked SDPA, length 512", "attention", worst=1.8, only={"peer": SDPA, "length": 512}),
     Bar("- length 4096", "attention", worst=9.0, only={"peer": SDPA, "length": 4096}),
     Bar("- SDDMM, softmax, SpMM in torch.sparse", "attention", worst=4.0, only={"peer": SPARSE}),
@@ -129,6 +135,7 @@ class Sizes:
     latent: int = TABLE_2["latent size"]  # type: ignore[assignment]
     zeros: tuple[int, ...] = (80, 90, 95, 99)
     in_blocks: tuple[int, ...] = (50, 80, 90, 95, 99)
+    deep: tuple[str, ...] = ("small", "medium", "large")
     lengths: tuple[int, ...] = (512, 1024, 2048, 4096)
     heads: tuple[tuple[int, int], ...] = ((1, 4), (1, 8), (4, 4))  # batch, heads
     tokens: tuple[int, ...] = (256, 1024)
@@ -147,6 +154,7 @@ QUICK = Sizes(
     latent=32,
     zeros=(90,),
     in_blocks=(50,),
+    deep=("tiny",),
     lengths=(512,),
     heads=((1, 2),),
     tokens=(1024,),
