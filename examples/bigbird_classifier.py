@@ -155,7 +155,7 @@ def plot(ours: Training, twin: Training, measured: list[tuple[int, list[float], 
     middle.set(xlabel="epoch", ylabel="accuracy on test texts", xticks=range(1, len(ours.accuracy) + 1))
     lengths = [row[0] for row in measured]
     right.set(xlabel="length of the texts", ylabel="ms a step, 8 texts", xticks=lengths, xticklabels=lengths)
-    right.minorticks_off()
+    right.xaxis.minorticks_off()
     left.legend()
     figure.savefig(path)
 
