@@ -148,12 +148,14 @@ def plot(ours: Training, twin: Training, measured: list[tuple[int, list[float], 
     left, middle, right = figure.subplots(1, 3)
     for run, style, name in ((ours, "C0-", "BigBird"), (twin, "C1--", "dense with a mask")):
         left.plot(run.losses, style, label=name)
-        middle.plot(range(1, len(run.accuracy) + 1), run.accuracy, f"{style}.", label=name)
+        middle.plot(range(1, len(run.accuracy) + 1), run.accuracy, style, marker=".")
         taken = [min(row[1 if run is ours else 2]) * 1e3 for row in measured]
-        right.loglog([row[0] for row in measured], taken, f"{style}.", label=name)
+        right.loglog([row[0] for row in measured], taken, style, marker=".")
     left.set(xlabel="step", ylabel="cross entropy")
-    middle.set(xlabel="epoch", ylabel="accuracy on test texts")
-    right.set(xlabel="length of the texts", ylabel="ms a step, 8 texts")
+    middle.set(xlabel="epoch", ylabel="accuracy on test texts", xticks=range(1, len(ours.accuracy) + 1))
+    lengths = [row[0] for row in measured]
+    right.set(xlabel="length of the texts", ylabel="ms a step, 8 texts", xticks=lengths, xticklabels=lengths)
+    right.xaxis.minorticks_off()
     left.legend()
     figure.savefig(path)
 

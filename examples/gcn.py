@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from common import Figure, agree, options, table, timed, times_as_fast, tqdm
 from torch import nn
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import cross_entropy, dropout, normalize
 
 import numscorch as ns
 from numscorch.io import Graph, load_graph
@@ -149,7 +149,7 @@ def train(runs: list[Training], epochs: int, seed: int) -> None:
 
 
 def plot(ours: Training, twin: Training, path: Path) -> None:
-    """Accuracy after each epoch, and where the first layer puts each node, in the two directions in which they differ most."""
+    """Accuracy after each epoch, and the hidden features of each node, of length 1, in the two directions in which they differ most."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for column, name, colour in ((1, "validation", "C0"), (2, "test", "C1")):
@@ -158,7 +158,8 @@ def plot(ours: Training, twin: Training, path: Path) -> None:
     left.set(xlabel="epoch", ylabel="accuracy")
     left.legend()
     ours.scores()
-    hidden = ours.net.hidden - ours.net.hidden.mean(0)
+    directions = normalize(ours.net.hidden)
+    hidden = directions - directions.mean(0)
     x, y = (hidden @ torch.linalg.svd(hidden, full_matrices=False).Vh[:2].T).T
     right.scatter(x, y, s=4, c=ours.graph.labels, cmap="tab10")
     right.set(title="hidden features of each node, coloured by class", xticks=[], yticks=[])

@@ -25,7 +25,7 @@ from torch.nn.functional import mse_loss, one_hot
 
 from numscorch.nn import MoE
 
-NOISE, RATE, BALANCE = 0.3, 3e-3, 0.01
+NOISE, RATE, BALANCE = 0.3, 3e-3, 0.1
 
 
 def drawn(count: int, width: int, clusters: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -110,7 +110,7 @@ def plot(ours: Training, twin: Training, before: torch.Tensor, after: torch.Tens
     places = np.arange(len(after))
     right.bar(places - 0.2, before.numpy(), 0.4, color="C7", label="before the training")
     right.bar(places + 0.2, after.numpy(), 0.4, color="C0", label="after it")
-    right.set(xlabel="expert", ylabel="tokens")
+    right.set(xlabel="expert", ylabel="tokens", xticks=places[:: max(1, len(places) // 16)])
     right.legend()
     figure.savefig(path)
 

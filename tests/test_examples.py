@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from real_data import FOLDER
 
 import numscorch as ns
 
@@ -116,6 +118,15 @@ def test_an_example_reads_a_file(name: str, tmp_path: Path, run: Run) -> None:
     write(path := tmp_path / file)
     plot = tmp_path / "plot.png"
     check(run(name, "--data", path, "--out", plot, *few.split()), plot)
+
+
+@pytest.mark.full
+def test_the_gcn_reaches_what_kipf_and_welling_report_on_cora(tmp_path: Path, run: Run) -> None:
+    if FOLDER not in os.environ:
+        pytest.skip(f"{FOLDER} names no folder with graphs/cora.npz")
+    lines = run("gcn", "--data", Path(os.environ[FOLDER]) / "graphs" / "cora.npz", "--seeds", "10", "--out", tmp_path / "plot.png")
+    told = [match for line in lines if (match := re.search(r"mean of 10 seeds: (\S+)%", line))]
+    assert float(told[0][1]) >= 81.0
 
 
 @pytest.mark.parametrize("name", ["unchanged_gcn", "unchanged_mlp"])
