@@ -8,17 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from ..api import einsum, evaluate
 from ..errors import UnsupportedError
-from ..sparse_tensor import SparseTensor, beside_programs
+from .edge_attention import attend
 from .features import Features, check_channels, size_of, take_pair, transformed
 from .graphs import multiplicities
-
-BY_HEADS = "(i, j, h) -> (i: dense, j: compressed, h: dense)"
-SCORES = "S[i,j,h] = P[i,j] * where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h]))"
-EXPONENTIALS = "E[i,j,h] = A[i,j] * exp(S[i,j,h] - m[i,h])"
 
 
 class GATConv(torch.nn.Module):
@@ -142,46 +136,6 @@ class GATConv(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"GATConv({self.in_channels}, {self.out_channels}, heads={self.heads})"
-
-
-@beside_programs
-def attend(
-    graph: SparseTensor,
-    sources: Tensor,
-    source_scores: Tensor,
-    target_scores: Tensor,
-    negative_slope: float,
-    dropout: float,
-    training: bool,
-) -> Tensor:
-    """What arrives at each target from its sources, weighed by the softmax of ``leaky_relu`` of their scores' sums.
-
-    Args:
-        graph: how many edges there are from each source to each target, (targets, sources) in CSR.
-        sources: features (sources, heads, channels).
-        source_scores, target_scores: (sources, heads), (targets, heads).
-        negative_slope: of leaky_relu.
-        dropout: the share of weights that is set to 0 where ``training``.
-
-    Returns:
-        (targets, heads, channels); 0 for a target without edges.
-    """
-    pattern = graph.with_values(torch.ones_like(graph.values))
-    scores = evaluate(SCORES, format=BY_HEADS, P=pattern, s=source_scores, t=target_scores, slope=float(negative_slope))
-    weights = evaluate(EXPONENTIALS, format=BY_HEADS, A=graph, S=scores, m=_largest(scores))
-    total = einsum("ijh->ih", weights, format="dense")
-    if dropout and training:
-        weights = weights.with_values(functional.dropout(weights.values, dropout))
-    arrived: Tensor = einsum("ijh,jhc->ihc", weights, sources)
-    shared: Tensor = arrived / total.masked_fill(total == 0, 1.0)[..., None]
-    return shared
-
-
-@torch.no_grad()
-def _largest(scores: SparseTensor) -> Tensor:
-    """The largest score of each target and head, 0 where there is none: what is subtracted changes no softmax, nor its gradient."""
-    found: Tensor = einsum("ijh->ih", scores.with_values(scores.values.detach()), reduce="max_plus", format="dense")
-    return found.masked_fill(found == float("-inf"), 0.0)
 
 
 def _refuse(edge_attr: Tensor | None, return_attention_weights: bool | None) -> None:
