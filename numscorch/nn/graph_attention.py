@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
+from ..sparse_tensor import SparseTensor
 from .edge_attention import attend
 from .features import Features, check_channels, size_of, take_pair, transformed
 from .graphs import multiplicities
@@ -116,8 +117,11 @@ class GATConv(torch.nn.Module):
         nodes = size_of(own, others, size)
         edges = multiplicities(graph, nodes, own.dtype, self.add_self_loops)
         sources, targets = self._transformed(own, others)
-        scores = (sources * self.att_src).sum(-1)
-        wanted = scores.new_zeros(nodes[1], self.heads) if targets is None else (targets * self.att_dst).sum(-1)
+        if targets is sources and isinstance(own, SparseTensor):
+            scores, wanted = self._scores(own)
+        else:
+            scores = (sources * self.att_src).sum(-1)
+            wanted = scores.new_zeros(nodes[1], self.heads) if targets is None else (targets * self.att_dst).sum(-1)
         made = attend(edges, sources, scores, wanted, self.negative_slope, self.dropout, self.training)
         result = made.flatten(1) if self.concat else made.mean(1)
         if self.res is not None and others is not None:
@@ -133,6 +137,13 @@ class GATConv(torch.nn.Module):
             return sources, sources if same else None if others is None else transformed(others, self.lin.weight).view(heads)
         sources = transformed(own, self.lin_src.weight).view(heads)
         return sources, None if others is None else transformed(others, self.lin_dst.weight).view(heads)
+
+    def _scores(self, x: SparseTensor) -> tuple[Tensor, Tensor]:
+        """The scores of sparse features as sources and as targets: a product with few columns, of weights that are multiplied first."""
+        weight = self.lin.weight.view(self.heads, self.out_channels, -1)  # type: ignore[union-attr]  # sources are targets: there is lin
+        by_head = torch.stack([self.att_src[0], self.att_dst[0]], 1) @ weight
+        found = transformed(x, by_head.flatten(0, 1)).view(-1, self.heads, 2)
+        return found[..., 0].contiguous(), found[..., 1].contiguous()
 
     def __repr__(self) -> str:
         return f"GATConv({self.in_channels}, {self.out_channels}, heads={self.heads})"
