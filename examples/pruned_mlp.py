@@ -23,6 +23,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from numscorch.nn import SparseLinear
+from numscorch.sparsify import magnitude
 
 BATCH, RATE = 64, 1e-3
 
@@ -32,28 +33,12 @@ def network(inputs: int, hidden: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
 
-def largest(weight: torch.Tensor, share: float) -> torch.Tensor:
-    """Where the entries lie that are largest in magnitude."""
-    kept = weight.abs().flatten().topk(round(share * weight.numel())).indices
-    return torch.zeros(weight.numel(), dtype=torch.bool).index_fill(0, kept, True).view_as(weight)
-
-
-def sparse_layer(layer: nn.Linear, mask: torch.Tensor) -> SparseLinear:
-    """A layer that stores the weights under the mask, row by row."""
-    sparse = SparseLinear(layer.in_features, layer.out_features, pattern=mask)
-    with torch.no_grad():
-        sparse.weight.values.copy_(layer.weight[mask])
-        sparse.bias.copy_(layer.bias)
-    return sparse
-
-
-def pruned(dense: nn.Sequential, density: float) -> tuple[nn.Sequential, nn.Sequential]:
-    """The network with sparse hidden layers, and its twin with masks."""
+def pruned(dense: nn.Sequential, share: float) -> tuple[nn.Sequential, nn.Sequential]:
+    """The network without this share of its hidden weights, and its twin with masks."""
     sparse, masked = deepcopy(dense), deepcopy(dense)
     for at in (0, 2):
-        mask = largest(dense[at].weight, density)
-        sparse[at] = sparse_layer(dense[at], mask)
-        prune.custom_from_mask(masked[at], "weight", mask)
+        sparse[at] = SparseLinear.from_dense(dense[at], magnitude(share))
+        prune.l1_unstructured(masked[at], "weight", share)
     return sparse, masked
 
 
@@ -100,7 +85,7 @@ def plot(before: Training, ours: Training, twin: Training, path: Path) -> None:
 
 
 def main() -> None:
-    chosen = options(__doc__, data="a folder with MNIST's files", count=5000, hidden=1024, epochs=3, percent=10)
+    chosen = options(__doc__, data="a folder with MNIST's files", count=3000, hidden=1024, epochs=3, percent=90)
     data = digits(chosen.data, chosen.count, chosen.seed)
     before = Training(network(data.train.shape[1], chosen.hidden))
     train([before], data, chosen.epochs, "dense")

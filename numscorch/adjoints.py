@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from .fused_problem import FusedRequest
+from .fused_problem import FusedRequest, valued
 from .fusion import FLOATS, Kind, NotFused, fused_request
 from .gradient_requests import CONSTANT
 from .ir.format import Format, dense
@@ -60,12 +60,23 @@ def adjoint_of(request: FusedRequest, kinds: tuple[Kind, ...], wanted: tuple[str
 
     Worth it is what would store the entries of a pattern between parts. A row of a dense tensor is better stored than made again.
     """
-    if not any(member.is_beside for member in request.members) or request.keeps:
-        return None
     try:
-        return _Adjoining(request, kinds, wanted).adjoint()
+        return made_adjoint(request, kinds, wanted)
     except NotFused:
         return None
+
+
+def made_adjoint(request: FusedRequest, kinds: tuple[Kind, ...], wanted: tuple[str, ...]) -> Adjoint:
+    """The same.
+
+    Raises:
+        NotFused: kernels of parts do better; the text says why.
+    """
+    if request.keeps:
+        raise NotFused("the result is sparse")
+    if not any(member.is_beside for member in request.members):
+        raise NotFused("a row between the parts is better stored than made again")
+    return _Adjoining(request, kinds, wanted).adjoint()
 
 
 class _Adjoining:
@@ -74,6 +85,7 @@ class _Adjoining:
     def __init__(self, request: FusedRequest, kinds: tuple[Kind, ...], wanted: tuple[str, ...]):
         self.request, self.wanted = request, wanted
         self.kinds: dict[str, Kind | None] = {NAMES[at]: kind for at, kind in enumerate(kinds)}
+        self.dtype = next(kind.dtype for at in valued(request) if (kind := self.kinds[NAMES[at]]) is not None)
         self.pattern = self._sole_sparse()
         levels = [self.pattern.level_var(at) for at in range(len(self.pattern.indices))]
         self.row, self.column = levels[0], levels[-1]
@@ -207,10 +219,9 @@ class _Adjoining:
         Raises:
             NotFused: it takes more than one.
         """
-        dtype = next(kind.dtype for kind in self.kinds.values() if kind is not None)
-        kinds = dict(self.kinds) | {own: Kind(len(self._indices(own)), dtype) for own in known}
+        kinds = dict(self.kinds) | {own: Kind(len(self._indices(own)), self.dtype) for own in known}
         if format is not None:
-            kinds[self.pattern.tensor.name] = replace(self.kinds[self.pattern.tensor.name] or Kind(2, dtype), format=format)
+            kinds[self.pattern.tensor.name] = replace(self.kinds[self.pattern.tensor.name] or Kind(2, self.dtype), format=format)
         parts = [_part(self._statement(own)) for own in self._slice(name, known)]
         request, operands = fused_request(parts, kinds, set())
         made = {m.name: (part.name, m) for part, m in zip(parts, request.members, strict=False) if part.name in returned}

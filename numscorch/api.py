@@ -11,13 +11,14 @@ from torch.autograd import forward_ad
 from .computing import compute
 from .errors import ExpressionError, UnsupportedError
 from .evaluation import evaluate_parts
-from .explanation import Explanation, explain_problem, explain_statement
+from .explanation import Explanation, explain_problem, explained
 from .files.archives import save_tensor
 from .files.writers import write_text
 from .io import load as read
 from .io import suffix_of
 from .ir.format import Format
-from .operands import admit, call_form, in_autocast, refuse_tangents, undeferred
+from .operands import call_form, in_autocast, refuse_tangents
+from .program_explanation import explain_program
 from .reductions import check_reduction, prepared, reduced
 from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
@@ -187,22 +188,15 @@ def explain(
         if schedule is not None or mask is not None or reduce != "sum":
             given = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
             raise UnsupportedError(f"{given}: statements take none, only einsum does\n  {expr}")
-        return explain_statement(expr, {name: _explained(value) for name, value in named.items()}, format)
+        return explain_program(expr, named, format)
     if named:
         raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
     if reduce == "sum" and mask is None:
-        return explain_problem(expr, list(map(_explained, operands)), format, schedule)
+        return explain_problem(expr, list(map(explained, operands)), format, schedule)
     check_reduction(reduce, operands)
     request, taken = prepared(expr, operands, reduce, mask, schedule)
-    return explain_problem(request, list(map(_explained, taken)), format)
-
-
-def _explained(operand: Any) -> Any:
-    """A format or its text, or a tensor as a kernel takes it."""
-    if isinstance(operand, str | Format):
-        return operand
-    return undeferred(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
+    return explain_problem(request, list(map(explained, taken)), format)
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:

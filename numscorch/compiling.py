@@ -14,13 +14,16 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import has_static_value
 
 from .computing import compute
+from .contraction import pairs_of
 from .gradients import Call, attached
 from .ir.format import Format, as_format
 from .operators.rearrangement import Names, parse_rearrangement
 from .parser import parse_einsum
 from .pattern import Pattern
+from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
 from .statements import plain_request
 
@@ -54,6 +57,11 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
         return torch.einsum(expr, *taken)
     if not _is_traceable(expr, ranks, sparse, format):
         return aside(compute, expr, taken, format)
+    if len(taken) > 2 and (pairs := _pairs_for(expr, taken)):
+        for at, (left, right, joined) in enumerate(pairs):
+            two = taken[left], taken.pop(right)
+            taken[left] = traced(joined, two, format if at == len(pairs) - 1 else None)
+        return taken[0]
     formats, values, arrays = [], [], []
     for operand in taken:
         if isinstance(operand, SparseTensor):
@@ -64,6 +72,33 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
             formats.append("")
             values.append(operand)
     return torch.ops.numscorch.einsum("|".join([expr, *formats]), values, arrays)
+
+
+def _pairs_for(expr: str, operands: Sequence[Any]) -> tuple[tuple[int, int, str], ...]:
+    """In which pairs to contract, each of which is an operator, with a gradient of its own; none where that isn't known yet."""
+    if not all(has_static_value(size) for operand in operands for size in operand.shape):
+        return ()
+    counts = tuple([_nnz(operand.pattern) if isinstance(operand, SparseTensor) else None for operand in operands])
+    return _pairs(expr, tuple([tuple([int(size) for size in operand.shape]) for operand in operands]), counts)
+
+
+@constant
+def _nnz(pattern: Pattern) -> int:
+    return rounded(pattern.nnz)
+
+
+@constant
+def _pairs(expr: str, shapes: tuple[tuple[int, ...], ...], counts: tuple[int | None, ...]) -> tuple[tuple[int, int, str], ...]:
+    """The pairs of these operands, as numbers and text; none where what a pair makes may be sparse."""
+    pairs = pairs_of(expr, shapes, counts)
+    sparse = [count is not None for count in counts]
+    for pair in pairs[:-1]:
+        terms = pair.expr.partition("->")[0]
+        two = sparse[pair.left], sparse.pop(pair.right)
+        if any(two) and not _is_traceable(pair.expr, tuple(map(len, terms.split(","))), two, None):
+            return ()
+        sparse[pair.left] = False
+    return tuple([(pair.left, pair.right, pair.expr) for pair in pairs])
 
 
 @untraced

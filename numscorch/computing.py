@@ -58,7 +58,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     requested = plan.problem.requested
     if requested is None and (type(result) is Tensor or not is_all_native(operands)):
         return result
-    return _stored(result, requested, is_all_native(operands), format is not None)
+    return stored_as(result, requested, is_all_native(operands), format is not None)
 
 
 def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
@@ -80,7 +80,7 @@ def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format
         result = _in_pairs(pairs, taken, format, None)
     else:
         result = gradients.differentiable(expr, taken, format)
-    return result if isinstance(result, Tensor) or not is_all_native(operands) else _stored(result, None, True, format is not None)
+    return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
 
 
 def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any) -> Any:
@@ -97,12 +97,13 @@ def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any
         )
     if torch.bool in narrow:
         expr = _logical(expr, [o.ndim for o in operands])
-    wide = [_wide(o) if o.dtype in WIDENED else o for o in operands]
+    wide = [widened(o) if o.dtype in WIDENED else o for o in operands]
     result = compute(expr, wide, format).to(narrow.pop())
     return result if out is None else write(out, result)
 
 
-def _wide(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
+def widened(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
+    """The operand in the data type that it is computed with; a copy, which a ledger lists."""
     dtype = WIDENED[operand.dtype]
     if is_listed():
         count = operand._values.numel() if isinstance(operand, SparseTensor) else operand.numel()
@@ -147,11 +148,11 @@ def _dense(expr: str | Request, operands: Sequence[Any], format: Format | str | 
     result: Any = torch.einsum(expr, *tensors) if isinstance(expr, str) else dense_value(expr, tensors)
     wanted = wanted_format(format, result.ndim)
     if wanted is not None:
-        result = _stored(result, wanted, native=True) if wanted.is_dense else from_torch(result, wanted)
+        result = stored_as(result, wanted, native=True) if wanted.is_dense else from_torch(result, wanted)
     return result if out is None else write(out, result)
 
 
-def _stored(result: Any, requested: Format | None, native: bool, asked: bool = True) -> Any:
+def stored_as(result: Any, requested: Format | None, native: bool, asked: bool = True) -> Any:
     """The result in the format asked for; torch's, where every operand is torch's and it has the layout."""
     if isinstance(result, SparseTensor):
         result = result if requested is None else result.to(requested)

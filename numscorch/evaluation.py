@@ -12,6 +12,7 @@ from . import gradients
 from .computing import compute, current_transform
 from .errors import ExpressionError, UnsupportedError
 from .fused_gradients import fused_with_gradients
+from .fused_operands import returned, taken
 from .fusion import Group, group_from
 from .gradient_requests import CONSTANT
 from .ir.format import Format
@@ -42,15 +43,13 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
             check_is_tensor(values[name])
     at = 0
     while at < len(parts):
-        end, made = None, None
-        if format is None and (group := group_from(parts, at, values)) is not None and current_transform() is None:
-            made = _fused(text, parts, at, group, values)
-            end = group.end
-        if made is None or end is None:
+        group = group_from(parts, at, values, format) if current_transform() is None else None
+        if group is not None and (made := _fused(text, parts, at, group, values)) is not None:
+            at = group.end
+        else:
             own = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)
-            end, made = at + 1, _computed(text, parts[at], values, own)
-        values[parts[end - 1].name] = made
-        at = end
+            made, at = _computed(text, parts[at], values, own), at + 1
+        values[parts[at - 1].name] = made
     return values[parts[-1].name]
 
 
@@ -58,9 +57,10 @@ def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Ma
     """What one kernel computes of the parts from here on; None where gradients flow, and kernels of the parts alone do better."""
     for part in parts[at : group.end]:
         _check_ranks(text, part, values)
-    operands = [values[name] for name in group.operands]
+    given = [values[name] for name in group.operands]
+    operands = list(map(taken, given))
     if not (torch.is_grad_enabled() and gradients.wanted(operands)):
-        return compute(group.request, operands)
+        return returned(group.request, given, compute(group.request, operands))
 
     def again(taken: Sequence[Any]) -> Any:
         known = dict(zip(group.operands, taken, strict=True))
@@ -68,7 +68,8 @@ def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Ma
             known[part.name] = _computed(text, part, known, format_of(part, parts))
         return known[parts[group.end - 1].name]
 
-    return fused_with_gradients(group, operands, again)
+    made = fused_with_gradients(group, operands, again)
+    return None if made is None else returned(group.request, given, made)
 
 
 def _computed(text: str, part: Part, values: Mapping[str, Any], format: Format | str | None) -> Any:

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from .accesses import row_major
 from .codegen.source import Source
-from .errors import ExpressionError, FormatError, UnsupportedError
-from .evaluation import format_of
+from .errors import FormatError, UnsupportedError
+from .fused_problem import FusedRequest
 from .ir.format import COO, CSF, Format, dense, named_formats
 from .ir.index import accesses_in
 from .ir.padded import Fixed
 from .long_rows import operand_to_cut
 from .operand import Operand
+from .operands import admit, undeferred
 from .parser import parse_einsum
 from .problem import Problem
 from .runtime import kernel_cache
 from .runtime.dispatch import compile_source, compile_tuned, describe
 from .schedule import Step
-from .statements import NAMES, Request, parse_program, plain_request, scheduled
+from .statements import NAMES, Request, plain_request, scheduled
 
 SIZE = 1024
 ROW = 16
@@ -42,6 +45,8 @@ class Explanation:
     request: str | Request
     names: tuple[str, ...] = ()
     before: tuple[Explanation | str, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
+    after: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -50,21 +55,24 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [str(part) + "\n" for part in self.before]
-        lines += [f"einsum {self.expr}" if isinstance(self.expr, str) else f"evaluate {self.expr}", ""]
+        is_einsum = isinstance(self.expr, str) and not isinstance(self.request, FusedRequest)
+        lines += [f"{'einsum' if is_einsum else 'evaluate'} {self.expr}", ""]
         named = self.names or tuple(NAMES[: len(self.operands)])
         told = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
         lines += [
             f"  {name}{operand}, {operand.dtype}{self._read_as(at)}"
             for at, (name, operand) in enumerate(zip(told, self.operands, strict=True))
         ]
-        lines += ["", f"index notation    {self.problem.stmt}"]
+        first, *others = (*self.problem.members, self.problem.stmt)
+        lines += ["", f"index notation    {first}", *(f"{'':<17} {other}" for other in others)]
         lines += [f"{'':<17}   {variable} = {parts}" for variable, parts in variables_of_parts(self.problem).items()]
         lines += [f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})"]
         if self.problem.layout is not None and self.problem.layout.result is not None:
             lines += [f"{'':<17}   {self.problem.result} is written with {self.problem.layout}, and copied"]
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
-        return "\n".join([*lines, "", f"source            {self.path}", "", self.source])
+        lines += [f"{name:<17} {text}" for name, text in self.notes]
+        return "\n".join([*lines, "", f"source            {self.path}", "", self.source, *self.after])
 
     __repr__ = __str__
 
@@ -135,69 +143,34 @@ def read_format(given: Any, order: int) -> Any:
         raise FormatError(f"{error}\n  or a name, for this operand of order {order}: {', '.join(sorted(known))}") from error
 
 
+def explained(operand: Any) -> Any:
+    """A format or its text, or a tensor as a kernel takes it."""
+    if isinstance(operand, str | Format):
+        return operand
+    return undeferred(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
+
+
 def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format | str | None, schedule: str | None = None) -> Explanation:
     """Compile up to the source, write its file, and tell the story."""
     if isinstance(expr, str) and any(isinstance(o, str) for o in operands):
         operands = read_formats(expr, operands)
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {str(expr)!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
-    described = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands)
+    known = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands)
     if isinstance(expr, str) and schedule is not None:
-        request: str | Request = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in described))), schedule)
-        problem, steps, source = compile_source(request, described, format)
+        request: str | Request = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in known))), schedule)
+        problem, steps, source = compile_source(request, known, format)
     else:
-        request, problem, steps, source = compile_tuned(expr, described, format)
-    return Explanation(str(expr), described, problem, steps, source, kernel_cache.store(source.name, source.text), request)
-
-
-def explain_statement(text: str, given: Mapping[str, Any], format: Format | str | None) -> Explanation:
-    """The story of each part of a program; what parts make is described as they leave it."""
-    parts = parse_program(text)
-    orders = {name: len(term) for part in parts for name, term in zip(part.operands, part.request.subscripts.operands, strict=True)}
-    read = {name: read_format(value, orders.get(name, 2)) for name, value in given.items()}
-    known = {name: assumed(value) if isinstance(value, Format) else describe(value) for name, value in read.items()}
-    told: list[Explanation | str] = []
-    for at, part in enumerate(parts):
-        if missing := [name for name in part.operands if name not in known]:
-            raise ExpressionError(
-                f"operands: {', '.join(missing)} missing\n  {text}     give each tensor, or its format, by its name, as A=A"
-            )
-        operands = tuple(known[name] for name in part.operands)
-        if all(operand.format.is_dense for operand in operands):
-            told.append(f"{part.name} = {part.request}: every operand is dense, so this is torch's")
-            known[part.name] = _described(dense(len(part.request.subscripts.result)), shape_of(part.request, operands), operands[0].dtype)
-            continue
-        asked = format if at == len(parts) - 1 and format is not None else format_of(part, parts)
-        problem, steps, source = compile_source(part.request, operands, asked)
-        path = kernel_cache.store(source.name, source.text)
-        told.append(
-            Explanation(part.request, operands, problem, steps, source, path, part.request, tuple(map(_called, part.operands)), tuple(told))
-        )
-        known[part.name] = _described(problem.format, problem.shape, problem.result.dtype)
-    last = told[-1]
-    if isinstance(last, str):
-        raise UnsupportedError(f"{last}\n  {text}     nothing is compiled for it")
-    return last
-
-
-def _called(name: str) -> str:
-    return f"result {name}" if name.isdigit() else name
-
-
-def shape_of(request: Request, operands: Sequence[Operand]) -> tuple[int, ...]:
-    """The shape of a request's result."""
-    sizes: dict[str, int] = {}
-    for names, operand in zip(request.subscripts.operands, operands, strict=True):
-        sizes |= {name: size for name, size in zip(names, operand.shape, strict=True) if sizes.get(name, 1) == 1}
-    return tuple(sizes[name] for name in request.subscripts.result)
+        request, problem, steps, source = compile_tuned(expr, known, format)
+    return Explanation(str(expr), known, problem, steps, source, kernel_cache.store(source.name, source.text), request)
 
 
 def assumed(format: Format) -> Operand:
     """A float32 tensor of size 1024 in every dimension, with 16 nonzeros below each position of a compressed level."""
-    return _described(format, (SIZE,) * format.order, "float32")
+    return described(format, (SIZE,) * format.order, "float32")
 
 
-def _described(format: Format, shape: tuple[int, ...], dtype: str) -> Operand:
+def described(format: Format, shape: tuple[int, ...], dtype: str) -> Operand:
     """A tensor of which nothing else is known."""
     if format.is_dense:
         strides = dict(zip(format.mode_order, row_major(shape), strict=True))

@@ -75,7 +75,7 @@ class FusedRequest(Request):
 
 def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Target) -> Problem:
     """The problem of a fused request, with a statement for each member."""
-    dtype = common_dtype([operands[at] for at in _valued(request)])
+    dtype = common_dtype([operands[at] for at in valued(request)])
     extents = extents_of(request, operands)
     tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
     result, strides = _result(request, extents, operands, tensors, dtype)
@@ -104,8 +104,8 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
     return Problem(stmt, extents, facts, why, shape, fmt, stored, strides, kept, members=tuple(statements), outer=request.outer)
 
 
-def _valued(request: FusedRequest) -> list[int]:
-    """The operands whose values are read, not just their patterns."""
+def valued(request: FusedRequest) -> list[int]:
+    """The numbers of the operands whose values are read, not just their patterns."""
     values = [member.value for member in request.members] + ([] if request.value is None else [request.value])
     made = {member.name for member in request.members}
     read = {a.tensor.name for value in values for a in accesses_in(value) if a.tensor.has_values}

@@ -18,8 +18,8 @@ from torch.autograd import forward_ad
 from . import traced_calls as traced_calls  # which says what is written down
 from .errors import UnsupportedError
 from .evaluation import evaluate_parts
-from .explanation import explain_statement
 from .ir.functions import FUNCTIONS
+from .program_explanation import explain_program
 from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
 from .traced_programs import Program, program_of, viewed
@@ -27,7 +27,7 @@ from .tracing import TRACERS, Mismatch, Stop, Traced, Tracer, at_work
 
 TENSORS = (SparseTensor, Tensor, SparseParameter)
 SCALARS = (int, float, complex, str, bytes, bool, type(None), torch.dtype)
-FUSED = (torch.float32, torch.float64)
+FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}
 MOST = 256  # programs that a function keeps
 LIBRARIES = ("builtins", "functools", "math", "numscorch", "operator", "torch", "typing")
@@ -88,11 +88,9 @@ class Fused:
         story = ""
         if isinstance(program, Program):
             try:
-                story = str(
-                    explain_statement(program.text, {n: _described(v) for n, v in _read(program, operands).items()}, program.format)
-                )
+                story = str(explain_program(program.text, _read(program, operands), program.format))
             except UnsupportedError as error:
-                story = str(error)  # the last part is torch's
+                story = str(error)  # all of it is torch's
         return FusedExplanation(getattr(self.function, "__qualname__", repr(self.function)), program, story)
 
     def program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Program | Unfused, dict[str, Any]]:
@@ -162,7 +160,7 @@ def fuse(function: Callable[..., Any]) -> Fused:
     It is run once on stand-ins for its operands, which write down what is done to them; the program is kept for
     operands of the same kinds, and :func:`numscorch.evaluate` runs it. What can't be fused runs as it is written, on the
     operands themselves: another operator, a decision or a loop that depends on values, several results, tensors that are
-    no operands, 16-bit floats and integers. ``fused.explain(*operands)`` prints the program, or says which call it was.
+    no operands, and integers. ``fused.explain(*operands)`` prints the program, or says which call it was.
 
     An entry that isn't stored is 0, and softmax is that of the stored entries, as in numscorch's operators. A product of a
     sparse tensor and a dense matrix product is computed at the stored entries alone; nothing else is reordered.
@@ -228,7 +226,7 @@ def _unfit(operands: list[Any]) -> str | None:
         return "every operand is dense, so that it is torch's"
     kinds = {str(o.dtype).removeprefix("torch.") for o in operands}
     if len(kinds) > 1 or operands[0].dtype not in FUSED:
-        return f"operands of {' and '.join(sorted(kinds))}: all have to be float32, or all float64"
+        return f"operands of {' and '.join(sorted(kinds))}: all have to be floats of one type"
     return None
 
 
@@ -309,10 +307,3 @@ def _is_inside(filename: str) -> bool:
 def _read(program: Program, operands: Mapping[str, Any]) -> Mapping[str, Any]:
     """The operands that a program reads."""
     return operands if len(operands) == len(program.reads) else {name: operands[name] for name in operands if name in program.reads}
-
-
-def _described(value: Any) -> Any:
-    """An operand as explain takes it."""
-    from .api import _explained  # late: it imports everything
-
-    return _explained(value)

@@ -14,18 +14,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .datatypes import COMPILED
+from .datatypes import STORED
+from .fused_operands import by_rows
 from .fused_problem import FusedRequest, Member
 from .ir.format import Format, dense
 from .ir.functions import is_zero, simplified
 from .ir.index import Access, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
+from .operand import Operand
 from .parser import Subscripts
+from .runtime.native import wrap
 from .schedule.options import AUTOMATIC
 from .sparse_tensor import SparseTensor
 from .statements import NAMES, Part, only_patterns
 
 JOINING = ("=", "+=", "max=", "min=", "stored max=")  # how the terms of a part may be joined
 FLOATS = ("float32", "float64")
+MOST_ACCESSES = 1000  # of operands in a result, were all that is between written out
+FUSED = (*FLOATS, "float16", "bfloat16")  # those of 16 bits are widened for the call
+DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in STORED}
 
 
 class NotFused(Exception):
@@ -43,12 +49,21 @@ class Kind:
 
     @classmethod
     def of(cls, operand: Any) -> Kind | None:
-        """The kind of a SparseTensor or a strided tensor; None for anything else."""
-        if not isinstance(operand, SparseTensor | Tensor) or (dtype := COMPILED.get(operand.dtype)) is None:
+        """The kind of a tensor as a fused kernel takes it, or of what is known of one; None for anything else."""
+        if isinstance(operand, Operand):
+            is_dense = operand.format.is_dense
+            return cls(len(operand.shape), operand.dtype, *(() if is_dense else (operand.format, 1 in operand.shape)))
+        if not isinstance(operand, SparseTensor | Tensor) or (dtype := DTYPES.get(operand.dtype)) is None:
             return None
-        if isinstance(operand, SparseTensor):
-            return cls(operand.ndim, dtype, operand.format, 1 in operand.shape)
-        return cls(operand.ndim, dtype) if operand.layout is torch.strided else None
+        if isinstance(operand, Tensor):
+            if operand.layout is torch.strided:
+                return cls(operand.ndim, dtype)
+            if operand.layout is torch.sparse_coo and not operand.is_coalesced():
+                return None
+            operand = by_rows(wrap(operand))
+        if operand.pattern.is_dense:
+            return cls(operand.ndim, dtype)
+        return cls(operand.ndim, dtype, operand.format, 1 in operand.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +74,57 @@ class Group:
     operands: tuple[str, ...]
     end: int
 
+    def can_be(self, format: Format | str | None) -> bool:
+        """Whether its result has this format as it is made."""
+        return format is None or (isinstance(format, str) and format == "dense" and not self.request.keeps)
 
-def group_from(parts: tuple[Part, ...], start: int, values: Mapping[str, Any]) -> Group | None:
-    """The longest run of parts from ``start`` on that one kernel computes; None where that is one part alone."""
+
+def group_from(parts: tuple[Part, ...], start: int, values: Mapping[str, Any], format: Format | str | None = None) -> Group | None:
+    """The longest run of parts from ``start`` on that one kernel computes; None where that is one part alone.
+
+    ``format`` is what is asked for of the last part's result, which no fused kernel converts to.
+    """
     if start == len(parts) - 1:
         return None
-    wanted = {name for part in parts[start:] for name in part.operands if name in values}
-    kinds = {name: Kind.of(values[name]) for name in sorted(wanted)}
+    kinds = _kinds(parts[start:], values)
     if not any(kind is not None and kind.format is not None for kind in kinds.values()):
         return None
-    return _longest(parts, start, tuple(kinds.items()))
+    group = _longest(parts, start, tuple(kinds.items()))
+    return group if group is None or group.end < len(parts) or group.can_be(format) else None
+
+
+def why_alone(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> str | None:
+    """Why a part isn't fused with the next one; None where it could be, or is the last one.
+
+    >>> import torch
+    >>> from numscorch.statements import parse_program
+    >>> parts = parse_program("T[i,k] = X[i,j] * W[j,k]; D[i,k] = relu(T[i,k])")
+    >>> why_alone(parts, 0, {"X": torch.ones(2, 3), "W": torch.ones(3, 4)})
+    'T is a dense product'
+    """
+    if at == len(parts) - 1:
+        return None
+    try:
+        fused_request(parts[at : at + 2], _kinds(parts[at:], values), _read_by(parts[at + 2 :]))
+    except NotFused as why:
+        return str(why)
+    return None
+
+
+def _kinds(parts: Sequence[Part], values: Mapping[str, Any]) -> dict[str, Kind | None]:
+    wanted = {name for part in parts for name in part.operands if name in values}
+    return {name: Kind.of(values[name]) for name in sorted(wanted)}
+
+
+def _read_by(parts: Sequence[Part]) -> set[str]:
+    return {name for part in parts for name in part.operands}
 
 
 @lru_cache(maxsize=1024)
 def _longest(parts: tuple[Part, ...], start: int, kinds: tuple[tuple[str, Kind | None], ...]) -> Group | None:
     for end in range(len(parts), start + 1, -1):
         try:
-            request, operands = fused_request(parts[start:end], dict(kinds), {name for part in parts[end:] for name in part.operands})
+            request, operands = fused_request(parts[start:end], dict(kinds), _read_by(parts[end:]))
         except NotFused:
             continue
         return Group(request, operands, end)
@@ -106,7 +155,18 @@ class _Fusing:
         shared -= {name for part in self.parts for name in self._walked(part)}
         if not shared:
             raise NotFused("no loop is shared: no index is one of every result and of a dense dimension")
-        return tuple(IndexVar(name) for name in self.parts[-1].request.subscripts.result if name in shared)
+        outer = [name for name in self.parts[-1].request.subscripts.result if name in shared]
+        return tuple(map(IndexVar, outer[:-1] if len(outer) > 1 and self._runs_along(outer[-1]) else outer))
+
+    def _runs_along(self, name: str) -> bool:
+        """Whether a shared index is better left inside, for registers to run along: results end in it, and rows of a sum are added up."""
+        terms = [term for part in self.parts for term in zip(part.operands, part.request.subscripts.operands, strict=True)]
+        sparse = {own for own, _ in terms if (kind := self.kinds.get(own)) is not None and kind.format is not None}
+        results = [part.request.subscripts.result for part in self.parts]
+        is_summed = any(not set(names) <= set(results[-1]) for _, names in terms)
+        return (
+            is_summed and all(names[-1] == name for names in results) and not any(own in sparse and name in names for own, names in terms)
+        )
 
     def _walked(self, part: Part) -> Iterator[str]:
         """The indices of a part that run over what its sparse operands store."""
@@ -117,6 +177,7 @@ class _Fusing:
 
     def request(self) -> tuple[FusedRequest, tuple[str, ...]]:
         self._check_dtypes()
+        self._check_size()
         *before, last = self.parts
         for part in before:
             if part.name in self.later:
@@ -137,8 +198,17 @@ class _Fusing:
     def _check_dtypes(self) -> None:
         read = {name for part in self.parts for at, name in enumerate(part.operands) if at not in only_patterns(part.request)}
         found = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
-        if len(found) != 1 or not found <= set(FLOATS):
-            raise NotFused(f"data types {', '.join(sorted(found))}: fused are float32 and float64")
+        if len(found) != 1 or not found <= set(FUSED):
+            raise NotFused(f"data types {', '.join(sorted(found))}: fused are floats, all of one type")
+
+    def _check_size(self) -> None:
+        """That parts don't read one another so often that the passes, which look at a result as one expression, take long."""
+        sizes: dict[str, int] = {}
+        for part in self.parts:
+            read = [] if part.request.value is None else accesses_in(part.request.value)
+            sizes[part.name] = sum(sizes.get(part.operands[NAMES.index(access.tensor.name)], 1) for access in read)
+            if sizes[part.name] > MOST_ACCESSES:
+                raise NotFused(f"{part.name} reads what is before it too often")
 
     def _kind(self, name: str) -> Kind:
         kind = self.kinds.get(name)

@@ -276,7 +276,7 @@ def _as_stored(found: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
     if moved.order is None:
         return values
     values = values if moved.slots is None else values.index_select(0, moved.slots)
-    return values.new_zeros(pattern.nnz).index_copy(0, moved.order, values)
+    return values.new_zeros(pattern.nnz).index_copy(0, moved.order.long(), values)  # which takes no narrower one
 
 
 def _as_shaped(found: Tensor, kept: Sequence[str], names: Sequence[str], shape: Sequence[int]) -> Tensor:

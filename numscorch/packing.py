@@ -19,7 +19,7 @@ from .errors import FormatError, SizeError
 from .ir.format import COO, Format
 from .ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Stored
 from .pattern import Pattern
-from .runtime.memory import check_bytes, compressed_instead
+from .runtime import memory
 from .runtime.threads import must_run_serial
 
 VALUE = 4  # bytes at a position at the least
@@ -100,7 +100,8 @@ def _pack_levels(
 
 def check_room(positions: int, format: Format) -> None:
     """Hold what so many positions take against the memory limit."""
-    check_bytes(positions * VALUE, f"storing {positions} positions", str(format), compressed_instead(format.order))
+    if (size := positions * VALUE) > memory.ASK_FROM:  # the error's text is not for every call: it takes longer than packing a few entries
+        memory.check_bytes(size, f"storing {positions} positions", str(format), memory.compressed_instead(format.order))
 
 
 def check_order(format: Format, shape: Sequence[int]) -> None:

@@ -132,6 +132,13 @@ class Pattern:
         """What is derived, and the signature, belong to this process."""
         return restored, (self.format, self.shape, self.arrays)
 
+    def __copy__(self) -> Pattern:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Pattern:
+        """Itself, since nothing writes to it: copied layers share what is derived, as transposes."""
+        return self
+
     def _count(self) -> tuple[int, ...]:
         counts, parents, views = [], 1, iter(self.taken)
         for level, own, size in zip(self.format.levels, self.arrays, self.format.sizes(self.shape), strict=True):

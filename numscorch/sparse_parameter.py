@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from .pattern import Pattern
 from .sparse_tensor import SparseTensor
+
+M = TypeVar("M", bound=torch.nn.Module)
 
 
 class SparseParameter(torch.nn.Module):
@@ -84,6 +87,9 @@ class SparseParameter(torch.nn.Module):
     def extra_repr(self) -> str:
         return repr(self.tensor)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseParameter:
+        return deepcopied(self, self.pattern, memo)
+
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Beside the arrays, the state's metadata have the format, the shape and nnz, which arrays alone don't tell."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -118,6 +124,15 @@ class SparseParameter(torch.nn.Module):
             return
         state_dict.update(own)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+
+
+def deepcopied(module: M, pattern: Pattern | None, memo: dict[int, Any]) -> M:
+    """The deep copy of a module whose buffers are a pattern's index arrays: like the pattern, these are shared."""
+    if pattern is not None:
+        memo |= {id(array): array for own in pattern.arrays for array in own}
+    made = memo[id(module)] = type(module).__new__(type(module))
+    vars(made).update(copy.deepcopy(vars(module), memo))
+    return made
 
 
 class Explained(str):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch import compiling
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
 
@@ -129,3 +130,28 @@ def test_gradients_of_a_diagonal_are_right_beside_a_program() -> None:
     expected = D.clone().requires_grad_()
     torch.einsum("ii,ij->j", expected, x).sum().backward()
     torch.testing.assert_close(A.with_values(values.grad).to_dense(), expected.grad * (D != 0))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_gradients_of_three_operands_are_those_of_pairs(dynamic: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    full, *given = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((40, 40), (40, 16), (4, 16)))
+    A = ns.from_torch(full.relu(), ns.CSR)
+    leaves = [tensor.requires_grad_() for tensor in (A.values, *given)]
+
+    def function(values: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = ns.einsum("ij,jf,of->io", A.with_values(values), x, weight)
+        return made
+
+    asked: list[int] = []
+
+    class Counted(compiling.Call):
+        def gradient(self, *args: Any) -> torch.Tensor | None:
+            asked.append(len(self.patterns))
+            return super().gradient(*args)
+
+    monkeypatch.setattr(compiling, "Call", Counted)
+    expected = torch.autograd.grad(function(*leaves).sum(), leaves)
+    found = torch.autograd.grad(torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)(*leaves).sum(), leaves)
+    torch.testing.assert_close(found, expected)
+    assert asked == ([2, 2] if dynamic is None else [3, 3, 3])  # sizes that aren't known yet tell no pairs

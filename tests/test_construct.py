@@ -13,6 +13,7 @@ from numscorch.construct import from_coo, from_csr, from_scipy, from_torch
 from numscorch.convert import check_values
 from numscorch.errors import FormatError, NumscorchError, SizeError, UnsupportedError
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
+from numscorch.runtime import memory
 from numscorch.sparse_tensor import SparseTensor
 
 MATRIX_FORMATS = [CSR, CSC, DCSR, DCSC, COO(2), Format("oo", (1, 0)), Format("sd"), Format("so"), dense(2), Format("dd", (1, 0))]
@@ -237,3 +238,19 @@ def test_checked_values_pass_unchanged() -> None:
     assert check_values(values) is values
     negated = torch.ones(2, dtype=torch.complex64).conj().imag
     assert not check_values(negated).is_neg()
+
+
+def test_a_way_out_is_written_down_only_for_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def told(order: int) -> str:
+        asked.append(order)
+        return "use DCSR"
+
+    monkeypatch.setattr(memory, "compressed_instead", told)
+    from_coo([[0, 2]], [1.0, 2.0], (3,), format=Format("s"))
+    assert asked == []
+    monkeypatch.setenv("NUMSCORCH_MEMORY_LIMIT", "1G")
+    with pytest.raises(SizeError, match=r"storing 1000000000 positions takes 3\.73 GiB.*\n.*use DCSR"):
+        from_coo([[0], [0]], [1.0], (1_000, 1_000_000), format=Format("dd"))
+    assert asked == [2]

@@ -205,10 +205,17 @@ def test_other_operands_run_as_written() -> None:
     assert torch.equal(fused(MATRIX, *others), gcn(MATRIX, *others))
     mixed = (A.to(torch.float64), *others)
     assert "float32 and float64" in str(fused.explain(*mixed))
-    half = [tensor.to(torch.bfloat16) for tensor in (A, *others)]
-    assert "bfloat16" in str(fused.explain(*half)) and fused(*half).dtype == torch.bfloat16
+    whole = [tensor.to(torch.int32) for tensor in (A, *others)]
+    assert "operands of int32" in str(fused.explain(*whole)) and fused(*whole).dtype == torch.int32
     with torch.autocast("cpu"):
         assert "autocast" in str(fused.explain(A, *others))
+
+
+def test_16_bits(plain: pytest.MonkeyPatch) -> None:
+    half = [tensor.to(torch.bfloat16) for tensor in (A, *FUNCTIONS["gcn"][1])]
+    made = ns.fuse(gcn)(*half)
+    assert "in one kernel" in str(ns.fuse(gcn).explain(*half)) and made.dtype == torch.bfloat16
+    torch.testing.assert_close(made.float(), gcn(*(dense(tensor).float() for tensor in half)), rtol=0.05, atol=0.05)
 
 
 def test_shapes_that_do_not_fit_are_the_functions_own_error() -> None:

@@ -171,3 +171,21 @@ def test_gradients_flow_through_the_parts() -> None:
     found = torch.autograd.grad(ours(Z, X).square().sum(), (Z, X))
     expected = torch.autograd.grad(theirs(Z, X)[1:].square().sum(), (Z, X))  # the first row stores nothing
     torch.testing.assert_close(found, expected)
+
+
+def test_rows_of_sums_run_in_registers() -> None:
+    values = read(PROGRAMS["a chain"], operands(300, 300, 32), ns.CSR)
+    told = ns.explain(PROGRAMS["a chain"], **values)
+    assert "vector_forall" in str(told.steps[-1]) and "share the loop over i;" in told.steps[0].why
+
+
+def test_statements_that_read_the_one_before_twice_stay_small() -> None:
+    def chain(length: int) -> str:
+        return "T0[i,k] = A[i,j] * X[j,k]" + "".join(f"; T{n + 1}[i,k] = T{n}[i,k] * sigmoid(T{n}[i,k])" for n in range(length))
+
+    with uncompiled():
+        check(chain(4), (5, 7, 3))
+    values = read(chain(4), operands(5, 7, 3), ns.CSR)
+    assert len(ns.explain(chain(8), **values).source) < 2 * len(ns.explain(chain(4), **values).source)
+    group = group_from(parse_program(chain(40)), 0, values)
+    assert group is not None and 8 < group.end < 40

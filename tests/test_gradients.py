@@ -12,6 +12,7 @@ from scale import scaled
 from statements import random_statement
 
 import numscorch as ns
+from numscorch import reformat
 from numscorch.runtime.dispatch import uncompiled
 
 Operands = dict[str, Any]
@@ -86,3 +87,18 @@ def test_random_statements(part: int) -> None:
                 drawn.format,
                 str(drawn),
             )
+
+
+def test_gradients_of_unordered_entries_that_kernels_number_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reformat, "WORTHWHILE", 1)  # as large tensors are converted
+    generator = torch.Generator().manual_seed(0)
+    full = torch.randn(5, 6, dtype=torch.float64, generator=generator).relu()
+    values = ns.from_torch(full).to("(i, j) -> (i: dense, j: compressed(ordered=False))")
+    cubes = ns.from_torch(torch.randn(5, 6, 4, dtype=torch.float64, generator=generator).relu(), ns.CSF(3))
+    assert values.pattern.index_dtype == "int32"
+    with uncompiled():
+        leaf = values.values.clone().requires_grad_()
+        made = ns.evaluate("y[i] = A[i,j,k] * B[i,j]", A=cubes, B=values.with_values(leaf))
+        made.sum().backward()
+    assert leaf.grad is not None
+    torch.testing.assert_close(values.with_values(leaf.grad).to_dense(), cubes.to_dense().sum(2) * (full > 0))

@@ -419,6 +419,17 @@ def test_two_layers_are_compiled_by_torch() -> None:
         net.zero_grad()
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_two_layers_of_known_graphs_are_one_program() -> None:
+    net = Net()
+    net.first.cached = net.second.cached = True
+    expected = torch.autograd.grad(net(X, EDGES).sum(), list(net.parameters()))
+    torch.compiler.reset()
+    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
+    close(compiled(X, EDGES), net(X, EDGES))
+    close(torch.autograd.grad(compiled(X, EDGES).sum(), list(net.parameters())), expected)
+
+
 # ---- what isn't taken
 
 X3 = torch.ones(3, IN)

@@ -85,6 +85,20 @@ def test_a_shallow_copy_shares_and_a_deep_one_does_not(format: ns.Format) -> Non
     assert not deep.to_dense().any()
 
 
+@formats
+def test_a_deep_copy_shares_the_pattern_and_what_is_derived_of_it(format: ns.Format) -> None:
+    A = ns.from_torch(D, format)
+    turned = A.pattern.permuted((1, 0))
+    weight = ns.nn.Parameter(A)
+    for made in (copy.deepcopy(A), copy.deepcopy(weight), copy.deepcopy(torch.nn.ModuleList([weight]))[0]):
+        assert made.pattern is A.pattern
+        assert made.pattern.permuted((1, 0)) is turned
+        assert made.values.data_ptr() != A.values.data_ptr()
+    assert copy.copy(A.pattern) is A.pattern
+    copied = copy.deepcopy(weight)
+    assert [array is own for array, own in zip(copied.buffers(), weight.buffers(), strict=True)] == [True] * len(list(weight.buffers()))
+
+
 def test_deep_copies_share_what_was_shared() -> None:
     A = ns.from_torch(D)
     first, second, other = copy.deepcopy([A, A, A.with_values(A.values * 2)])

@@ -13,6 +13,9 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch import computing, evaluation
+from numscorch.operators import elementwise
+from numscorch.runtime.dispatch import uncompiled
 
 D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
 
@@ -213,6 +216,53 @@ def test_softmax_is_over_stored_entries(fmt: ns.Format, dim: int, plain: None) -
     made = ns.softmax(ns.from_torch(values).to(fmt), dim)
     expected = torch.where(values != 0, values, -torch.inf).softmax(dim).nan_to_num()
     torch.testing.assert_close(made.to_dense(), expected)
+
+
+BLOCKS = [ns.BCSR(2, 2), ns.ELL, ns.DIA, ns.Format("(i, j) -> (i: dense, j: hash)")]
+CUBES = [ns.CSF(3), ns.COO(3), ns.Format("dsd"), ns.Format("dds", (1, 0, 2))]
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, *BLOCKS, ns.Format("dd"), *CUBES], ids=lambda f: f.name)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_and_its_gradient_are_torchs_of_the_stored_entries(name: str, fmt: ns.Format) -> None:
+    generator = torch.Generator().manual_seed(0)
+    full = torch.randn(*(3, 4, 2)[: fmt.order], dtype=torch.float64, generator=generator)
+    full[torch.rand(*full.shape, generator=generator) < 0.6] = 0  # a row and a column without entries among them
+    A = ns.from_torch(full, fmt)
+    stored = A.with_values(torch.ones_like(A.values)).to_dense() != 0
+    for dim in range(fmt.order):
+        leaves = [A.values.clone().requires_grad_() for _ in range(2)]
+        with uncompiled():
+            made = getattr(torch, name)(A.with_values(leaves[0]), dim)
+            made = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+            expected = torch.where(stored, A.with_values(leaves[1]).to_dense(), -torch.inf)
+            expected = torch.where(stored, getattr(torch, name)(expected, dim), 0)
+            torch.testing.assert_close(made, expected)
+            upstream = torch.randn(*full.shape, dtype=torch.float64, generator=generator) * stored
+            gradients = [torch.autograd.grad(own, leaf, upstream)[0] for own, leaf in zip((made, expected), leaves, strict=True)]
+        torch.testing.assert_close(gradients[0], gradients[1].nan_to_num())
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_of_rows_is_one_kernel(name: str, A: ns.SparseTensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def compute(request: Any, *given: Any) -> Any:
+        calls.append(request)
+        return computing.compute(request, *given)
+
+    for file in (evaluation, elementwise):
+        monkeypatch.setattr(file, "compute", compute)
+    assert getattr(torch, name)(A, 1).pattern is A.pattern
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_of_16_bits_is_rounded_once(name: str) -> None:
+    full = torch.linspace(-3, 3, 500).reshape(1, 500).to(torch.bfloat16)
+    A = ns.from_torch(full, ns.CSR)
+    made = getattr(torch, name)(A, 1)
+    assert torch.equal(made.values, getattr(torch, name)(A.values.float(), 0).to(torch.bfloat16))
 
 
 def test_dense_operands_are_torchs() -> None:

@@ -184,7 +184,7 @@ def test_no_gradient_flows_to_a_pattern(plain: pytest.MonkeyPatch) -> None:
 
 
 def test_a_program_is_explained_part_by_part() -> None:
-    text = str(ns.explain(f"{SOFTMAX}; O[i,k] = P[i,j] * V[j,k]", S=ns.CSR, V="dense", format="dense"))
+    text = str(ns.explain(f"{SOFTMAX}; O[i,k] = P[i,j] * V[j,k]", S=ns.CSR, V="dense", format=ns.Format("dd")))
     for told in ("max=", "stored(A[i,j]) * exp(A[i,j] - B[i])", "A[i,j] / B[i]", "B: V, 1024x1024 (dense)"):
         assert told in text
 

@@ -135,6 +135,16 @@ def test_a_pattern_is_buffers_but_no_state() -> None:
     assert torch.equal(copy.deepcopy(module)(x, x, x)[0], module(x, x, x)[0])
 
 
+def test_layers_that_are_deep_copies_share_one_pattern() -> None:
+    layer = SparseTransformerEncoderLayer(PATTERN, D, 2, dim_feedforward=8)
+    layers = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).layers
+    assert all(own.self_attn.pattern.pattern is PATTERN.pattern for own in layers)
+    assert layers[0].self_attn.pattern_crd is layers[1].self_attn.pattern_crd
+    assert layers[0].self_attn.in_proj_weight is not layers[1].self_attn.in_proj_weight
+    function = partial(patterns.bigbird, block=4)
+    assert copy.deepcopy(SparseAttention(function, D, 2)).pattern_for(L).pattern is function(L).pattern
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation, bias", [("relu", True), ("gelu", False), (torch.tanh, True)])
 def test_the_encoder_layer_equals_torchs(norm_first: bool, activation: Any, bias: bool) -> None:

@@ -13,6 +13,7 @@ from ..ir import index as ix
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from ..ir.loop import Call, Const, Function, expressions, walk, walk_block
 from ..schedule.facts import Target
+from ..schedule.workspace import NAMES as WORKSPACES
 from .assembly import Param, Program, assemble
 from .python import emit_function
 from .results import Stage
@@ -62,20 +63,54 @@ def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Source:
 def _header(stmt: ix.Stmt) -> str:
     result = ix.result_of(stmt)
     operands = ix.operands_of(stmt)
-    op = next((a.op for a in ix.assignments(stmt) if a.op != "="), "=")
-    lines = [f"{result} {op} {_headline(stmt)}", "", f"    {stmt}", ""]
+    lines = [str(_headline(stmt)), *(f"    where {passed}" for passed in _passed_on(stmt)), "", f"    {stmt}", ""]
     lines += [describe(a) for a in [*operands, *ix.returned_by(stmt), result]]
     lines += [f"{w.tensor.name}: {w.tensor.format.levels[0]} {w.tensor.dtype}" for w in workspaces_of(stmt)]
     return "\n".join(lines) + "\n"
 
 
-def _headline(stmt: ix.Stmt) -> ix.Expr:
+def _headline(stmt: ix.Stmt) -> ix.Assignment:
     """What is computed: a product in the order of its operands' names, anything else as it stands."""
-    value = ix.value_of(stmt)
-    factors = ix.factors_of(value)
-    if all(isinstance(f, ix.Access) for f in factors):
-        return ix.product(list(ix.operands_of(stmt)))
-    return value
+    made = _assigned(stmt)
+    factors = ix.factors_of(made.rhs)
+    if all(isinstance(f, ix.Access) for f in factors) and not _passed_on(stmt):
+        return ix.Assignment(made.lhs, ix.product(list(ix.operands_of(stmt))), made.op)
+    return made
+
+
+def _assigned(stmt: ix.Stmt) -> ix.Assignment:
+    """What a statement assigns in the end: workspaces are replaced by what fills them, and a product's sum is the assignment's."""
+    match stmt:
+        case ix.Assignment():
+            return stmt
+        case ix.Forall(_, body):
+            return _assigned(body)
+        case ix.Where(consumer, producer):
+            made, filled = _assigned(consumer), _assigned(producer)
+            name = filled.lhs.tensor.name
+            if not _is_inlined(filled) or all(a.tensor.name != name for a in ix.accesses_in(made.rhs)):
+                return made
+            op = filled.op if made.op == "=" and ix.is_product(made.rhs) else made.op
+            return ix.Assignment(made.lhs, ix.mapped(made.rhs, lambda a: filled.rhs if a.tensor.name == name else a), op)
+
+
+def _passed_on(stmt: ix.Stmt) -> list[ix.Assignment]:
+    """What fused statements make for later ones, or return besides the result, in this order."""
+    match stmt:
+        case ix.Assignment():
+            return []
+        case ix.Forall(_, body):
+            return _passed_on(body)
+        case ix.Where(consumer, producer):
+            made = _assigned(producer)
+            own = [] if _is_inlined(made) else [made]
+            return [*_passed_on(producer), *own, *_passed_on(consumer)]
+
+
+def _is_inlined(filled: ix.Assignment) -> bool:
+    """Whether it fills a workspace of one statement, or one that holds a row of an operand as it is."""
+    is_copy = filled.op == "=" and isinstance(filled.rhs, ix.Access) and not filled.lhs.tensor.is_returned
+    return is_copy or filled.lhs.tensor.name in WORKSPACES
 
 
 def describe(access: ix.Access) -> str:

@@ -28,7 +28,7 @@ def attended(
         scale: of the scores.
         dropout_p: share of the probabilities that is set to zero, while the others grow by 1 / (1 - dropout_p).
     """
-    if not dropout_p and query.ndim <= len(LEADING) + 2 and query.dtype in (torch.float32, torch.float64):
+    if not dropout_p and query.ndim <= len(LEADING) + 2 and query.dtype.is_floating_point:
         given = {"A": pattern, "Q": query, "K": key, "V": value}
         made: torch.Tensor = evaluate_parts(program(query.ndim - 2, scale), given, None)
         return made

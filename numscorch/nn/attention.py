@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import SizeError, UnsupportedError
-from ..sparse_parameter import SparseParameter
+from ..sparse_parameter import SparseParameter, deepcopied
 from ..sparse_tensor import SparseTensor
 from .functional import scaled_dot_product_attention
 from .joined import as_pattern
@@ -95,6 +95,9 @@ class SparseAttention(torch.nn.Module):
         if self.in_proj_bias is not None:
             torch.nn.init.zeros_(self.in_proj_bias)
             torch.nn.init.zeros_(self.out_proj.bias)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseAttention:
+        return deepcopied(self, self.pattern.pattern if isinstance(self.pattern, SparseTensor) else None, memo)
 
     @classmethod
     def from_dense(cls, layer: torch.nn.MultiheadAttention, pattern: Any) -> SparseAttention:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ..api import einsum
 from ..errors import UnsupportedError
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..sparse_tensor import SparseTensor
 from .features import Features, check_channels, size_of, take_features, take_pair, transformed
 from .graphs import gcn_norm, means, sums
 from .neighbours import largest
@@ -85,12 +85,7 @@ class GCNConv(torch.nn.Module):
         if isinstance(x, tuple | list):
             raise UnsupportedError("GCNConv takes features of one kind of nodes, not a pair: use SAGEConv, GATConv or GINConv")
         x = take_features(x, self.in_channels, self)
-        return _plus(self._propagated(x, graph, edge_weight), self.bias)
-
-    @beside_programs
-    def _propagated(self, x: Features, graph: Any, edge_weight: Tensor | None) -> Tensor:
-        made: Tensor = einsum(PROPAGATED, self._matrix(x, graph, edge_weight), x, self.lin.weight)
-        return made
+        return _plus(einsum(PROPAGATED, self._matrix(x, graph, edge_weight), x, self.lin.weight), self.bias)
 
     def _matrix(self, x: Features, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
         """The matrix that is multiplied by."""
@@ -180,7 +175,6 @@ class SAGEConv(torch.nn.Module):
             result = result + transformed(targets, self.lin_r.weight)
         return functional.normalize(result, dim=-1) if self.normalize else result
 
-    @beside_programs
     def _gathered(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Tensor:
         """What neighbours send, times the weight of ``lin_l``."""
         if self.aggr == "mean":

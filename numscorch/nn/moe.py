@@ -133,6 +133,11 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
     return SparseTensor(pattern, values.reshape(-1))
 
 
+def _largest(scores: torch.Tensor, top_k: int) -> torch.Tensor:
+    """Where the largest scores of each row are, in order; of one alone, torch.max takes a quarter of the time."""
+    return scores.max(1, keepdim=True).indices if top_k == 1 else scores.topk(top_k, sorted=False).indices.sort().values
+
+
 @beside_programs
 def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
     """``einsum("bn,bd,ndh->bh", gates, input, experts)`` by three einsums, which load an expert once for several tokens.

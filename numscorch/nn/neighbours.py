@@ -12,12 +12,13 @@ from ..api import einsum
 from ..ir.format import CSR
 from ..packing import pack
 from ..pattern import Pattern
-from ..sparse_tensor import SparseTensor
+from ..sparse_tensor import SparseTensor, beside_programs
 from .features import Features
 from .graphs import zeros
 from .remembering import remembered
 
 
+@beside_programs
 def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Features:
     """The largest feature that arrives at each target; 0 where none does. Of sparse features, it is sparse.
 

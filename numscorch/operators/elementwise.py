@@ -20,13 +20,10 @@ from ..convert import densified
 from ..datatypes import WIDENED
 from ..errors import ExpressionError, OperandError, RangeError, SizeError, UnsupportedError
 from ..evaluation import as_tensor, evaluate_parts
-from ..ir.format import dense
 from ..ir.functions import is_zero, simplified
-from ..ir.index import Access, Binary, Call, IndexVar, TensorVar
 from ..ir.notation import parse_expr
 from ..ledgers import densifying
 from ..packing import at_entries
-from ..parser import Subscripts
 from ..sparse_tensor import OPERATORS, SparseTensor
 from ..statements import Request, parse_statement
 from .unary import UNARY
@@ -286,32 +283,40 @@ def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklev
     >>> ns.softmax(A, 1).values
     tensor([0.5000, 0.5000, 1.0000])
     """
-    input = input if dtype is None else input.to(dtype)
-    (place,) = _dims(_whole(dim), input.ndim)
-    largest, shifted = _softmax_requests(input.ndim, place)
-    fixed = input.with_values(input.values.detach()) if isinstance(input, SparseTensor) else input.detach()
-    exponentials = compute(shifted, (fixed, input, compute(largest, (fixed,), "dense")))  # what is subtracted changes no softmax
-    total = sum(exponentials, place)
-    kept = ",".join(f"i{at}" for at in range(input.ndim) if at != place)
-    names = _letters(input.ndim, input.ndim)
-    divisor = f"s[{kept}]" if kept else "s"
-    return evaluate_parts(f"R[{names}] = E[{names}] / {divisor}", {"E": exponentials, "s": total}, None)
+    return _softmax("softmax", input, dim, dtype)
 
 
 def log_softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
     """The logarithm of :func:`softmax`, at the entries that are stored."""
+    return _softmax("log_softmax", input, dim, dtype)
+
+
+def _softmax(name: str, input: Any, dim: int, dtype: torch.dtype | None) -> Any:
     input = input if dtype is None else input.to(dtype)
     (place,) = _dims(_whole(dim), input.ndim)
-    names = _letters(input.ndim, input.ndim)
-    kept = ",".join(f"i{at}" for at in range(input.ndim) if at != place)
-    largest, shifted = _softmax_requests(input.ndim, place)
-    fixed = input.with_values(input.values.detach())
-    top = compute(largest, (fixed,), "dense")
-    total = sum(compute(shifted, (fixed, input, top)), place)
-    bound = torch.where(torch.isfinite(top), top, torch.zeros_like(top)) + total.log()
-    ones = input.with_values(torch.ones_like(fixed.values))
-    divisor = f"s[{kept}]" if kept else "s"
-    return sub(input, evaluate_parts(f"R[{names}] = E[{names}] * {divisor}", {"E": ones, "s": bound}, None))
+    wide = input.to(WIDENED[input.dtype]) if input.dtype in WIDENED else input  # rounded to 16 bits only at the end
+    made = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
+    return made if wide is input else made.to(input.dtype)
+
+
+@lru_cache(maxsize=64)
+def _softmax_program(name: str, order: int, dim: int) -> str:
+    """softmax or log_softmax in index notation; what is subtracted changes no result, and so is a constant.
+
+    >>> print(_softmax_program("softmax", 2, 1))
+    m[i0] stored max= A[i0,i1]
+    E[i0,i1] = stored(A[i0,i1]) * exp(A[i0,i1] - m[i0])
+    l[i0] += E[i0,i1]
+    R[i0,i1] = E[i0,i1] / l[i0]
+    """
+    names = _letters(order, order)
+    kept = ",".join(f"i{at}" for at in range(order) if at != dim)
+    row = f"[{kept}]" if kept else ""
+    result = f"E[{names}] / l{row}" if name == "softmax" else f"stored(A[{names}]) * (A[{names}] - m{row} - log(l{row}))"
+    return f"""m{row} stored max= A[{names}]
+E[{names}] = stored(A[{names}]) * exp(A[{names}] - m{row})
+l{row} += E[{names}]
+R[{names}] = {result}"""
 
 
 COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
@@ -364,16 +369,6 @@ def where(condition: Any, input: Any, other: Any) -> Any:
     terms = {name: _term(name, orders[name], most) if name in orders else "0" for name in "CAB"}
     _tell_if_filled(f"where(C, {'{A}' if 'A' in orders else '0'}, {'{B}' if 'B' in orders else '0'})", given)
     return evaluate_parts(f"{_term('R', most, most)} = where({', '.join(terms.values())})", given, None)
-
-
-@lru_cache(maxsize=64)
-def _softmax_requests(order: int, dim: int) -> tuple[Request, Request]:
-    """The largest stored entry along a dimension, and the exponentials of entries less that."""
-    names = tuple(f"i{at}" for at in range(order))
-    kept = tuple(name for name in names if name != f"i{dim}")
-    A, B, C = (Access(TensorVar(name, dense(len(t))), tuple(map(IndexVar, t))) for name, t in (("A", names), ("B", names), ("C", kept)))
-    shifted = Binary("*", A, Call("exp", (Binary("-", B, C),)))
-    return Request(Subscripts((names,), kept), A, "stored max="), Request(Subscripts((names, names, kept), names), shifted, mask=0)
 
 
 NAMED: dict[str, Callable[..., Any]] = {

@@ -7,7 +7,7 @@ loops that are shared in part see Dias, Sundararajah, Saumya, Kulkarni, "SparseL
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -20,6 +20,7 @@ from ..ir.index import (
     IndexVar,
     Positions,
     Stmt,
+    TensorVar,
     Vector,
     Where,
     accesses_in,
@@ -48,17 +49,50 @@ def schedule_fused(members: tuple[Assignment, ...], outer: tuple[IndexVar, ...],
     order = _outermost(outer, facts)
     nest = fused([_scheduled(member, order, facts, target) for member in members])
     loops = wrap([Forall(var, nest) for var in order], nest)
-    kept = ", ".join(_kept(member.lhs) for member in members[:-1])
-    steps = [Step("fuse", verify(loops), f"{len(members)} statements share {', '.join(map(str, order))}; kept between them: {kept}")]
+    steps = [Step("fuse", verify(loops), _told(members, order, loops))]
     done, why = parallelize(loops, facts)
     return (*steps, Step("parallelize", verify(done), why))
 
 
-def _kept(access: Access) -> str:
-    """What of a temporary is in memory."""
-    if not access.indices:
-        return f"{access} (a number)"
-    return f"{access} (a row{f' of {access.tensor.shares}' if access.tensor.shares else ''})"
+def _told(members: Sequence[Assignment], outer: Sequence[IndexVar], loops: Stmt) -> str:
+    """Which loops statements share, and what is kept between them: numbers, rows, and nothing where loops were joined."""
+    made = [member.lhs for member in members[:-1] if not member.lhs.tensor.is_returned]
+    filled = {a.lhs.tensor for a in assignments(loops)}
+    count = len(made) + 1
+    loop = f"the loop{'s' if len(outer) > 1 else ''} over {_listed(outer)}"
+    return (
+        f"{count} statement{'s share' if count > 1 else ' in'} {loop}; passed on: {_kept(made, filled)}"
+        if made
+        else f"one statement in {loop}"
+    )
+
+
+def _kept(made: Sequence[Access], filled: Collection[TensorVar]) -> str:
+    """What of temporaries is in memory: those that are ``filled``, a number or a row of each.
+
+    >>> from ..ir.notation import parse_stmt
+    >>> row, number = (parse_stmt(f"{text} = x").lhs for text in ("S_row[j]", "m_value"))
+    >>> _kept([row, number], {row.tensor, number.tensor})
+    'a row of S_row; the number m_value'
+    >>> _kept([row, number], {number.tensor})
+    'the number m_value; S_row in registers'
+    """
+    kinds: dict[str, list[TensorVar]] = {}
+    for access in made:
+        tensor = access.tensor
+        if tensor not in filled:
+            kinds.setdefault("{} in registers", []).append(tensor)
+        elif not access.indices:
+            kinds.setdefault("the number{s} {}", []).append(tensor)
+        else:
+            kinds.setdefault(f"a row of {{}}{f', beside that of {tensor.shares}' if tensor.shares else ''}", []).append(tensor)
+    told = sorted(kinds.items(), key=lambda kind: (not kind[0].startswith("a row"), "registers" in kind[0]))
+    return "; ".join(text.format(_listed(tensors), s="s" if len(tensors) > 1 else "") for text, tensors in told)
+
+
+def _listed(named: Sequence[IndexVar | TensorVar]) -> str:
+    *first, last = map(str, named)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _outermost(outer: tuple[IndexVar, ...], facts: Facts) -> tuple[IndexVar, ...]:
@@ -145,16 +179,20 @@ def fused(bodies: Sequence[Stmt]) -> Stmt:
 
 
 def _joined(consumer: Stmt, producer: Stmt) -> Stmt | None:
-    """One loop for both, without the row between them; None where their loops differ."""
+    """One loop for both, without the row between them; None where their loops differ, or it would be computed more than once."""
     match consumer, producer:
         case Forall(var, read, Vector() as tag), Forall(other, filled, own) if var == other and tag == own:
             row = next(assignments(filled))
-            if row.op != "=":
+            if row.op != "=" or (not isinstance(row.rhs, Access) and _times_read(read, row.lhs) > 1):
                 return None
             inlined = map_rhs(read, lambda rhs: mapped(rhs, lambda a: row.rhs if a == row.lhs else a))
             return Forall(var, inlined if isinstance(filled, Assignment) else _around(inlined, filled), tag)
         case _:
             return None
+
+
+def _times_read(stmt: Stmt, access: Access) -> int:
+    return sum(own == access for made in assignments(stmt) for own in accesses_in(made.rhs))
 
 
 def _around(consumer: Stmt, filled: Stmt) -> Stmt:

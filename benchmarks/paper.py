@@ -1,0 +1,94 @@
+"""The reference paper's end-to-end evidence, measured: its models against the peers of each, its figures beside ours.
+
+    python -m benchmarks.paper                        # everything: graph networks, autoencoders, transformers, experts, SpMM
+    python -m benchmarks.paper gcn attention --seconds 0.1 --data ~/data
+
+prints each case (our time, and how many times as long each peer takes, by medians and by minima), then every bar with met or not,
+and writes plots of the paper's figures 5 to 8 and ``records.json`` into ``--out``. Both sides compute with the same weights, allocate
+their results, and are called in turn; what they compute is compared first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from . import paper_plots
+from .data import FOLDER
+from .paper_attention import attention
+from .paper_autoencoder import autoencoder
+from .paper_gcn import gcn, training
+from .paper_mlp import mlp
+from .paper_moe import moe
+from .paper_runs import Run, summary
+from .paper_spmm import spmm
+from .paper_tables import FULL, QUICK, TABLE_1, TABLE_2, TABLE_3
+
+SECTIONS: dict[str, Callable[[Run], None]] = {
+    "gcn": gcn,
+    "training": training,
+    "autoencoder": autoencoder,
+    "attention": attention,
+    "moe": moe,
+    "mlp": mlp,
+    "spmm": spmm,
+}
+TABLES = {"gcn": TABLE_1, "training": TABLE_1, "autoencoder": TABLE_2, "attention": TABLE_3}
+
+
+def main(arguments: Sequence[str] | None = None) -> Run:
+    """Measure the sections that are named, by default all, and print what was found."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.sections if name not in SECTIONS]:
+        parser.error(f"no section {', '.join(unknown)}: choose from {', '.join(SECTIONS)}")
+    if given.data:
+        os.environ[FOLDER] = given.data
+    torch.set_num_threads(given.threads)
+    run = Run(QUICK if given.quick else FULL, given.seconds, tell=_tell)
+    for name in given.sections or SECTIONS:
+        _measure(run, name)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "records.json").write_text(json.dumps(run.records, indent=1), encoding="utf-8")
+    _tell(f"\n{summary(run.records)}\n")
+    for failure in run.failures:
+        _tell(f"FAILED {failure}")
+    for path in paper_plots.draw(run.records, given.out):
+        _tell(f"wrote {path}")
+    return run
+
+
+def _measure(run: Run, name: str) -> None:
+    if name in TABLES:
+        _tell(f"\n{name}, by the paper's table: " + ", ".join(f"{key} {value}" for key, value in TABLES[name].items()))
+    else:
+        _tell(f"\n{name}")
+    start = time.perf_counter()
+    SECTIONS[name](run)
+    _tell(f"  {name}: {time.perf_counter() - start:.0f} s")
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m benchmarks.paper", description="The reference paper's models, against torch and PyG.")
+    made.add_argument("sections", nargs="*", metavar="section", help=f"one or more of {', '.join(SECTIONS)}; by default all")
+    made.add_argument("--seconds", type=float, default=0.3, help="how long the functions of a case take turns (%(default)s)")
+    made.add_argument("--threads", type=int, default=2, help="torch's and ours (%(default)s)")
+    made.add_argument("--data", help=f"a folder with graphs/*.npz and matrices; by default {FOLDER}, else random ones of the same sizes")
+    made.add_argument("--out", type=Path, default=Path(".benchmarks/paper"), help="where plots and records go (%(default)s)")
+    made.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    return made
+
+
+def _tell(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main().failures else 0)

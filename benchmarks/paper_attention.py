@@ -1,0 +1,136 @@
+"""Sparse attention: alone, and in the encoder layer of the paper's table 3, in patterns of BigBird and Longformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from math import sqrt
+
+import torch
+from torch.nn import functional
+
+import numscorch as ns
+from numscorch.nn import patterns
+from numscorch.nn.functional import scaled_dot_product_attention
+
+from .data import dense
+from .harness import Function
+from .paper_runs import Run, told_error
+from .paper_tables import FLEX, FLEX_16, SDPA, SPARSE, TABLE_3
+
+HEAD = 32  # features: table 3's hidden size over its heads
+WINDOW, FIRST = 128, 1  # of Longformer in the reference's benchmark: 64 tokens to each side, and a global one
+REST = 0.01  # seconds after which the threads of a compiled peer's own OpenMP no longer spin
+WIDTHS = {FLEX: 128, FLEX_16: 16}  # of flex_attention's blocks: its default, and BigBird's
+NAMES = (
+    "sparse attention block size",
+    "sparse attention global tokens",
+    "sparse attention random blocks",
+    "sparse attention sliding blocks",
+)
+BIGBIRD: tuple[int, ...] = tuple(TABLE_3[name] for name in NAMES)  # type: ignore[misc]
+
+PATTERNS: Mapping[str, Callable[[int], ns.SparseTensor]] = {
+    "BigBird": lambda n: patterns.bigbird(n, *BIGBIRD),
+    f"Longformer {WINDOW}": lambda n: patterns.longformer(n, WINDOW, FIRST),
+}
+
+
+def attention(run: Run) -> None:
+    """Every length: attention alone, then the encoder layer."""
+    for name, length in product(PATTERNS, run.sizes.lengths):
+        for batch, heads in run.sizes.heads:
+            run.attempt(_alone, name, length, batch, heads)
+    for name, length in product(PATTERNS, run.sizes.lengths):
+        run.attempt(_layer, name, length)
+
+
+@torch.no_grad()
+def _alone(run: Run, name: str, length: int, batch: int, heads: int) -> None:
+    pattern = PATTERNS[name](length)
+    q, k, v = (dense(batch, heads, length, HEAD, seed=seed) for seed in range(3))
+    mask, stored, places = pattern.to_dense() != 0, pattern.to_torch(), pattern.indices()
+    added = torch.zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+    peers: dict[str, Function] = {
+        f"{SDPA}: bool mask": lambda: functional.scaled_dot_product_attention(q, k, v, mask),
+        f"{SDPA}: float mask": lambda: functional.scaled_dot_product_attention(q, k, v, added),
+        f"{SPARSE}: sampled_addmm": lambda: by_sampled_addmm(q, k, v, stored),
+        f"{SPARSE}: gathered": lambda: by_gathering(q, k, v, stored, places),
+    }
+    ours = lambda: scaled_dot_product_attention(q, k, v, pattern)  # noqa: E731
+    facts = {"pattern": name, "length": length, "batch": batch, "heads": heads}
+    case = f"{name}, {length} tokens, {batch} x {heads} x {HEAD}"
+    run.compare("attention", case, ours, peers, **facts)
+    if run.sizes.has_flex and (batch, heads) == run.sizes.heads[0] and name == "BigBird":
+        try:
+            run.compare("attention", f"{case}, flex", ours, _flex(q, k, v, mask), rest=REST, **facts)
+        except Exception as error:  # whatever its compiler raises: the peer is absent, and the reason is told
+            run.tell(f"  {case}: no {FLEX}: {told_error(error)}")
+
+
+def by_sampled_addmm(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
+    """SDDMM, softmax and SpMM of each head; torch's softmax takes COO alone."""
+    pos, crd = pattern.crow_indices(), pattern.col_indices()
+    zeros = torch.sparse_csr_tensor(pos, crd, torch.zeros_like(pattern.values()), pattern.shape, check_invariants=False)
+
+    def head(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = torch.sparse.sampled_addmm(zeros, q, k.t(), alpha=1 / sqrt(q.shape[-1]))
+        weights = torch.sparse.softmax(scores.to_sparse_coo(), 1)
+        return torch.sparse_csr_tensor(pos, crd, weights.values(), pattern.shape, check_invariants=False) @ v
+
+    return _each_head(head, q, k, v)
+
+
+def by_gathering(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, pattern: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """The same as the reference's benchmark writes it: scores of gathered rows, and a softmax by scattering."""
+    rows, columns = places
+
+    def head(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = (q.index_select(0, rows) * k.index_select(0, columns)).sum(-1) / sqrt(q.shape[-1])
+        most = torch.full((len(q),), float("-inf")).scatter_reduce_(0, rows, scores, "amax", include_self=False)
+        powers = (scores - most.index_select(0, rows)).exp_()
+        totals = torch.zeros(len(q)).index_add_(0, rows, powers)
+        weights = powers / totals.index_select(0, rows)
+        return torch.sparse_csr_tensor(pattern.crow_indices(), pattern.col_indices(), weights, pattern.shape, check_invariants=False) @ v
+
+    return _each_head(head, q, k, v)
+
+
+def _each_head(head: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+    flat = (own.flatten(0, 1) for own in tensors)
+    return torch.stack([head(*own) for own in zip(*flat, strict=True)]).unflatten(0, tensors[0].shape[:2])
+
+
+def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> dict[str, Function]:
+    """flex_attention compiled, with a mask of blocks of each width; its first call compiles."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    compiled = torch.compile(flex_attention, dynamic=False)
+    made: dict[str, Function] = {}
+    for name, width in WIDTHS.items():
+        blocks = create_block_mask(lambda b, h, i, j: mask[i, j], None, None, *mask.shape, device="cpu", BLOCK_SIZE=width)
+        made[name] = lambda blocks=blocks: compiled(q, k, v, block_mask=blocks)
+    return made
+
+
+@torch.no_grad()
+def _layer(run: Run, name: str, length: int) -> None:
+    pattern = PATTERNS[name](length)
+    torch.manual_seed(0)
+    size, heads, inner = (int(TABLE_3[own]) for own in ("hidden size", "number of attention heads", "intermediate size"))  # type: ignore[call-overload]
+    ours = ns.nn.SparseTransformerEncoderLayer(pattern, size, heads, inner, activation="gelu").eval()
+    mask, x = pattern.to_dense() != 0, dense(1, length, size)
+    case = f"{name}, {length} tokens, encoder layer"
+    run.compare("layer", case, lambda: ours(x), {SDPA: lambda: in_torch(ours, x, mask)}, pattern=name, length=length)
+
+
+def in_torch(layer: ns.nn.SparseTransformerEncoderLayer, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The same layer, with the same weights, written with scaled_dot_product_attention and a mask."""
+    own, heads = layer.self_attn, (layer.self_attn.num_heads, -1)
+    q, k, v = (
+        part.unflatten(-1, heads).transpose(1, 2) for part in functional.linear(x, own.in_proj_weight, own.in_proj_bias).chunk(3, -1)
+    )
+    attended = functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
+    x = layer.norm1(x + own.out_proj(attended))
+    made: torch.Tensor = layer.norm2(x + layer.linear2(functional.gelu(layer.linear1(x))))
+    return made

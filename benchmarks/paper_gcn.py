@@ -1,0 +1,155 @@
+"""Graph networks of the paper's table 1: inference against torch and PyTorch Geometric, and epochs of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+import numscorch as ns
+
+from .harness import Function
+from .paper_graphs import Graph, graph
+from .paper_runs import Run
+from .paper_tables import CSR_FEATURES, DENSE_FEATURES, PYG, PYG_CACHED, SPARSE, TABLE_1
+
+# Torch draws dropout's numbers serially, at the same cost for all, which bounds the ratios of small models.
+DROPOUTS: tuple[float, ...] = (TABLE_1["dropout rate"], 0.0)  # type: ignore[assignment]
+STEPS = 2  # of training, whose losses are compared: the second one follows from gradients
+Layer = Callable[[int, int], torch.nn.Module]
+
+
+class Network(torch.nn.Module):
+    """Two layers; where dropout is applied, it is to what lies between them."""
+
+    def __init__(self, first: torch.nn.Module, second: torch.nn.Module, activation: Callable[[torch.Tensor], torch.Tensor] = torch.relu):
+        super().__init__()
+        self.first, self.second, self.activation = first, second, activation
+        self.dropout = torch.nn.Dropout(0.0)
+
+    def forward(self, x: Any, edges: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.second(self.dropout(self.activation(self.first(x, edges))), edges)
+        return made
+
+
+class InTorch(torch.nn.Module):
+    """A GCN as it is written with torch alone: a matrix product for the weights, one for the neighbours."""
+
+    def __init__(self, network: Network):
+        super().__init__()
+        first, second = network.first, network.second
+        weights = [own.lin.weight.detach().t().contiguous() for own in (first, second)]
+        self.weights = torch.nn.ParameterList(weights)
+        self.biases = torch.nn.ParameterList([own.bias.detach().clone() for own in (first, second)])
+        self.dropout = torch.nn.Dropout(0.0)
+
+    def forward(self, x: torch.Tensor, adjacency: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(adjacency @ (x @ self.weights[0]) + self.biases[0])
+        return adjacency @ (self.dropout(hidden) @ self.weights[1]) + self.biases[1]
+
+
+def gcn(run: Run) -> None:
+    """Inference, features as the data sets hold them."""
+    for name in run.sizes.graphs:
+        for hidden in run.sizes.hidden:
+            run.attempt(_infer, name, hidden)
+
+
+@torch.no_grad()
+def _infer(run: Run, name: str, hidden: int) -> None:
+    G = graph(name)
+    sizes = G.features.shape[1], hidden, G.classes
+    ours = _network(ns.nn.GCNConv, sizes).eval()
+    in_torch, peers = InTorch(ours).eval(), {}
+    for peer, cached in ((PYG, False), (PYG_CACHED, True)):
+        theirs = _network(lambda i, o, cached=cached: _pyg().GCNConv(i, o, cached=cached), sizes).eval()
+        theirs.load_state_dict(ours.state_dict())
+        peers[peer] = lambda theirs=theirs: theirs(G.dense_features, G.edges)
+    stored = G.features.to_torch()
+    peers[DENSE_FEATURES] = lambda: in_torch(G.dense_features, G.adjacency)
+    peers[CSR_FEATURES] = lambda: in_torch(stored, G.adjacency)
+    facts = {"graph": G.name, "hidden": hidden, "few": G.has_few_features}
+    run.compare("gcn", f"{G.told}, hidden {hidden}", lambda: ours(G.features, G.edges), peers, **facts)
+
+
+def _network(layer: Layer, sizes: tuple[int, int, int]) -> Network:
+    torch.manual_seed(0)
+    return Network(layer(sizes[0], sizes[1]), layer(sizes[1], sizes[2]))
+
+
+def training(run: Run) -> None:
+    """Epochs of GCN, SAGE with the largest neighbours, and GAT, as their papers have them."""
+    for name in run.sizes.trained:
+        for model in MODELS:
+            for dropout in DROPOUTS:
+                run.attempt(_train, name, model, dropout)
+
+
+def _gcn(library: Any, G: Graph) -> Network:
+    return _network(library.GCNConv, (G.features.shape[1], TABLE_1["hidden channels"], G.classes))  # type: ignore[arg-type]
+
+
+def _sage(library: Any, G: Graph) -> Network:
+    sizes = (G.features.shape[1], TABLE_1["hidden channels"], G.classes)
+    return _network(lambda i, o: library.SAGEConv(i, o, aggr="max"), sizes)  # type: ignore[arg-type]
+
+
+def _gat(library: Any, G: Graph) -> Network:
+    torch.manual_seed(0)
+    first, second = library.GATConv(G.features.shape[1], 8, heads=8), library.GATConv(64, G.classes, heads=1)
+    return Network(first, second, functional.elu)
+
+
+MODELS: Mapping[str, Callable[[Any, Graph], Network]] = {"GCN": _gcn, "SAGE-max": _sage, "GAT": _gat}
+
+
+def _train(run: Run, name: str, model: str, dropout: float) -> None:
+    G, make = graph(name), MODELS[model]
+    ours, theirs = make(ns.nn, G), make(_pyg(), G)
+    theirs.load_state_dict(ours.state_dict())
+    features = G.dense_features if model == "SAGE-max" else G.features  # the largest of sparse features isn't sparse
+    trained: dict[str, tuple[torch.nn.Module, tuple[Any, ...]]] = {PYG: (theirs, (G.dense_features, G.edges))}
+    if model == "GCN":
+        trained[f"{SPARSE}: dense features"] = (InTorch(ours), (G.dense_features, G.adjacency))
+        trained[f"{SPARSE}: CSR features"] = (InTorch(ours), (G.features.to_torch(), G.adjacency))
+    own = (ours, (features, G.edges))
+    checked = {name: _losses(G, *pair) for name, pair in {"ours": own, **trained}.items()}
+    peers = {name: _epoch(G, *pair, dropout) for name, pair in trained.items()}
+    case = f"{model}, {G.told}{f', dropout {dropout}' * bool(dropout)}"
+    run.compare("training", case, _epoch(G, *own, dropout), peers, checked=checked, model=model, graph=G.name, dropout=bool(dropout))
+
+
+def _losses(G: Graph, model: torch.nn.Module, inputs: tuple[Any, ...]) -> Function:
+    """The losses of the first steps, without dropout, of a copy of the model."""
+
+    def run() -> torch.Tensor:
+        step = _epoch(G, deepcopy(model), inputs, 0.0)
+        return torch.stack([step() for _ in range(STEPS)])
+
+    return run
+
+
+def _epoch(G: Graph, model: torch.nn.Module, inputs: tuple[Any, ...], dropout: float) -> Callable[[], torch.Tensor]:
+    """Forward, loss, backward, and Adam's step, full-batch; returns the loss before it."""
+    model.dropout = torch.nn.Dropout(dropout)
+    labels = G.labels[G.training]
+    optimizer = torch.optim.Adam(model.parameters(), lr=TABLE_1["learning rate"], weight_decay=TABLE_1["weight decay"])  # type: ignore[arg-type]
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(*inputs)[G.training], labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def _pyg() -> Any:
+    """torch_geometric.nn, which takes seconds to import."""
+    import torch_geometric.nn
+
+    return torch_geometric.nn

@@ -1,0 +1,73 @@
+"""A step of training a network whose weights are 90 % sparse, 784-1024-10: against masked dense ones, and torch's sparse ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from itertools import pairwise
+
+import torch
+
+import numscorch as ns
+
+from .bench_training import SIZES, Masked, network, step_of
+from .harness import Function
+from .paper_runs import Run
+from .paper_tables import MASKED, SPARSE
+
+ZEROS = 90  # percent
+STEPS = 3  # whose losses are compared
+Put = Callable[[torch.Tensor], torch.Tensor]
+
+
+class InTorch(torch.nn.Module):
+    """A layer whose stored values are trained, and put into a sparse tensor of torch at each call."""
+
+    def __init__(self, layer: ns.nn.SparseLinear, make: Callable[[torch.Tensor], Put]):
+        super().__init__()
+        full = layer.to_dense()
+        stored = full.weight.detach().to_sparse_csr()
+        self.weight = torch.nn.Parameter(stored.values().clone())
+        self.bias, self.put = full.bias, make(stored)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return (self.put(self.weight) @ input.t()).t() + self.bias
+
+
+def in_csr(stored: torch.Tensor) -> Put:
+    """What makes CSR of values at these places."""
+    pos, crd = stored.crow_indices(), stored.col_indices()
+    return lambda values: torch.sparse_csr_tensor(pos, crd, values, stored.shape, check_invariants=False)
+
+
+def in_coo(stored: torch.Tensor) -> Put:
+    """What makes COO of values at these places."""
+    places = stored.to_sparse_coo().indices()
+    return lambda values: torch.sparse_coo_tensor(places, values, stored.shape, is_coalesced=True, check_invariants=False)
+
+
+def mlp(run: Run) -> None:
+    """Batches of 64, Adam."""
+    run.attempt(_measure)
+
+
+def _measure(run: Run) -> None:
+    torch.manual_seed(0)
+    layers = [ns.nn.SparseLinear(inner, outer, density=1 - ZEROS / 100) for inner, outer in pairwise(SIZES)]
+    models = {
+        "ours": network(layers),
+        MASKED: network([Masked(layer) for layer in layers]),
+        f"{SPARSE}: CSR": network([InTorch(layer, in_csr) for layer in layers]),
+        f"{SPARSE}: COO": network([InTorch(layer, in_coo) for layer in layers]),
+    }
+    checked = {name: _losses(model) for name, model in models.items()}
+    steps = {name: step_of(model) for name, model in models.items()}
+    run.compare("mlp", f"{'-'.join(map(str, SIZES))}, {ZEROS} % zeros", steps.pop("ours"), steps, checked=checked)
+
+
+def _losses(model: torch.nn.Module) -> Function:
+    def run() -> torch.Tensor:
+        step = step_of(deepcopy(model))
+        return torch.stack([step() for _ in range(STEPS)])
+
+    return run

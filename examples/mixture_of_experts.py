@@ -1,0 +1,150 @@
+"""A mixture of experts: tokens of many kinds, each of which goes through one linear map of many.
+
+Tokens come in clusters, and each cluster has a linear map of its own. A gate learns which expert to send a token to, and the
+experts learn the maps. Of each token, ``MoE`` computes the expert that it is sent to, and no other. So that no expert is left
+without tokens, the loss has the term of Fedus, Zoph, Shazeer, "Switch Transformers" (JMLR 2022, section 2.2).
+
+    python examples/mixture_of_experts.py
+    python examples/mixture_of_experts.py --experts 64 --batch 1024
+    python examples/mixture_of_experts.py --data pairs.npz          # arrays x (tokens, d_in) and y (tokens, d_out)
+
+The dense twin sends every token to every expert, and multiplies what comes back by a gate, which is 0 but for one. It starts
+from the same weights, and sees the same batches.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import torch
+from common import Figure, agree, options, table, timed, times_as_fast, tqdm
+from torch import nn
+from torch.nn.functional import mse_loss, one_hot
+
+from numscorch.nn import MoE
+
+NOISE, RATE, BALANCE = 0.3, 3e-3, 0.1
+
+
+def drawn(count: int, width: int, clusters: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens around a centre for each cluster, and what the cluster's map makes of them."""
+    centres, maps = torch.randn(clusters, width), torch.randn(clusters, width, width) / width**0.5
+    cluster = torch.randint(clusters, (count,)).sort().values
+    x = centres[cluster] + NOISE * torch.randn(count, width)
+    return x, torch.cat([x[cluster == own] @ maps[own] for own in range(clusters)])
+
+
+def read(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two arrays of a numpy archive, each column with mean 0 and deviation 1."""
+    with np.load(path) as arrays:
+        if missing := {"x", "y"} - set(arrays):
+            raise SystemExit(f"{path} has no array {min(missing)!r}: --data takes an .npz with x (tokens, d_in) and y (tokens, d_out)")
+        pair = [torch.from_numpy(arrays[name]).float() for name in "xy"]
+    x, y = ((own - own.mean(0)) / own.std(0).clamp(min=1e-6) for own in pair)
+    return x, y
+
+
+class Mixture(nn.Module):
+    """A gate, and the experts that it chooses, in two ways; ``forward`` also gives the gates."""
+
+    def __init__(self, count: int, d_in: int, d_out: int):
+        super().__init__()
+        self.gate, self.moe = nn.Linear(d_in, count), MoE(count, top_k=1, d_in=d_in, d_out=d_out, gate=False)
+        self.is_dense = False
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        gates = self.gate(x).softmax(1)
+        return (dense_mixture(x, gates, self.moe.experts) if self.is_dense else self.moe(x, gates)), gates
+
+
+def dense_mixture(x: torch.Tensor, gates: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+    """Every token dispatched to every expert, and combined again."""
+    chosen = gates * one_hot(gates.argmax(1), len(experts))
+    dispatched = x[:, None].expand(-1, len(experts), -1)
+    outputs = torch.einsum("bnd,ndh->bnh", dispatched, experts)
+    return torch.einsum("bnh,bn->bh", outputs, chosen)
+
+
+class Training:
+    """A mixture, its optimizer, and the seconds and the loss of each step."""
+
+    def __init__(self, net: Mixture):
+        self.net, self.optimizer = net, torch.optim.Adam(net.parameters(), lr=RATE)
+        self.times: list[float] = []
+        self.losses: list[float] = []
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        made, gates = self.net(x)
+        loss = mse_loss(made, y)
+        share = one_hot(gates.argmax(1), gates.shape[1]).float().mean(0)
+        (loss + BALANCE * gates.shape[1] * (share * gates.mean(0)).sum()).backward()
+        self.optimizer.step()
+        self.losses.append(loss.item())
+
+
+@torch.no_grad()
+def tokens_each(run: Training, x: torch.Tensor) -> torch.Tensor:
+    """How many tokens go to each expert."""
+    return run.net.gate(x).argmax(1).bincount(minlength=run.net.gate.out_features)
+
+
+def train(runs: list[Training], x: torch.Tensor, y: torch.Tensor, steps: int, size: int) -> None:
+    """Train mixtures on the same batches, in turn."""
+    for _ in tqdm(range(steps), desc="training", unit=" steps"):
+        batch = torch.randint(len(x), (size,))
+        for run in runs:
+            timed(run.times, run.step, x[batch], y[batch])
+
+
+def plot(ours: Training, twin: Training, before: torch.Tensor, after: torch.Tensor, path: Path) -> None:
+    """Losses, and the tokens of each expert before and after the training."""
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.semilogy(ours.losses, "C0", label="MoE")
+    left.semilogy(twin.losses, "C1o", fillstyle="none", markevery=max(1, len(twin.losses) // 20), label="every expert, for every token")
+    left.set(xlabel="step", ylabel="mean squared error")
+    left.legend()
+    places = np.arange(len(after))
+    right.bar(places - 0.2, before.numpy(), 0.4, color="C7", label="before the training")
+    right.bar(places + 0.2, after.numpy(), 0.4, color="C0", label="after it")
+    right.set(xlabel="expert", ylabel="tokens", xticks=places[:: max(1, len(places) // 16)])
+    right.legend()
+    figure.savefig(path)
+
+
+def main() -> None:
+    numbers = {"tokens": 10000, "width": 128, "experts": 16, "batch": 512, "steps": 300}
+    chosen = options(__doc__, data="tokens and what becomes of them (.npz with arrays x and y)", **numbers)
+    x, y = drawn(chosen.tokens, chosen.width, chosen.experts) if chosen.data is None else read(chosen.data)
+    net = Mixture(chosen.experts, x.shape[1], y.shape[1])
+    ours, twin = Training(net), Training(deepcopy(net))
+    twin.net.is_dense = True
+    print(net.moe)
+    with torch.no_grad():
+        agree("outputs before the training", (ours.net(x[:64])[0] - twin.net(x[:64])[0]).abs().max().item(), 1e-4)
+    before = tokens_each(ours, x)
+    train([ours, twin], x, y, chosen.steps, chosen.batch)
+    apart = (torch.tensor(ours.losses) / torch.tensor(twin.losses) - 1).abs().max().item()
+    agree("losses, as a share,", apart, 0.05)
+    after = tokens_each(ours, x)
+    table(
+        ("", "MoE", "every expert", ""),
+        ("mean squared error, first step", f"{ours.losses[0]:.4f}", f"{twin.losses[0]:.4f}"),
+        ("mean squared error, last step", f"{ours.losses[-1]:.4f}", f"{twin.losses[-1]:.4f}"),
+        (
+            "tokens of the least and the busiest expert",
+            f"{after.min():,}",
+            f"{after.max():,}",
+            f"{before.min():,} and {before.max():,} before",
+        ),
+        ("a step", *times_as_fast(ours.times, twin.times)),
+    )
+    plot(ours, twin, before, after, chosen.out)
+    print(f"plot in {chosen.out}")
+
+
+if __name__ == "__main__":
+    main()

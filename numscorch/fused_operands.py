@@ -1,0 +1,56 @@
+"""Operands as fused kernels take them, and results as the parts of a program would leave them, were they computed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .computing import stored_as, widened
+from .datatypes import WIDENED
+from .fused_problem import FusedRequest, valued
+from .gradients import attached
+from .ir.format import COO, CSR
+from .ir.index import accesses_in
+from .operands import STRIDED
+from .sparse_tensor import SparseTensor
+from .statements import NAMES
+
+
+def taken(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
+    """A tensor as a fused kernel takes it: torch's sparse ones wrapped, by rows, and 16 bits widened; gradients flow to it."""
+    if isinstance(operand, SparseTensor):
+        operand = attached(operand)
+    elif operand.layout is not STRIDED:
+        operand = by_rows(attached(operand))
+    return widened(operand) if operand.dtype in WIDENED else operand
+
+
+def by_rows(operand: SparseTensor) -> SparseTensor:
+    """A matrix that torch stores by coordinates, by rows; the values, and one index array, are shared.
+
+    >>> by_rows(attached(torch.eye(2).to_sparse())).format.name
+    'CSR'
+    """
+    return operand.to(CSR) if operand.format == COO(2) else operand
+
+
+def returned(request: FusedRequest, given: Sequence[Any], made: SparseTensor | Tensor) -> Any:
+    """The result, rounded once if the operands that were ``given`` have 16 bits, in the owner's layout, and torch's where they are."""
+    narrow = given[valued(request)[0]].dtype
+    made = made if made.dtype is narrow else made.to(narrow)
+    if not isinstance(made, SparseTensor) or request.owner is None:
+        return made
+    owner = given[NAMES.index(request.owner.tensor.name)]
+    listed = isinstance(owner, Tensor) and owner.layout is torch.sparse_coo
+    return stored_as(made, COO(2) if listed and made.format == CSR else None, is_native(request, given), asked=False)
+
+
+def is_native(request: FusedRequest, given: Sequence[Any]) -> bool:
+    """Whether the parts alone would return a tensor of torch's: whatever sparse tensor the last one reads is torch's, or made of such."""
+    native = {NAMES[at]: not isinstance(operand, SparseTensor) for at, operand in enumerate(given)}
+    for member in request.members:
+        native[member.name] = not member.is_stored or all(native[a.tensor.name] for a in accesses_in(member.value))
+    return request.value is not None and all(native[a.tensor.name] for a in accesses_in(request.value))
