@@ -16,7 +16,7 @@ import torch
 from ..accesses import row_major
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.bounded import Bound, bound_of
-from ..codegen.kernel import Kernel
+from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.lattice import make_lattice
 from ..codegen.results import Stage
 from ..codegen.spaced import is_spaced
@@ -78,6 +78,7 @@ class _Binder:
             "coordinate_cuts": coordinate_cuts,
             "equal_cuts": equal_cuts,
             "longest_row": longest_row,
+            "space": np.empty if not isinstance(kernel, PlainKernel) else _unwritten,
             "shared_out": shared_out,
             "flat": flat,
             "workers": threads.workers,
@@ -128,7 +129,7 @@ class _Binder:
             lines += self.bounded(space) if is_hashed(space) else []
             lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)})"] if space.tensor.shares is not None else []
             lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.int64)" for array in space.tensor.format.levels[0].arrays]
-            lines += [f"{name}_vals = np.empty(n * {size}, dtype)"]
+            lines += [f"{name}_vals = space(n * {size}, dtype)"]
         return lines
 
     def room(self, space: ix.Access) -> str:
@@ -296,6 +297,13 @@ class _Binder:
         if permutation != tuple(range(len(permutation))):
             pattern += f".permuted({permutation})"
         return f"trusted({pattern}, torch.from_numpy(C))"
+
+
+def _unwritten(count: int, dtype: Any) -> Any:
+    """Memory that shows where it is read before it was written: NaN, or a large number."""
+    made = np.empty(count, dtype)
+    made.fill(np.nan if made.dtype.kind in "fc" else np.iinfo(made.dtype).max if made.dtype.kind == "i" else 1)
+    return made
 
 
 class _AssemblingBinder(_Binder):
