@@ -48,7 +48,7 @@ def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int],
     [('b contiguous', {0: 0}, 0)]
     """
     names, result = request.subscripts.operands, request.subscripts.result
-    if request.options != AUTOMATIC or dtype not in LANES or request.op not in ("=", "+=") or request.mask is not None:
+    if request.options != AUTOMATIC or dtype not in LANES or request.op not in ("=", "+="):
         return
     if request.value is not None and not is_product(request.value):
         return
