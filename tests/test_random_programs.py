@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -40,12 +39,6 @@ class Watched:
 
         patch.setattr(evaluation, "group_from", group)
         patch.setattr(evaluation, "fused_with_gradients", gradients)
-
-
-def parts_alone() -> AbstractContextManager[pytest.MonkeyPatch]:
-    """Within it, no statements are fused."""
-    context = pytest.MonkeyPatch.context()
-    return context
 
 
 def values_of(tensor: Any) -> Tensor:
