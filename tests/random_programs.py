@@ -173,7 +173,8 @@ class Program:
         for at, extent in self.extents.items():
             for less in sorted({1, 2, extent // 2, extent - 1}):
                 if 0 < less < extent:
-                    yield replace(self, extents={**self.extents, at: less})
+                    tied = "ij" if at in "ij" and self.extents["i"] == self.extents["j"] else at  # a tensor may be read at both
+                    yield replace(self, extents={**self.extents, **dict.fromkeys(tied, less)})
         if self.alias:
             yield replace(self, alias={}, given=(*self.given, *(replace(self._named(o), name=n) for n, o in self.alias.items())))
         for at, operand in enumerate(self.given):
@@ -190,11 +191,11 @@ class Program:
 class _Drawer:
     """Draws one program, statement after statement."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, of_entries: bool):
         self.random = draw = random.Random(seed)
         self.names = draw.sample(NAMES, len(NAMES))
         self.has_heads = draw.random() < 0.25
-        self.is_of_entries = draw.random() < 0.5  # as attention: values beside entries, and numbers of rows
+        self.is_of_entries = of_entries  # as attention: values beside entries, and numbers of rows
         height, columns = draw.choice(HEIGHTS), draw.choice(COLUMNS)
         self.is_square = draw.random() < 0.3
         heads = draw.choice(LEADING) if self.has_heads else 1
@@ -207,8 +208,9 @@ class _Drawer:
         self.sparse = [self._sparse() for _ in range(draw.choice((1, 1, 2)))]
 
     def program(self) -> Program:
-        for _ in range(self.random.randint(2, 6)):
-            self.made.append(self._statement())
+        count = self.random.randint(2, 6)
+        for at in range(count):
+            self.made.append(self._statement(at == count - 1))
         labels, dtype = self.random.choice(LABELS), self.random.choice((torch.float64, torch.float32))
         return Program(tuple(self.made), tuple(self.given), self.extents, labels, dtype, self.alias)
 
@@ -223,12 +225,12 @@ class _Drawer:
         self.given.append(Given(name, shape, layout, self.random.randrange(10**6)))
         return Node(name, (), indices)
 
-    def _statement(self) -> Statement:
+    def _statement(self, is_last: bool) -> Statement:
         draw = self.random
         leading = ("", "h") if self.has_heads else ("",)
         own = draw.choice(("i", "i", "ij", "ij", "ik", "ik", "ik", "j" if self.is_square else "i", ""))
         if self.is_of_entries:
-            own = draw.choice(("i", "ij", "ij", "i" if len(self.made) < 3 else "ik"))
+            own = draw.choice(("i", "ik", "ij") if is_last else ("i", "ij", "ij", "ij"))
         indices = draw.choice(leading) + own
         if self.has_heads and draw.random() < 0.3 and "i" in indices and "h" not in indices:
             indices = indices.replace("i", "ih")
@@ -310,6 +312,6 @@ class _Drawer:
         return self._add(shape, indices, self.random.choice(LAYOUTS))
 
 
-def draw_program(seed: int) -> Program:
-    """The program of a seed."""
-    return _Drawer(seed).program()
+def draw_program(seed: int, of_entries: bool) -> Program:
+    """The program of a seed; ``of_entries`` is one like attention: values beside a pattern's entries, and numbers of its rows."""
+    return _Drawer(seed, of_entries).program()
