@@ -153,21 +153,24 @@ class _Adjoining:
     def _summed(self, name: str, indices: tuple[IndexVar, ...], terms: Sequence[Expr]) -> str:
         """The statement of a gradient of one or more terms; a term that sums gets a statement of its own."""
         if len(terms) > 1:
-            terms = [t if set(variables_in(t)) <= set(indices) else self._alone(f"{name}_{n}", indices, t) for n, t in enumerate(terms)]
+            terms = [t if set(variables_in(t)) <= set(indices) else self._alone(name, indices, t) for t in terms]
         total = terms[0]
         for term in terms[1:]:
             total = plus(total, term)
-        self._add(f"grad_{name}", indices, total)
-        return f"grad_{name}"
+        return self._add(name, indices, total)
 
     def _alone(self, name: str, indices: tuple[IndexVar, ...], term: Expr) -> Expr:
-        self._add(f"grad_{name}", indices, term)
-        made: Expr = Access(TensorVar(f"grad_{name}", dense(len(indices))), indices)
+        made: Expr = Access(TensorVar(self._add(name, indices, term), dense(len(indices))), indices)
         is_beside = self.column in indices and self.row in indices
         return self._where_stored(made, self.pattern) if is_beside else made
 
-    def _add(self, name: str, indices: tuple[IndexVar, ...], value: Expr) -> None:
-        self.backward[name] = Statement(name, indices, value)
+    def _add(self, name: str, indices: tuple[IndexVar, ...], value: Expr) -> str:
+        """The name of a new statement, for a gradient of what has this name."""
+        made = f"grad_{name}"
+        while made in self.statements or made in self.backward:
+            made += "_"
+        self.backward[made] = Statement(made, indices, value)
+        return made
 
     # ---- kernels
 

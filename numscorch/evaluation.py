@@ -10,7 +10,7 @@ from torch import Tensor
 
 from . import gradients
 from .computing import compute, current_transform
-from .errors import ExpressionError, UnsupportedError
+from .errors import ExpressionError, SizeError, UnsupportedError
 from .fused_gradients import fused_with_gradients
 from .fused_operands import returned, taken
 from .fusion import Group, group_from
@@ -59,8 +59,6 @@ def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Ma
         _check_ranks(text, part, values)
     given = [values[name] for name in group.operands]
     operands = list(map(taken, given))
-    if not (torch.is_grad_enabled() and gradients.wanted(operands)):
-        return returned(group.request, given, compute(group.request, operands))
 
     def again(taken: Sequence[Any]) -> Any:
         known = dict(zip(group.operands, taken, strict=True))
@@ -68,6 +66,12 @@ def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Ma
             known[part.name] = _computed(text, part, known, format_of(part, parts))
         return known[parts[group.end - 1].name]
 
+    if not (torch.is_grad_enabled() and gradients.wanted(operands)):
+        try:
+            return returned(group.request, given, compute(group.request, operands))
+        except SizeError:
+            again(operands)  # whose error speaks of the part that doesn't fit
+            raise
     made = fused_with_gradients(group, operands, again)
     return None if made is None else returned(group.request, given, made)
 

@@ -13,6 +13,7 @@ from .ir.functions import simplified
 from .ir.gradient import times
 from .ir.index import (
     PATTERN,
+    RETURNED,
     Access,
     Assignment,
     Binary,
@@ -136,7 +137,7 @@ def _returned(member: Member, extents: Mapping[IndexVar, int], dtype: str) -> Ac
     """Where a number of the shared loops is written for the caller."""
     shape = tuple(extents[var] for var in member.indices)
     letters = letters_of(shape, row_major(shape))
-    return Access(TensorVar(f"every_{member.name}", dense(len(shape)), dtype, strides=letters, is_returned=True), member.indices)
+    return Access(TensorVar(f"{member.name}{RETURNED}", dense(len(shape)), dtype, strides=letters, is_returned=True), member.indices)
 
 
 def _row(member: Member, outer: tuple[IndexVar, ...], dtype: str) -> TensorVar:
@@ -151,8 +152,10 @@ def _row(member: Member, outer: tuple[IndexVar, ...], dtype: str) -> TensorVar:
 
 
 def _compound(op: str, value: Expr, indices: Sequence[IndexVar]) -> str:
-    """The operator, where a plain assignment sums."""
-    return "+=" if op == "=" and set(variables_in(value)) - set(indices) else op
+    """The operator by which a statement joins its terms: a sum where none is given; none where each result has one term."""
+    if not set(variables_in(value)) - set(indices):
+        return "="
+    return "+=" if op == "=" else op
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,8 @@ class _Fusing:
         if request.op not in JOINING or request.mask is not None or request.options != AUTOMATIC or request.value is None:
             raise NotFused(f"{request}: {request.op} isn't fused")
         value = mapped(request.value, lambda a: self._access(part, a))
+        if request.op == "stored max=" and set(variables_in(value)) <= set(map(IndexVar, request.subscripts.result)):
+            raise NotFused(f"{part.name} is -inf where nothing is stored, and is the largest of one term elsewhere")
         owner = self._owner(part, value)
         indices = tuple(map(IndexVar, request.subscripts.result))
         member = Member(self._name(part.name, indices), indices, value, request.op, owner)

@@ -122,3 +122,15 @@ def test_rows_of_dense_tensors_are_stored_instead(monkeypatch: pytest.MonkeyPatc
     expected = torch.autograd.grad(torch.relu(matrix() @ X + 1).sum(), X)[0]
     assert asked == [None]
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("names", [("every_l", "l", "E"), ("m", "l", "grad_S"), ("m_value", "l_row", "S_row"), ("m_returned", "m", "x")])
+def test_names_do_not_collide(names: tuple[str, str, str]) -> None:
+    largest, total, exponentials = names
+    text = ATTENTION.replace("m[", f"{largest}[").replace("l[", f"{total}[").replace("E[", f"{exponentials}[")
+    given = CASES["attention"][1]
+    A = ns.from_torch(matrix(), ns.CSR)
+    with uncompiled():
+        found = torch.autograd.grad(ns.evaluate(text, A=A, Q=given[0], K=given[1], V=given[2]).square().sum(), given)
+        expected = torch.autograd.grad(attention(A, *given).square().sum(), given)
+    torch.testing.assert_close(found, expected)

@@ -189,3 +189,33 @@ def test_statements_that_read_the_one_before_twice_stay_small() -> None:
     assert len(ns.explain(chain(8), **values).source) < 2 * len(ns.explain(chain(4), **values).source)
     group = group_from(parse_program(chain(40)), 0, values)
     assert group is not None and 8 < group.end < 40
+
+
+FOUND = (
+    "T[i,k] = A[i,j] * X[j,k]; y[i] = T[i,k] * b[k]",
+    "T[i,j] += A[i,j] * x[j]; y[i] = T[i,j] * x[j]",
+    "T[i,k] += Z[i,k] * b[k]; D[i,k] = T[i,k] * A[i,j] * X[j,k]",
+    "T[i,j] max= A[i,j] * x[j]; y[i] = T[i,j] * x[j]",
+    "T[i,k] = A[i,j] * X[j,k]; D[i,k] = B[i,j] * X[j,k] * T[i,k]",
+    "D[i,k] = relu(A[i,j] * X[j,k]) + relu(B[i,j] * X[j,k])",
+    "D[t,u] = relu(A[t,j] * X[j,u] + B[t,j] * X[j,u] + b[u])",
+    "S[t,j] = A[t,j] * (Z[t,u] * X[j,u]); y[t] = S[t,j] * x[j]",
+)
+
+
+@pytest.mark.parametrize("program", FOUND)
+def test_rows_start_empty_and_registers_are_their_own(program: str) -> None:
+    for shape in ((5, 7, 1), (5, 7, 16), (5, 7, 17)):
+        given = operands(*shape)
+        values = read(program, given, ns.CSR) | ({"B": ns.from_torch(given["A"].flip(0), ns.CSR)} if "B[" in program else {})
+        with uncompiled(), pytest.MonkeyPatch.context() as patch:
+            found = ns.evaluate(program, **values)
+            patch.setattr(evaluation, "group_from", lambda *_: None)
+            torch.testing.assert_close(dense(found), dense(ns.evaluate(program, **values)))
+
+
+def test_a_size_that_does_not_fit_is_told_of_the_part() -> None:
+    A = ns.from_torch(torch.eye(3), ns.CSR)
+    with pytest.raises(RuntimeError, match="size") as told:
+        ns.evaluate("T[i,k] = A[i,j] * X[j,k]; D[i,k] = relu(T[i,k] + b[k])", A=A, X=torch.ones(3, 4), b=torch.ones(3))
+    assert "T_row" not in str(told.value)

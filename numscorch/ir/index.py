@@ -29,6 +29,7 @@ from .tags import Vector as Vector
 from .workspace_levels import Beside
 
 SCALAR = Format("")
+RETURNED = "_returned"  # ends the name of what is returned beside the result
 PATTERN = "pattern"  # the data type of what is read for where it stores something
 
 
@@ -247,7 +248,9 @@ def result_of(stmt: Stmt) -> Access:
 
 def returned_by(stmt: Stmt) -> list[Access]:
     """What the statement writes for the caller besides its result, by name."""
-    return sorted({a.lhs for a in assignments(stmt) if a.lhs.tensor.is_returned}, key=lambda access: access.tensor.name)
+    return sorted(
+        {a.lhs for a in assignments(stmt) if a.lhs.tensor.is_returned}, key=lambda access: access.tensor.name.removesuffix(RETURNED)
+    )
 
 
 def operands_of(stmt: Stmt) -> list[Access]:

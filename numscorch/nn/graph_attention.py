@@ -8,17 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from ..api import einsum, evaluate
 from ..errors import UnsupportedError
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..sparse_tensor import SparseTensor
+from .edge_attention import attend
 from .features import Features, check_channels, size_of, take_pair, transformed
 from .graphs import multiplicities
-
-BY_HEADS = "(i, j, h) -> (i: dense, j: compressed, h: dense)"
-SCORES = "S[i,j,h] = P[i,j] * where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h]))"
-EXPONENTIALS = "E[i,j,h] = A[i,j] * exp(S[i,j,h] - m[i,h])"
 
 
 class GATConv(torch.nn.Module):
@@ -122,8 +117,11 @@ class GATConv(torch.nn.Module):
         nodes = size_of(own, others, size)
         edges = multiplicities(graph, nodes, own.dtype, self.add_self_loops)
         sources, targets = self._transformed(own, others)
-        scores = (sources * self.att_src).sum(-1)
-        wanted = scores.new_zeros(nodes[1], self.heads) if targets is None else (targets * self.att_dst).sum(-1)
+        if targets is sources and isinstance(own, SparseTensor):
+            scores, wanted = self._scores(own)
+        else:
+            scores = (sources * self.att_src).sum(-1)
+            wanted = scores.new_zeros(nodes[1], self.heads) if targets is None else (targets * self.att_dst).sum(-1)
         made = attend(edges, sources, scores, wanted, self.negative_slope, self.dropout, self.training)
         result = made.flatten(1) if self.concat else made.mean(1)
         if self.res is not None and others is not None:
@@ -140,48 +138,15 @@ class GATConv(torch.nn.Module):
         sources = transformed(own, self.lin_src.weight).view(heads)
         return sources, None if others is None else transformed(others, self.lin_dst.weight).view(heads)
 
+    def _scores(self, x: SparseTensor) -> tuple[Tensor, Tensor]:
+        """The scores of sparse features as sources and as targets: a product with few columns, of weights that are multiplied first."""
+        weight = self.lin.weight.view(self.heads, self.out_channels, -1)  # type: ignore[union-attr]  # sources are targets: there is lin
+        by_head = torch.stack([self.att_src[0], self.att_dst[0]], 1) @ weight
+        found = transformed(x, by_head.flatten(0, 1)).view(-1, self.heads, 2)
+        return found[..., 0].contiguous(), found[..., 1].contiguous()
+
     def __repr__(self) -> str:
         return f"GATConv({self.in_channels}, {self.out_channels}, heads={self.heads})"
-
-
-@beside_programs
-def attend(
-    graph: SparseTensor,
-    sources: Tensor,
-    source_scores: Tensor,
-    target_scores: Tensor,
-    negative_slope: float,
-    dropout: float,
-    training: bool,
-) -> Tensor:
-    """What arrives at each target from its sources, weighed by the softmax of ``leaky_relu`` of their scores' sums.
-
-    Args:
-        graph: how many edges there are from each source to each target, (targets, sources) in CSR.
-        sources: features (sources, heads, channels).
-        source_scores, target_scores: (sources, heads), (targets, heads).
-        negative_slope: of leaky_relu.
-        dropout: the share of weights that is set to 0 where ``training``.
-
-    Returns:
-        (targets, heads, channels); 0 for a target without edges.
-    """
-    pattern = graph.with_values(torch.ones_like(graph.values))
-    scores = evaluate(SCORES, format=BY_HEADS, P=pattern, s=source_scores, t=target_scores, slope=float(negative_slope))
-    weights = evaluate(EXPONENTIALS, format=BY_HEADS, A=graph, S=scores, m=_largest(scores))
-    total = einsum("ijh->ih", weights, format="dense")
-    if dropout and training:
-        weights = weights.with_values(functional.dropout(weights.values, dropout))
-    arrived: Tensor = einsum("ijh,jhc->ihc", weights, sources)
-    shared: Tensor = arrived / total.masked_fill(total == 0, 1.0)[..., None]
-    return shared
-
-
-@torch.no_grad()
-def _largest(scores: SparseTensor) -> Tensor:
-    """The largest score of each target and head, 0 where there is none: what is subtracted changes no softmax, nor its gradient."""
-    found: Tensor = einsum("ijh->ih", scores.with_values(scores.values.detach()), reduce="max_plus", format="dense")
-    return found.masked_fill(found == float("-inf"), 0.0)
 
 
 def _refuse(edge_attr: Tensor | None, return_attention_weights: bool | None) -> None:

@@ -14,9 +14,10 @@ from torch.nn import functional
 
 from ..api import einsum
 from ..errors import UnsupportedError
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..sparse_tensor import SparseTensor
 from .features import Features, check_channels, size_of, take_features, take_pair, transformed
-from .graphs import gcn_norm, means, sums, zeros
+from .graphs import gcn_norm, means, sums
+from .neighbours import largest
 
 PROPAGATED = "ij,jf,of->io"  # in which order the three are multiplied is the contraction path's decision
 
@@ -106,7 +107,8 @@ class SAGEConv(torch.nn.Module):
     """``lin_l`` of the mean, or the largest, of the neighbours' features, and ``lin_r`` of a node's own.
 
     Where a node has no neighbours, their mean and the largest are 0. The gradient of the largest is shared out evenly between
-    equal neighbours; several edges between two nodes count as one there.
+    equal neighbours; several edges between two nodes count as one there. The largest of sparse features, as bags of words, is
+    sparse as well; those that aren't stored take part as 0.
 
     Args:
         in_channels: features of a node, or (of a source, of a target).
@@ -182,21 +184,6 @@ class SAGEConv(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"SAGEConv({self.in_channels}, {self.out_channels}, aggr={self.aggr})"
-
-
-@beside_programs
-def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Tensor:
-    """The largest feature that arrives at each target; 0 where none does.
-
-    Raises:
-        UnsupportedError: the features are sparse: those that aren't stored take part, as 0.
-    """
-    if isinstance(x, SparseTensor):
-        raise UnsupportedError("the largest of sparse features: those that aren't stored would count as 0; pass x.to_dense()")
-    A = zeros(graph, nodes, x.dtype)
-    pos = A.pattern.arrays[1][0]
-    found: Tensor = einsum("ij,jk->ik", A, x, reduce="max_plus")
-    return found.masked_fill((pos[1:] == pos[:-1])[:, None], 0.0)
 
 
 class GINConv(torch.nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -27,8 +28,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
         return make()
     entry = _entries.get(id(tensor))
     if entry is None or entry[0]() is not tensor or entry[1] != tensor._version:
-        number = id(tensor)
-        entry = _entries[number] = weakref.ref(tensor, lambda dead: _forget(number, dead)), tensor._version, {}
+        entry = _entries[id(tensor)] = weakref.ref(tensor, partial(_forget, _entries, id(tensor))), tensor._version, {}
     known = entry[2]
     if key not in known:
         with torch.inference_mode(False), torch.no_grad():  # what is made is used in training, too
@@ -40,8 +40,8 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
     return found
 
 
-def _forget(number: int, dead: weakref.ref[Tensor]) -> None:
+def _forget(entries: dict[int, Entry], number: int, dead: weakref.ref[Tensor]) -> None:
     """Drop the entry of a dead tensor, unless its number belongs to another one by now."""
-    entry = _entries.get(number)
+    entry = entries.get(number)  # not that of the module, which has no names left when the interpreter ends
     if entry is not None and entry[0] is dead:
-        del _entries[number]
+        del entries[number]

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
+from itertools import count as counted
 
+from ..errors import ScheduleError
 from ..ir.functions import REGISTER_FUNCTIONS
 from ..ir.index import (
     Access,
@@ -26,6 +29,7 @@ from ..ir.index import (
     accesses_in,
     assignments,
     is_product,
+    map_expr,
     map_rhs,
     mapped,
     operators_in,
@@ -38,7 +42,7 @@ from .facts import Facts, Target
 from .loop_order import unit_stride
 from .parallel import parallelize
 from .vector import LANES, vectorize
-from .workspace import insert_workspaces, wrap
+from .workspace import NAMES, insert_workspaces, wrap
 
 SPREAD = 8  # coordinates from which a loop is worth being cut into blocks: one that has fewer goes inside
 
@@ -47,7 +51,9 @@ SPREAD = 8  # coordinates from which a loop is worth being cut into blocks: one 
 def schedule_fused(members: tuple[Assignment, ...], outer: tuple[IndexVar, ...], facts: Facts, target: Target) -> tuple[Step, ...]:
     """The passes on statements that share the outer loops; the last step holds the nest."""
     order = _outermost(outer, facts)
-    nest = fused([_scheduled(member, order, facts, target) for member in members])
+    reserved = {var.name for member in members for var in (*variables_in(member.rhs), *outer)}
+    bodies = [_scheduled(member, order, facts, target, member is not members[-1]) for member in members]
+    nest = fused([_with_free_registers(body, reserved) for body in bodies], reserved)
     loops = wrap([Forall(var, nest) for var in order], nest)
     steps = [Step("fuse", verify(loops), _told(members, order, loops))]
     done, why = parallelize(loops, facts)
@@ -101,9 +107,21 @@ def _outermost(outer: tuple[IndexVar, ...], facts: Facts) -> tuple[IndexVar, ...
     return (first, *(var for var in outer if var != first))
 
 
-def _scheduled(member: Assignment, outer: tuple[IndexVar, ...], facts: Facts, target: Target) -> Stmt:
-    """A statement's own loops, below the shared ones."""
-    loops = [Forall(var, member) for var in inner_order(member, outer)]
+def _scheduled(member: Assignment, outer: tuple[IndexVar, ...], facts: Facts, target: Target, is_kept: bool) -> Stmt:
+    """A statement's own loops, below the shared ones; what is kept as a row is written once, and never added to.
+
+    Raises:
+        ScheduleError: it would be.
+    """
+    for order in inner_orders(member, outer):
+        nest = _nest(member, [Forall(var, member) for var in order], facts, target)
+        if not is_kept or not member.lhs.indices or all(a.op == "=" for a in assignments(nest) if a.lhs == member.lhs):
+            return nest
+    raise ScheduleError(f"{member} adds to a row that nothing clears")
+
+
+def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target) -> Stmt:
+    """A statement in loops: sums in registers, and in vectors where these pay."""
     nest: Stmt = wrap(loops, member)
     if not loops:
         return nest
@@ -117,15 +135,15 @@ def _scheduled(member: Assignment, outer: tuple[IndexVar, ...], facts: Facts, ta
     return _in_registers(loops, member, nest, facts, target)
 
 
-def inner_order(member: Assignment, outer: Sequence[IndexVar]) -> list[IndexVar]:
-    """A statement's own variables: what sparse levels store, what is summed, what is left; sums into strided results come last.
+def inner_orders(member: Assignment, outer: Sequence[IndexVar]) -> list[list[IndexVar]]:
+    """Orders of a statement's own variables: sums into contiguous results can be taken in tiles of these, others come last.
 
     >>> from ..ir.format import CSR
     >>> from ..ir.index import TensorVar
     >>> from ..ir.notation import parse_stmt
     >>> member = parse_stmt("O[i,e] = A[i,j] * V[j,e]", {"A": TensorVar("A", CSR)})
-    >>> [str(var) for var in inner_order(member, [IndexVar("i")])]
-    ['j', 'e']
+    >>> [[str(var) for var in order] for order in inner_orders(member, [IndexVar("i")])]
+    [['j', 'e'], ['e', 'j']]
     """
     used = [var for var in dict.fromkeys([*variables_in(member.rhs), *member.lhs.indices]) if var not in outer]
     stored = [var for var in used if any(_stores(a, var) for a in accesses_in(member.rhs))]
@@ -134,7 +152,8 @@ def inner_order(member: Assignment, outer: Sequence[IndexVar]) -> list[IndexVar]
     side_by_side = is_product(member.rhs) and member.op in ("=", "+=") and member.lhs.tensor.dtype in LANES
     accesses = [member.lhs, *accesses_in(member.rhs)]
     side_by_side = side_by_side and all(unit_stride(a, var) for var in rest[-1:] for a in accesses if var in a.indices)
-    return [*stored, *summed, *rest] if side_by_side else [*rest, *stored, *summed]
+    last = [*rest, *stored, *summed]
+    return [[*stored, *summed, *rest], last] if side_by_side else [last]
 
 
 def _stores(access: Access, var: IndexVar) -> bool:
@@ -163,8 +182,10 @@ def can_run_in_registers(expr: Expr) -> bool:
     return operators_in(expr) <= set(REGISTER_FUNCTIONS)
 
 
-def fused(bodies: Sequence[Stmt]) -> Stmt:
+def fused(bodies: Sequence[Stmt], reserved: Collection[str] = ()) -> Stmt:
     """The bodies one after the other, each but the last filling what the later ones read; equal loops are joined.
+
+    No register gets a ``reserved`` name.
 
     >>> from ..ir.notation import parse_stmt
     >>> first = parse_stmt("vector_forall<8 x 1, once>(k, where(D_row[k] = t, forall(j, t += A[j] * X[j,k])))")
@@ -174,21 +195,41 @@ def fused(bodies: Sequence[Stmt]) -> Stmt:
     """
     nest = bodies[-1]
     for body in reversed(bodies[:-1]):
-        nest = _joined(nest, body) or Where(nest, body)
+        nest = _joined(nest, body, reserved) or Where(nest, body)
     return nest
 
 
-def _joined(consumer: Stmt, producer: Stmt) -> Stmt | None:
+def _joined(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> Stmt | None:
     """One loop for both, without the row between them; None where their loops differ, or it would be computed more than once."""
     match consumer, producer:
         case Forall(var, read, Vector() as tag), Forall(other, filled, own) if var == other and tag == own:
             row = next(assignments(filled))
             if row.op != "=" or (not isinstance(row.rhs, Access) and _times_read(read, row.lhs) > 1):
                 return None
+            filled = _with_free_registers(filled, _registers(read).union(reserved))
+            row = next(assignments(filled))
             inlined = map_rhs(read, lambda rhs: mapped(rhs, lambda a: row.rhs if a == row.lhs else a))
             return Forall(var, inlined if isinstance(filled, Assignment) else _around(inlined, filled), tag)
         case _:
             return None
+
+
+def _registers(stmt: Stmt) -> set[str]:
+    """The names of the registers that a statement sums in."""
+    return {a.lhs.tensor.name for a in assignments(stmt) if a.lhs.tensor.is_scalar}
+
+
+def _with_free_registers(stmt: Stmt, taken: Collection[str]) -> Stmt:
+    """The statement with other names for the registers whose names are taken.
+
+    >>> from ..ir.notation import parse_stmt
+    >>> print(_with_free_registers(parse_stmt("where(T_row[k] = t, forall(j, t += A[j] * X[j,k]))"), {"t", "u"}))
+    where(T_row[k] = v, forall(j, v += A[j] * X[j,k]))
+    """
+    own = _registers(stmt)
+    free = (name for name in chain(NAMES, (f"sum_{number}" for number in counted())) if name not in own and name not in taken)
+    names = {name: next(free) for name in sorted(own & set(taken))}
+    return map_expr(stmt, lambda a: replace(a, tensor=replace(a.tensor, name=names.get(a.tensor.name, a.tensor.name))))
 
 
 def _times_read(stmt: Stmt, access: Access) -> int:
