@@ -97,7 +97,8 @@ def _in_best_layout(
         other = _problem_of(request, given, target, format, layout)
         if best is problem:
             loops = cheapest(problem.stmt, problem.facts, target)
-            if is_contiguous(problem.stmt, loops.order[-1]):
+            inner = loops.order[-1]
+            if is_contiguous(problem.stmt, inner) and problem.extents[inner] >= target.lanes(problem.result.dtype):
                 return problem  # registers are filled as it is
             least = loops.cost
         cost = cheapest(other.stmt, other.facts, target).cost + copies

@@ -14,6 +14,7 @@ from .facts import Facts
 
 WALK = 2.0  # one step along a sparse level, whose coordinates are loaded, and whose end is mispredicted
 SCATTER = 2.0  # a result read and written in memory at every step, against one kept in a register
+VECTOR_SCATTER = 4.0  # a register of a result that is loaded and stored at every step, and shares nothing with its neighbours
 STRIDED = 2.0  # an innermost dense loop that walks memory in strides
 MERGE = 3.0  # one step of a co-iteration
 SEEK = 8.0  # steps of a co-iteration from which one search is sure to be faster; measured as 4 to 6 for rows of 3 to 50

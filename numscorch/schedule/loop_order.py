@@ -8,6 +8,7 @@ read an operand against its mode order is charged for storing it otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 from ..errors import ScheduleError
 from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_identity, is_product, map_expr, variables_in
@@ -217,8 +218,10 @@ def _nest_cost(
     if _is_placed(stmt, order):
         total += cost.PLACE * runs * survivors
     if is_contiguous(stmt, inner):
-        step /= target.lanes(stmt.lhs.tensor.dtype)
-        step = min(step, 1.0 / target.lanes(stmt.lhs.tensor.dtype)) if inner in result and _tail_is_summed(order, result) else step
+        lanes = target.lanes(stmt.lhs.tensor.dtype)
+        steps = ceil(steps / lanes) * lanes  # a register that isn't filled takes as long
+        kept = inner in result and _tail_is_summed(order, result)
+        step = (1.0 if kept else cost.VECTOR_SCATTER if scatters else 1.0) / lanes
     elif _is_tiled_reduction(stmt, order):
         step /= target.lanes(stmt.lhs.tensor.dtype)
     elif not any(a.indices and inner in a.indices for a, _ in sparse):
