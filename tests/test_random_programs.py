@@ -16,7 +16,7 @@ import numscorch as ns
 from numscorch import evaluation
 from numscorch.runtime.dispatch import uncompiled
 
-PARTS = 4
+PARTS = 2
 Found = dict[str, Tensor | None]  # the result, and the gradient of each operand
 
 
@@ -164,7 +164,7 @@ def check(compare: Compare, seeds: range, share: int, counted: Callable[[Watched
                 failed.append(f"seed {seed} {why}\n{program}\nshrunk: {why_small}\n{small}")
     print(f"{drawn} of {len(seeds)} programs computed, {fused} of them fused")
     assert not failed, f"{len(failed)} programs differ\n\n" + "\n\n".join(failed)
-    assert drawn > len(seeds) // 3 and fused > drawn // 8
+    assert drawn > len(seeds) // 2 and fused >= max(drawn // 25, 1)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
