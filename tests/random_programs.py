@@ -1,0 +1,317 @@
+"""Random programs for ``evaluate``, with their operands, from a seed; and smaller ones of the same kind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+import numscorch as ns
+
+WIDTHS = (0, 1, 2, 3, 15, 16, 17, 33)
+ROWS = (0, 1, 15, 16, 17)  # entries in a row
+HEIGHTS, COLUMNS, LEADING = (1, 2, 3, 5, 0), (17, 17, 20, 3, 1, 0), (1, 2, 3)
+FORMATS = {"CSR": ns.CSR, "CSC": ns.CSC, "COO": ns.COO(2)}
+LAYOUTS = ("plain", "plain", "transposed", "expanded", "strided")
+NAMES = (
+    "A",
+    "B",
+    "E",
+    "t",
+    "S_row",
+    "m_value",
+    "every_m",
+    "grad_S",
+    "result",
+    "upstream",
+    "k1",
+    "S",
+    "m",
+    "X",
+    "every_x",
+    "x",
+    "grad_x",
+    *"TUVWYZpqln",
+)
+LABELS = (("i", "j", "k", "h"), ("i", "j", "k1", "h"), ("r", "c", "e0", "b"), ("A", "B", "E", "t"))
+ONE = (
+    "relu({})",
+    "sigmoid({})",
+    "tanh({})",
+    "exp(tanh({}))",
+    "exp(0 - abs({}))",
+    "sqrt(abs({}) + 0.1)",
+    "0.5 * {}",
+    "({} + 0.3)",
+    "abs({})",
+)
+TWO = ("{} * {}", "{} * {}", "({} + {})", "({} - {})", "maximum({}, {})", "minimum({}, {})", "{} / (abs({}) + 1)", "where({} > 0, {}, 0.2)")
+OPS = ("=", "=", "=", "+=", "+=", "max=", "min=", "stored max=")
+
+
+def accessed(name: str, indices: str, labels: Mapping[str, str]) -> str:
+    """A tensor's name with its indices, if it has dimensions."""
+    return f"{name}[{','.join(labels[at] for at in indices)}]" if indices else name
+
+
+@dataclass(frozen=True)
+class Node:
+    """An expression: a template and what fills it; an access is a name and the places of its indices."""
+
+    text: str
+    args: tuple[Node, ...] = ()
+    indices: str | None = None
+
+    def shown(self, labels: Mapping[str, str]) -> str:
+        if self.indices is None:
+            return self.text.format(*(arg.shown(labels) for arg in self.args))
+        return accessed(self.text, self.indices, labels)
+
+    def accesses(self) -> Iterator[Node]:
+        if self.indices is not None:
+            yield self
+        for arg in self.args:
+            yield from arg.accesses()
+
+    def smaller(self) -> Iterator[Node]:
+        """Its arguments, and itself with one of them smaller."""
+        if self.text != "stored({})":
+            yield from self.args
+        for at, arg in enumerate(self.args):
+            for own in arg.smaller():
+                yield replace(self, args=(*self.args[:at], own, *self.args[at + 1 :]))
+
+
+@dataclass(frozen=True)
+class Statement:
+    name: str
+    indices: str
+    op: str
+    value: Node
+
+    def shown(self, labels: Mapping[str, str]) -> str:
+        return f"{accessed(self.name, self.indices, labels)} {self.op} {self.value.shown(labels)}"
+
+
+@dataclass(frozen=True)
+class Given:
+    """An operand: its shape in extents' letters (1 is a dimension that is broadcast), and how it lies in memory."""
+
+    name: str
+    shape: str
+    layout: str
+    seed: int
+
+    def made(self, extents: Mapping[str, int], dtype: torch.dtype) -> Tensor | ns.SparseTensor:
+        shape = [1 if at == "1" else extents[at] for at in self.shape]
+        generator = torch.Generator().manual_seed(self.seed)
+        if self.layout in FORMATS:
+            return ns.from_torch(_rows_of_lengths(shape, generator, self.layout == "CSC", self.seed).to(dtype), FORMATS[self.layout])
+        full = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+        if self.layout == "transposed" and full.ndim > 0:
+            return full.permute(*reversed(range(full.ndim))).contiguous().permute(*reversed(range(full.ndim)))
+        if self.layout == "expanded" and full.ndim > 0 and shape[0] > 0:
+            return full[:1].expand(shape)
+        if self.layout == "strided" and full.ndim > 0:
+            return torch.stack((full, full), -1)[..., 0]
+        return full
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.shape or 'a number'} {self.layout}, seed {self.seed}"
+
+
+def _rows_of_lengths(shape: Sequence[int], generator: torch.Generator, columns: bool, seed: int) -> Tensor:
+    """A matrix with 0, 1, 15, 16 or 17 entries in its rows, or in its columns."""
+    n, m = reversed(shape) if columns else shape
+    draw, made = random.Random(seed), torch.zeros(n, m, dtype=torch.float64)
+    for row in made:
+        places = torch.randperm(m, generator=generator)[: draw.choice((*ROWS, 2, m))]
+        row[places] = torch.randn(len(places), generator=generator, dtype=torch.float64)
+    return made.T if columns else made
+
+
+@dataclass(frozen=True)
+class Program:
+    """Statements, the extents of i, j, k and h, and what is given; ``alias`` is a name that stands for another's tensor."""
+
+    statements: tuple[Statement, ...]
+    given: tuple[Given, ...]
+    extents: Mapping[str, int]
+    labels: tuple[str, ...]
+    dtype: torch.dtype
+    alias: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        labels = dict(zip("ijkh", self.labels, strict=True))
+        return "; ".join(statement.shown(labels) for statement in self.statements)
+
+    def operands(self) -> dict[str, Tensor | ns.SparseTensor]:
+        """What the statements read and don't make."""
+        read = {access.text for statement in self.statements for access in statement.value.accesses()}
+        made = {own.name: own.made(self.extents, self.dtype) for own in self.given}
+        made |= {name: made[other] for name, other in self.alias.items()}
+        return {name: value for name, value in made.items() if name in read}
+
+    def __str__(self) -> str:
+        operands = self.operands()
+        told = [f"  {own}" for own in self.given if own.name in operands]
+        told += [f"  {name}: the same tensor as {other}" for name, other in self.alias.items() if name in operands]
+        return "\n".join([self.text.replace("; ", "\n"), f"  {dict(self.extents)}, {self.dtype}", *told])
+
+    def smaller(self) -> Iterator[Program]:
+        """Programs without one statement, with a smaller value, smaller extents, or plainer operands."""
+        for at, own in enumerate(self.statements):
+            rest = self.statements[:at], self.statements[at + 1 :]
+            if rest[0] or rest[1]:
+                yield replace(self, statements=(*rest[0], *rest[1]))
+            for value in own.value.smaller():
+                yield replace(self, statements=(*rest[0], replace(own, value=value), *rest[1]))
+        for at, extent in self.extents.items():
+            for less in sorted({1, 2, extent // 2, extent - 1}):
+                if 0 < less < extent:
+                    tied = "ij" if at in "ij" and self.extents["i"] == self.extents["j"] else at  # a tensor may be read at both
+                    yield replace(self, extents={**self.extents, **dict.fromkeys(tied, less)})
+        if self.alias:
+            yield replace(self, alias={}, given=(*self.given, *(replace(self._named(o), name=n) for n, o in self.alias.items())))
+        for at, operand in enumerate(self.given):
+            if operand.layout in LAYOUTS[2:] or operand.layout == "COO":
+                plain = replace(operand, layout="CSR" if operand.layout == "COO" else "plain")
+                yield replace(self, given=(*self.given[:at], plain, *self.given[at + 1 :]))
+        if self.labels != LABELS[0]:
+            yield replace(self, labels=LABELS[0])
+
+    def _named(self, name: str) -> Given:
+        return next(own for own in self.given if own.name == name)
+
+
+class _Drawer:
+    """Draws one program, statement after statement."""
+
+    def __init__(self, seed: int, of_entries: bool):
+        self.random = draw = random.Random(seed)
+        self.names = draw.sample(NAMES, len(NAMES))
+        self.has_heads = draw.random() < 0.25
+        self.is_of_entries = of_entries  # as attention: values beside entries, and numbers of rows
+        height, columns = draw.choice(HEIGHTS), draw.choice(COLUMNS)
+        self.is_square = draw.random() < 0.3
+        heads = draw.choice(LEADING) if self.has_heads else 1
+        self.extents = {"i": columns if self.is_square else height, "j": columns, "k": draw.choice(WIDTHS), "h": heads}
+        if self.is_square:
+            self.extents["i"] = self.extents["j"] = draw.choice((1, 3, 17))
+        self.given: list[Given] = []
+        self.made: list[Statement] = []
+        self.alias: dict[str, str] = {}
+        self.sparse = [self._sparse() for _ in range(draw.choice((1, 1, 2)))]
+
+    def program(self) -> Program:
+        count = self.random.randint(2, 6)
+        for at in range(count):
+            self.made.append(self._statement(at == count - 1))
+        labels, dtype = self.random.choice(LABELS), self.random.choice((torch.float64, torch.float32))
+        return Program(tuple(self.made), tuple(self.given), self.extents, labels, dtype, self.alias)
+
+    def _sparse(self) -> Node:
+        """A sparse operand, read at its rows and columns; CSC often as the rows of the transpose."""
+        layout = self.random.choice(("CSR", "CSR", "CSR", "CSR", "CSC", "COO"))
+        indices = "ji" if layout == "CSC" and self.random.random() < 0.7 else "ij"
+        return self._add(indices, indices, layout)
+
+    def _add(self, shape: str, indices: str, layout: str) -> Node:
+        name = self.names.pop()
+        self.given.append(Given(name, shape, layout, self.random.randrange(10**6)))
+        return Node(name, (), indices)
+
+    def _statement(self, is_last: bool) -> Statement:
+        draw = self.random
+        leading = ("", "h") if self.has_heads else ("",)
+        own = draw.choice(("i", "i", "ij", "ij", "ik", "ik", "ik", "j" if self.is_square else "i", ""))
+        if self.is_of_entries:
+            own = draw.choice(("i", "ik", "ij") if is_last else ("i", "ij", "ij", "ij"))
+        indices = draw.choice(leading) + own
+        if self.has_heads and draw.random() < 0.3 and "i" in indices and "h" not in indices:
+            indices = indices.replace("i", "ih")
+        op = draw.choice(OPS)
+        if self.is_of_entries:
+            op = draw.choice(("=", "=", "=", "+=", "stored max=" if "j" not in indices else "="))
+        reduced = [at for at in "ijk" if at not in indices and draw.random() < self._share(at)]
+        allowed = indices + "".join(reduced)
+        value = self._value(allowed, indices)
+        if op == "=" and draw.random() < 0.3:
+            value = Node(draw.choice(ONE[:6]), (value,))
+            if indices and "j" not in indices and draw.random() < 0.5:
+                value = Node("({} + {})", (value, self._leaf(indices)))
+        return Statement(self.names.pop(), indices, op, value)
+
+    def _share(self, index: str) -> float:
+        """How often an index that a result lacks is reduced."""
+        if self.is_of_entries:
+            return {"i": 0.02, "j": 0.9, "k": 0.2}[index]
+        return {"i": 0.2, "j": 0.7, "k": 0.4}[index]
+
+    def _value(self, allowed: str, indices: str) -> Node:
+        """A product of what is stored, if there are columns, and a value; it reads each index of the result, and something made."""
+        value = self._tree(allowed, self.random.choice((0, 1, 1, 2, 2)))
+        if "j" in allowed and "i" in allowed and self.random.random() < 0.93:
+            value = Node("{} * {}", (self._pattern(allowed), value))
+        missing = [at for at in allowed if not any(at in access.indices for access in value.accesses())]
+        if missing:
+            value = Node("{} * {}", (value, self._leaf(allowed, must=missing)))
+        if self.made and not any(access.text == self.made[-1].name for access in value.accesses()):
+            last = self.made[-1]
+            if set(last.indices) <= set(allowed):
+                value = Node(self.random.choice(("{} * {}", "{} * {}", "{} / (abs({}) + 1)")), (value, Node(last.name, (), last.indices)))
+        return value
+
+    def _pattern(self, allowed: str) -> Node:
+        own = self.sparse[0] if self.is_of_entries else self.random.choice(self.sparse)
+        made = [s for s in self.made if set("ij") <= set(s.indices) <= set(allowed)]
+        if made and self.random.random() < 0.4:
+            chosen = self.random.choice(made)
+            return Node(chosen.name, (), chosen.indices)
+        return Node("stored({})", (own,)) if self.random.random() < 0.35 else own
+
+    def _tree(self, allowed: str, depth: int) -> Node:
+        if depth == 0:
+            return self._leaf(allowed)
+        if self.random.random() < 0.4:
+            return Node(self.random.choice(ONE), (self._tree(allowed, depth - 1),))
+        return Node(self.random.choice(TWO), (self._tree(allowed, depth - 1), self._tree(allowed, depth - 1)))
+
+    def _leaf(self, allowed: str, must: Sequence[str] = ()) -> Node:
+        """What was made, what is given already, or a new operand."""
+        made = [s for s in self.made if set(must) <= set(s.indices) <= set(allowed)]
+        if made and self.random.random() < 0.6:
+            own = self.random.choice(made[-3:])
+            return Node(own.name, (), own.indices)
+        wanted = [at for at in allowed if at in must or self.random.random() < 0.5]
+        while len(wanted) > 2 + ("h" in wanted):
+            wanted.remove(self.random.choice([at for at in wanted if at not in must] or wanted))
+        self.random.shuffle(wanted)
+        if self.random.random() < 0.08 and not must:
+            wanted = []
+        return self._operand("".join(wanted))
+
+    def _operand(self, indices: str) -> Node:
+        shape = indices.replace("i", "j") if self.is_square else indices
+        fitting = [own for own in self.given if own.shape == shape and own.layout not in FORMATS]
+        if fitting and (self.random.random() < 0.6 or len(self.names) < 7):
+            chosen = self.random.choice(fitting)
+            if self.random.random() < 0.25 and len(self.names) > 7:
+                self.alias[self.names[-1]] = chosen.name
+                return Node(self.names.pop(), (), indices)
+            return Node(chosen.name, (), indices)
+        if len(self.names) < 7:
+            return Node(self.given[0].name, (), self.sparse[0].indices)
+        if indices and self.random.random() < 0.08:
+            at = self.random.randrange(len(shape))
+            shape = shape[:at] + "1" + shape[at + 1 :]
+        return self._add(shape, indices, self.random.choice(LAYOUTS))
+
+
+def draw_program(seed: int, of_entries: bool) -> Program:
+    """The program of a seed; ``of_entries`` is one like attention: values beside a pattern's entries, and numbers of its rows."""
+    return _Drawer(seed, of_entries).program()
