@@ -165,7 +165,13 @@ class _Adjoining:
         return self._where_stored(made, self.pattern) if is_beside else made
 
     def _add(self, name: str, indices: tuple[IndexVar, ...], value: Expr) -> str:
-        """The name of a new statement, for a gradient of what has this name."""
+        """The name of a new statement, for a gradient of what has this name.
+
+        Raises:
+            NotFused: it is the same along some index, which its value doesn't have.
+        """
+        if not set(indices) <= set(variables_in(value)):
+            raise NotFused(f"the gradient of {name} is the same along an index")
         made = f"grad_{name}"
         while made in self.statements or made in self.backward:
             made += "_"
@@ -232,6 +238,12 @@ class _Adjoining:
             raise NotFused(f"{', '.join(returned)} aren't numbers of one row")
         names = (name, *(made[own][0] for own in sorted(made)))
         return Run(names, replace(request, returned=tuple(sorted(made))), operands, format)
+
+    def _units(self, name: str) -> tuple[int, ...]:
+        """The dimensions of size 1 of what a statement makes: of indices that have no more in any operand."""
+        terms = zip(self.request.subscripts.operands, self.kinds.values(), strict=True)
+        wide = {own for names, kind in terms if kind is not None for at, own in enumerate(names) if at not in kind.units}
+        return tuple([at for at, var in enumerate(self._indices(name)) if var.name not in wide])
 
     def _indices(self, name: str) -> tuple[IndexVar, ...]:
         return self.statements[RESULT].indices if name == UPSTREAM else self._statement(name).indices

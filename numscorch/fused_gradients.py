@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .adjoints import Adjoint, adjoint_of
 from .computing import compute
+from .convert import to_dense
 from .fusion import Group, Kind
 from .sparse_tensor import SparseTensor
 from .statements import NAMES
@@ -78,13 +79,17 @@ class _Fused(torch.autograd.Function):
             found = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
             return (None, *(next(found) if need else None for need in needed))
         gradients = ctx.call.gradients(values, saved, upstream)
-        shaped = [_shaped(gradients.get(NAMES[at]), value) for at, value in enumerate(values)]
+        patterns = ctx.call.patterns
+        shaped = [_shaped(gradients.get(NAMES[at]), value, patterns[at] is not None) for at, value in enumerate(values)]
         return (None, *(own if need else None for own, need in zip(shaped, needed, strict=True)))
 
 
-def _shaped(gradient: Any, value: Tensor) -> Tensor | None:
-    """A gradient in the shape of what it is of, which is broadcast along dimensions of size 1."""
+def _shaped(gradient: Any, value: Tensor, is_sparse: bool) -> Tensor | None:
+    """A gradient as its operand is: its values where that is sparse, and in its shape, whose dimensions of size 1 are broadcast."""
     if gradient is None:
         return None
-    made: Tensor = gradient._values if isinstance(gradient, SparseTensor) else gradient.sum_to_size(value.shape)
-    return made
+    if is_sparse:
+        values: Tensor = gradient._values
+        return values
+    made: Tensor = to_dense(gradient) if isinstance(gradient, SparseTensor) else gradient
+    return made.sum_to_size(value.shape)

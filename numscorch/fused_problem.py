@@ -39,7 +39,8 @@ from .statements import NAMES, Request
 class Member:
     """A statement whose result only later ones read: its name in the kernel, which is no letter, indices, value and operator.
 
-    ``owner`` is the operand outside of whose entries the value is 0, if there is one.
+    ``owner`` is the operand outside of whose entries the value is 0, if there is one; computed alone, its result would have the
+    owner's format where it ``is_stored``, and be dense otherwise.
     """
 
     name: str
@@ -47,16 +48,12 @@ class Member:
     value: Expr
     op: str
     owner: Access | None
+    is_stored: bool = False
 
     @property
     def is_beside(self) -> bool:
         """Whether its result lies beside the owner's entries, rather than being a number or a row of its own."""
         return self.owner is not None and self.owner.level_var(len(self.owner.indices) - 1) in self.indices
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether it would have the owner's pattern if it were computed alone: with more indices, it would be dense."""
-        return self.owner is not None and set(self.indices) == set(self.owner.indices)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -19,10 +19,11 @@ from .fused_operands import by_rows
 from .fused_problem import FusedRequest, Member
 from .ir.format import Format, dense
 from .ir.functions import is_zero, simplified
-from .ir.index import Access, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
+from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
 from .operand import Operand
 from .parser import Subscripts
 from .runtime.native import wrap
+from .schedule.format_inference import infer_format
 from .schedule.options import AUTOMATIC
 from .sparse_tensor import SparseTensor
 from .statements import NAMES, Part, only_patterns
@@ -40,30 +41,31 @@ class NotFused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What fusion depends on of an operand: its format, None for a dense tensor; whether a dimension of a sparse one may be broadcast."""
+    """What fusion depends on of an operand: its format, None for a dense tensor; ``units`` are its dimensions of size 1."""
 
     order: int
     dtype: str
     format: Format | None = None
-    broadcasts: bool = False
+    units: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, operand: Any) -> Kind | None:
         """The kind of a tensor as a fused kernel takes it, or of what is known of one; None for anything else."""
         if isinstance(operand, Operand):
-            is_dense = operand.format.is_dense
-            return cls(len(operand.shape), operand.dtype, *(() if is_dense else (operand.format, 1 in operand.shape)))
+            return cls(len(operand.shape), operand.dtype, None if operand.format.is_dense else operand.format, _units(operand.shape))
         if not isinstance(operand, SparseTensor | Tensor) or (dtype := DTYPES.get(operand.dtype)) is None:
             return None
         if isinstance(operand, Tensor):
             if operand.layout is torch.strided:
-                return cls(operand.ndim, dtype)
+                return cls(operand.ndim, dtype, None, _units(operand.shape))
             if operand.layout is torch.sparse_coo and not operand.is_coalesced():
                 return None
             operand = by_rows(wrap(operand))
-        if operand.pattern.is_dense:
-            return cls(operand.ndim, dtype)
-        return cls(operand.ndim, dtype, operand.format, 1 in operand.shape)
+        return cls(operand.ndim, dtype, None if operand.pattern.is_dense else operand.format, _units(operand.shape))
+
+
+def _units(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple([dimension for dimension, size in enumerate(shape) if size == 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ class _Fusing:
         self.parts, self.kinds, self.later = parts, kinds, later
         self.letters: dict[tuple[str, tuple[str, ...]], str] = {}  # of each operand as it is accessed
         self.members: dict[str, Member] = {}
+        self.alone: dict[str, Format] = {}  # of each part's result
         self.outer = self._shared()
 
     def _shared(self) -> tuple[IndexVar, ...]:
@@ -178,15 +181,14 @@ class _Fusing:
     def request(self) -> tuple[FusedRequest, tuple[str, ...]]:
         self._check_dtypes()
         self._check_size()
+        self._check_extents()
         *before, last = self.parts
         for part in before:
             if part.name in self.later:
                 raise NotFused(f"{part.name} is read again later")
             self.members[part.name] = self._member(part)
         made = self._member(last)
-        keeps = made.owner is not None and made.indices == made.owner.indices
-        if made.is_stored and not keeps:
-            raise NotFused(f"{last.name} would have another order than the sparse operand")
+        keeps = made.owner is not None and made.is_stored
         if not self.letters or all(self._kind(name).format is None for name, _ in self.letters):
             raise NotFused("every operand is dense")
         terms = tuple(names for _, names in self.letters)
@@ -210,6 +212,22 @@ class _Fusing:
             if sizes[part.name] > MOST_ACCESSES:
                 raise NotFused(f"{part.name} reads what is before it too often")
 
+    def _check_extents(self) -> None:
+        """That no part has size 1 along an index of which others have more: loops run over all of it."""
+        wide: set[str] = set()
+        lean: dict[str, set[str]] = {}
+        narrow: dict[str, set[str]] = {}
+        for part in self.parts:
+            own: set[str] = set()
+            for name, names in zip(part.operands, part.request.subscripts.operands, strict=True):
+                units = {names[at] for at in kind.units} if (kind := self.kinds.get(name)) is not None else lean.get(name, set())
+                own |= set(names) - units
+            narrow[part.name] = set().union(*part.request.subscripts.operands) - own
+            lean[part.name] = narrow[part.name] & set(part.request.subscripts.result)
+            wide |= own
+        if broadcast := [part.name for part in self.parts if narrow[part.name] & wide]:
+            raise NotFused(f"{broadcast[0]} has size 1 along an index of which others have more")
+
     def _kind(self, name: str) -> Kind:
         kind = self.kinds.get(name)
         if kind is None:
@@ -226,9 +244,25 @@ class _Fusing:
             raise NotFused(f"{part.name} is -inf where nothing is stored, and is the largest of one term elsewhere")
         owner = self._owner(part, value)
         indices = tuple(map(IndexVar, request.subscripts.result))
-        member = Member(self._name(part.name, indices), indices, value, request.op, owner)
+        alone = self._format_alone(part, value, indices)
+        is_stored = owner is not None and indices == owner.indices and alone == owner.tensor.format
+        self.alone[part.name] = alone
+        if part is self.parts[-1] and not alone.is_dense and not is_stored:
+            raise NotFused(f"{part.name} would be sparse, with a pattern of its own")
+        member = Member(self._name(part.name, indices), indices, value, request.op, owner, is_stored)
         self._check_loops(part, member)
         return member
+
+    def _format_alone(self, part: Part, value: Expr, indices: tuple[IndexVar, ...]) -> Format:
+        """The format that a part's result would have if it were computed alone."""
+        result = Access(TensorVar(part.name, dense(len(indices))), indices)
+        stmt = Assignment(result, mapped(value, self._as_alone), part.request.op)
+        return infer_format(stmt, in_order=part.request.in_order)[0].lhs.tensor.format
+
+    def _as_alone(self, access: Access) -> Access:
+        """An access to what a part before would have made alone."""
+        found = [self.alone[name] for name, member in self.members.items() if member.name == access.tensor.name]
+        return Access(replace(access.tensor, format=found[0]), access.indices) if found else access
 
     def _name(self, name: str, indices: tuple[IndexVar, ...]) -> str:
         """What a part's result is called in the kernel: a row, or a number."""
@@ -260,7 +294,7 @@ class _Fusing:
     def _check_walked(self, name: str, access: Access, kind: Kind) -> None:
         """That a sparse operand has a row for each coordinate of the shared loops."""
         fmt = access.tensor.format
-        if not fmt.is_plain or kind.broadcasts or len(set(access.indices)) < len(access.indices):
+        if not fmt.is_plain or kind.units or len(set(access.indices)) < len(access.indices):
             raise NotFused(f"{name} has blocks, a diagonal, or a dimension of size 1")
         *above, last = range(len(fmt.levels))
         level = fmt.levels[last]

@@ -31,7 +31,12 @@ def can_gather(stmt: ix.Forall, env: Env) -> bool:
     """Whether, besides, the positions lead to values, and what else the variable moves is dense."""
     if not can_unroll(stmt, env) or "crd" not in env.iterated(stmt.var)[0].level.arrays:
         return False
-    return isinstance(stmt.body, ix.Assignment) and _moves_dense(stmt, stmt.body, env)
+    return isinstance(stmt.body, ix.Assignment) and _lies_beside(stmt.body.lhs, env, stmt.var) and _moves_dense(stmt, stmt.body, env)
+
+
+def _lies_beside(result: ix.Access, env: Env, var: ix.IndexVar) -> bool:
+    """Whether a result is a register, or lies beside the positions of the level that a loop iterates."""
+    return not result.indices or result.tensor.shares == env.iterated(var)[0].name
 
 
 def can_jam(stmt: ix.Forall, env: Env) -> bool:

@@ -132,7 +132,7 @@ def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target)
             return vectorize(nest, facts, target)[0]
         summed, _ = vectorize(Where(member, nest), facts, target)  # the sum is a register already
         return summed.producer if isinstance(summed, Where) else nest
-    return _in_registers(loops, member, nest, facts, target)
+    return _in_registers(nest, facts, target)
 
 
 def inner_orders(member: Assignment, outer: Sequence[IndexVar]) -> list[list[IndexVar]]:
@@ -161,20 +161,32 @@ def _stores(access: Access, var: IndexVar) -> bool:
     return not access.tensor.is_dense and any(not level.full and access.level_var(at) == var for at, level in enumerate(levels))
 
 
-def _in_registers(loops: list[Forall], member: Assignment, nest: Stmt, facts: Facts, target: Target) -> Stmt:
+def _in_registers(nest: Stmt, facts: Facts, target: Target) -> Stmt:
     """The statement's one loop in registers, whatever operators there are, where these have vector instructions."""
-    if len(loops) != 1 or member.lhs.tensor.dtype not in LANES or not can_run_in_registers(member.rhs):
-        return nest
-    var, lanes = loops[0].var, target.lanes(member.lhs.tensor.dtype)
-    walked = [a for a in accesses_in(member.rhs) if _stores(a, var)]
+    match nest:
+        case Where(Assignment() as consumer, Forall(_, Assignment()) as loop):
+            return Where(consumer, _tagged(loop, facts, target))
+        case Forall(_, Assignment()):
+            return _tagged(nest, facts, target)
+        case _:
+            return nest
+
+
+def _tagged(loop: Forall, facts: Facts, target: Target) -> Forall:
+    """A loop around a statement: a register of positions at once, or one of neighbours, or as it is."""
+    var, term = loop.var, loop.body
+    if not isinstance(term, Assignment) or term.lhs.tensor.dtype not in LANES or not can_run_in_registers(term.rhs):
+        return loop
+    lanes = target.lanes(term.lhs.tensor.dtype)
+    walked = [a for a in accesses_in(term.rhs) if _stores(a, var)]
     if walked:
         is_long = fan_of(walked[0], len(walked[0].indices) - 1, facts) >= lanes
-        return wrap([replace(loops[0], tag=Positions(lanes))], member) if is_long else nest
-    accesses = [member.lhs, *accesses_in(member.rhs)]
-    if member.op == "=" and var in member.lhs.indices and all(unit_stride(a, var) for a in accesses if var in a.indices):
+        return replace(loop, tag=Positions(lanes)) if is_long else loop
+    accesses = [term.lhs, *accesses_in(term.rhs)]
+    if term.op == "=" and var in term.lhs.indices and all(unit_stride(a, var) for a in accesses if var in a.indices):
         tiles = facts.tiling(var)
-        return wrap([replace(loops[0], tag=Vector(lanes, tiles.registers, tiles.tail, tiles.masked))], member)
-    return nest
+        return replace(loop, tag=Vector(lanes, tiles.registers, tiles.tail, tiles.masked))
+    return loop
 
 
 def can_run_in_registers(expr: Expr) -> bool:
