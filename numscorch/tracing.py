@@ -189,3 +189,12 @@ for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "ge", "lt",
         setattr(Traced, f"__r{_name}__", _python_operator(_call, flipped=True))
 for _name in ("neg", "abs"):
     setattr(Traced, f"__{_name}__", lambda self, name=_name: traced_call(name, self))
+
+
+def _in_place(self: Traced, other: Any) -> Any:
+    """What Python would make ``x = x + 1`` of, though others may hold x too."""
+    raise self._tracer.stop("an assignment in place")
+
+
+for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift"):
+    setattr(Traced, f"__i{_name}__", _in_place)
