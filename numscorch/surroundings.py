@@ -13,10 +13,8 @@ import torch
 SCALARS = (int, float, complex, str, bytes, bool, type(None), torch.dtype)
 LIBRARIES = ("builtins", "functools", "math", "numscorch", "operator", "torch", "typing")
 # Names of libraries' functions whose results change from call to call, and which torch's modes don't see.
-CHANGING = frozenset(
-    ["__import__", "eval", "exec", "globals", "input", "locals", "open", "vars"]
-    + ["get_default_dtype", "get_num_threads", "get_rng_state", "initial_seed", "seed"]
-)
+READING = ("__import__", "eval", "exec", "globals", "input", "locals", "open", "vars")
+CHANGING = frozenset((*READING, "get_default_dtype", "get_num_threads", "get_rng_state", "initial_seed", "seed"))
 
 
 class Wrapper:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import wraps
 from random import random
@@ -58,8 +59,6 @@ def test_an_operand_that_is_changed_in_place_is_changed() -> None:
 
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_every_operator_in_place_is_told(name: str) -> None:
-    import operator
-
     assert "an assignment in place" in str(ns.fuse(lambda A, x: getattr(operator, f"i{name}")(A @ x, 2)).explain(A, X))
 
 
@@ -179,3 +178,35 @@ def test_programs_may_be_dropped_in_two_threads(monkeypatch: pytest.MonkeyPatch)
     fused.programs = Raced()
     for by in (2.0, 5.0):
         torch.testing.assert_close(fused(A, X, by), MATRIX @ X * by)
+
+
+def test_a_contraction_that_is_repeated_is_computed_once() -> None:
+    def text_of(function: Callable[..., Any], *operands: Any) -> list[str]:
+        return ns.fuse(function).explain(*operands).text.splitlines()
+
+    B, W = torch.ones(3, 2), torch.ones(2, 2)
+    assert text_of(lambda A, B: torch.where(A @ B > 0, A @ B, 0.1 * (A @ B)), A, B) == [
+        "T[i,j] = A[i,k] * B[k,j]",
+        "R[i,j] = where(T[i,j] > 0.0, T[i,j], 0.1 * T[i,j])",
+    ]
+    assert text_of(lambda A, B, W: (A @ torch.exp(B @ W)).relu() - A @ torch.exp(B @ W), A, B, W) == [
+        "T1[i,j] = exp(B[i,k] * W[k,j])",
+        "T[i,j] = A[i,k] * T1[k,j]",
+        "R[i,j] = relu(T[i,j]) - T[i,j]",
+    ]
+
+
+def test_a_repeated_product_at_a_mask_stays_at_its_entries() -> None:
+    Q, K = torch.ones(2, 4), torch.ones(3, 4)
+    text = ns.fuse(lambda A, Q, K: A * torch.exp(Q @ K.T) + A * (Q @ K.T)).explain(A, Q, K).text
+    assert text.splitlines() == [
+        "T[i,j] = stored(A[i,j]) * Q[i,k] * K[j,k]",
+        "R[i,j] = A[i,j] * exp(T[i,j]) + A[i,j] * Q[i,l] * K[j,l]",
+    ]
+
+
+def test_what_is_repeated_entry_by_entry_is_written_again() -> None:
+    def gat(A: Any, s: Any, d: Any) -> Any:
+        return torch.where(A * (s[:, None] + d) > 0, A * (s[:, None] + d), 0.1 * A * (s[:, None] + d))
+
+    assert len(ns.fuse(gat).explain(A, torch.ones(2), torch.ones(3)).text.splitlines()) == 1
