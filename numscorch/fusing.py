@@ -5,10 +5,9 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial, update_wrapper
+from functools import partial, update_wrapper
 from pathlib import Path
-from threading import RLock, get_ident
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import CodeType
 from typing import Any
 
 import torch
@@ -22,16 +21,14 @@ from .ir.functions import FUNCTIONS
 from .program_explanation import explain_program
 from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
+from .surroundings import SCALARS, Wrapper, surroundings
 from .traced_programs import Program, program_of, viewed
 from .tracing import TRACERS, Mismatch, Stop, Traced, Tracer, at_work
 
 TENSORS = (SparseTensor, Tensor, SparseParameter)
-SCALARS = (int, float, complex, str, bytes, bool, type(None), torch.dtype)
 FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}
 MOST = 256  # programs that a function keeps
-LIBRARIES = ("builtins", "functools", "math", "numscorch", "operator", "torch", "typing")
-TRACING = RLock()  # one thread at a time
 OURS = Path(__file__).parent
 
 
@@ -64,7 +61,7 @@ class FusedExplanation:
     __repr__ = __str__
 
 
-class Fused:
+class Fused(Wrapper):
     """A function that :func:`fuse` made; ``function`` is the one it is made of."""
 
     def __init__(self, function: Callable[..., Any]):
@@ -99,9 +96,9 @@ class Fused:
         operands = {name: value for name, value in named.items() if isinstance(value, TENSORS)}
         if (why := _elsewhere() or _unfit(list(operands.values()))) is not None:
             return Unfused(why), operands
-        around = _surroundings(self.function, set())
+        around = surroundings(self.function, set())
         own = tuple(map(_kind, named.values()))
-        key = None if around is None or None in own else (*around, *named, *own)
+        key = None if around is None or None in own else (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *around, *named, *own)
         if key is not None and (known := self.programs.get(key)) is not None:
             return known, operands
         sized = None if key is None else (key, *(tuple(o.shape) for o in operands.values()))
@@ -109,8 +106,8 @@ class Fused:
             return known, operands
         made, reads_sizes = self._traced(args, kwargs, named)
         if not (isinstance(made, Unfused) and not made.always) and key is not None:
-            while len(self.programs) >= MOST:
-                del self.programs[next(iter(self.programs))]
+            for oldest in list(self.programs)[: max(len(self.programs) - MOST + 1, 0)]:
+                self.programs.pop(oldest, None)  # which another thread may have done
             self.programs[sized if reads_sizes else key] = made
         return made, operands
 
@@ -131,7 +128,7 @@ class Fused:
         given = [tracer.operand(name, v.shape, _is_sparse(v)) if isinstance(v, TENSORS) else v for name, v in named.items()]
         keywords = dict(zip(kwargs, given[len(args) :], strict=True))
         try:
-            with TRACING, at_work(tracer):
+            with at_work(tracer):
                 made = self.function(*given[: len(args)], **keywords)
                 if tracer.stopped is not None:
                     raise tracer.stopped
@@ -211,7 +208,7 @@ def _program(made: Any, tracer: Tracer, names: list[str]) -> Program:
 
 def _elsewhere() -> str | None:
     """What is at work that wants each operator by itself, if anything is."""
-    if TRACERS and TRACERS[-1].thread == get_ident():
+    if TRACERS:
         return "it is a part of what is fused"
     if torch.is_autocast_enabled("cpu"):
         return "torch.autocast chooses a data type for each operator"
@@ -247,51 +244,6 @@ def _spelled(name: str, taken: Mapping[str, Any]) -> str:
     while name in taken or name in RESERVED:
         name += "_"
     return name
-
-
-def _surroundings(function: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
-    """What a function reads besides its arguments, as far as that is numbers, texts, and functions; None if it reads other things."""
-    if isinstance(function, Fused):
-        function = function.function
-    if id(function) in seen:
-        return ()
-    seen.add(id(function))
-    if not isinstance(function, FunctionType):
-        return None
-    names = _names_in(function.__code__)
-    read = [function.__globals__[name] for name in names if name in function.__globals__]
-    try:
-        read += [cell.cell_contents for cell in function.__closure__ or ()]
-    except ValueError:  # one that isn't filled yet
-        return None
-    found: list[Hashable] = []
-    for value in read:
-        own = _surrounding(value, seen)
-        if own is None:
-            return None
-        found += own
-    return tuple(found)
-
-
-def _surrounding(value: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
-    if isinstance(value, SCALARS):
-        return type(value), value  # type: ignore[return-value]  # a union of types, which are all hashable
-    if isinstance(value, BuiltinFunctionType) or _is_library(value):
-        return (value,)
-    return (value, *inner) if (inner := _surroundings(value, seen)) is not None else None
-
-
-def _is_library(value: Any) -> bool:
-    """Whether it is a module, a class or a function that holds nothing of the user's."""
-    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) if callable(value) else None
-    return str(home).partition(".")[0] in LIBRARIES and not isinstance(value, Fused | torch.nn.Module)
-
-
-@lru_cache(maxsize=1024)
-def _names_in(code: CodeType) -> list[str]:
-    """The names of globals and attributes in a function's code, and in that of functions within it."""
-    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
-    return list(dict.fromkeys([*code.co_names, *(name for each in inner for name in _names_in(each))]))
 
 
 def _place_of(error: BaseException) -> str:

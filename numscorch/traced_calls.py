@@ -275,7 +275,7 @@ def softmax(input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) ->
 
 CALLS.update(
     {
-        **{name: _function(name) for name in ("abs", "erf", "exp", "log", "sigmoid", "sqrt", "tanh", "maximum", "minimum")},
+        **{name: _function(name) for name in ("abs", "erf", "exp", "log", "sigmoid", "sqrt", "tanh")},
         **{
             name: _operator(op) for op, names in {"*": ("mul", "multiply"), "/": ("div", "divide", "true_divide")}.items() for name in names
         },

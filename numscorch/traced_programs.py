@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from .ir.index import STRENGTH
+from .traced_repeats import without_repeats
 from .tracing import Node
 
 LETTERS = "ijklmnpqrstuvw"
@@ -35,6 +36,7 @@ class Program:
 
 def program_of(root: Node, taken: Names) -> Program:
     """The program that computes a node, whose operands have the ``taken`` names."""
+    root = without_repeats(root, leads)
     writer = _Writer(root, taken)
     writer.emit(root, writer.fresh("R"))
     missing = tuple(d for d in range(len(root.shape)) if d not in root.used)

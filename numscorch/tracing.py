@@ -6,13 +6,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from threading import get_ident
+from threading import local
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-TRACERS: list[Tracer] = []  # those at work, the innermost last
 
+class _OfThread(local):
+    """The tracers at work in a thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.stack: list[Tracer] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.stack)
+
+    def __getitem__(self, at: int) -> Tracer:
+        return self.stack[at]
+
+
+TRACERS = _OfThread()
+ATTRIBUTES = ("__get__", "__len__", "dim", "size")  # what may be asked of a tensor that is no operand
 
 CALLS: dict[str, Callable[..., Any]] = {}  # what torch's functions write down, by their names: filled by traced_calls
 
@@ -49,7 +64,7 @@ class Tracer:
 
     def __init__(self) -> None:
         self.reads_sizes = False
-        self.thread = get_ident()
+        self.modes = modes()
         self.stopped: Stop | None = None
 
     def stop(self, why: str, kind: type[Stop] = Stop) -> Stop:
@@ -65,11 +80,33 @@ class Tracer:
 @contextmanager
 def at_work(tracer: Tracer) -> Iterator[None]:
     """Within it, what is done to stand-ins is this tracer's."""
-    TRACERS.append(tracer)
+    TRACERS.stack.append(tracer)
     try:
-        yield
+        with _Watch(tracer):
+            yield
     finally:
-        TRACERS.remove(tracer)
+        TRACERS.stack.remove(tracer)
+
+
+class _Watch(TorchFunctionMode):
+    """Stops at what torch computes of other things than stand-ins: it may be another value at the next call."""
+
+    def __init__(self, tracer: Tracer):
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name, given = getattr(func, "__name__", str(func)), kwargs or {}
+        if name in ATTRIBUTES or holds_traced((*args, *given.values())):
+            return func(*args, **given)
+        raise self.tracer.stop(f"{name}: no operand is given to it, and it may differ from call to call")
+
+
+def modes() -> tuple[bool, ...]:
+    """What of torch's modes a result depends on."""
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
 
 
 class Traced:
@@ -149,6 +186,8 @@ class Traced:
 def traced_call(name: str, *args: Any, **kwargs: Any) -> Any:
     """A call of torch's function of this name, with stand-ins among its arguments."""
     tracer = _tracer_of((*args, *kwargs.values()))
+    if modes() != tracer.modes:
+        raise tracer.stop(f"{name} in another mode of torch than the call's")
     rule = CALLS.get(name)
     if rule is None:
         raise tracer.stop(f"{name}: only what index notation can say is fused")
@@ -189,3 +228,12 @@ for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "ge", "lt",
         setattr(Traced, f"__r{_name}__", _python_operator(_call, flipped=True))
 for _name in ("neg", "abs"):
     setattr(Traced, f"__{_name}__", lambda self, name=_name: traced_call(name, self))
+
+
+def _in_place(self: Traced, other: Any) -> Any:
+    """What Python would make ``x = x + 1`` of, though others may hold x too."""
+    raise self._tracer.stop("an assignment in place")
+
+
+for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift"):
+    setattr(Traced, f"__i{_name}__", _in_place)

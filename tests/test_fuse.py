@@ -24,6 +24,7 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
 KEPT = torch.rand(7, 9, generator=torch.Generator().manual_seed(3)) < 0.5
 KEPT[2] = False
 MATRIX = numbers(7, 9) * KEPT
+BIAS = numbers(7)
 
 
 def rows_softmax(scores: torch.Tensor, dim: int = -1) -> torch.Tensor:
@@ -168,7 +169,8 @@ STOPPING: Stopping = {
     "decision": (lambda A, x: A @ x if (x > 9).any() else A @ (2 * x), ".any"),
     "comparison": (lambda A, x: A @ x if x.sum() > 0 else -(A @ x), "a decision that depends on values"),
     "several": (lambda A, x: (A @ x, x), "several results"),
-    "constant": (lambda A, x: A @ x + numbers(7), "a tensor that is no operand"),
+    "constant": (lambda A, x: A @ x + BIAS, "a tensor that is no operand"),
+    "new tensor": (lambda A, x: A @ x + numbers(7), "randn: no operand is given to it"),
     "entries": (lambda A, x: (A @ x)[1:], "an index that takes parts"),
     "truth": (lambda A, x: A @ x > 0, "truth values"),
     "caught": (lambda A, x: caught(A, x), "cumsum"),

@@ -1,0 +1,105 @@
+"""What a function reads besides its arguments, as far as that can be told without running it."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+SCALARS = (int, float, complex, str, bytes, bool, type(None), torch.dtype)
+LIBRARIES = ("builtins", "functools", "math", "numscorch", "operator", "torch", "typing")
+# Names of libraries' functions whose results change from call to call, and which torch's modes don't see.
+READING = ("__import__", "eval", "exec", "globals", "input", "locals", "open", "vars")
+CHANGING = frozenset((*READING, "get_default_dtype", "get_num_threads", "get_rng_state", "initial_seed", "seed"))
+
+
+class Wrapper:
+    """What is called as its ``function``."""
+
+    function: Callable[..., Any]
+
+
+def surroundings(function: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
+    """The globals, defaults and captured values of a function, as far as they are numbers, texts, and functions.
+
+    None if it reads other things, which may change without a trace.
+    """
+    if isinstance(function, Wrapper):
+        function = function.function
+    if id(function) in seen:
+        return ()
+    seen.add(id(function))
+    if not isinstance(function, FunctionType) or (names := _names_in(function.__code__)) is None:
+        return None
+    read = [function.__globals__[name] for name in names if name in function.__globals__]
+    try:
+        read += [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # one that isn't filled yet
+        return None
+    read += (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), *function.__dict__.values())
+    return _all_of(read, seen)
+
+
+def _all_of(values: list[Any] | tuple[Any, ...], seen: set[int]) -> tuple[Hashable, ...] | None:
+    found: list[Hashable] = []
+    for value in values:
+        own = _surrounding(value, seen)
+        if own is None:
+            return None
+        found += own
+    return tuple(found)
+
+
+def _surrounding(value: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
+    if isinstance(value, SCALARS):
+        return type(value), value  # type: ignore[return-value]  # a union of types, which are all hashable
+    if type(value) is tuple:
+        return (tuple, len(value), *inner) if (inner := _all_of(value, seen)) is not None else None
+    if _is_library(value):
+        return (value,)
+    return (value, *inner) if (inner := surroundings(value, seen)) is not None else None
+
+
+def _is_library(value: Any) -> bool:
+    """Whether it is a module, a class or a function that holds nothing of the user's, nor an object's method."""
+    match value:
+        case ModuleType():
+            return _is_home(value.__name__)
+        case BuiltinFunctionType():
+            return isinstance(value.__self__, ModuleType | type | None) and _is_home(value.__module__) and _is_same(value.__name__)
+        case FunctionType():  # its own module as well: functools.wraps writes another one's name
+            return _is_home(value.__module__) and _is_home(value.__globals__.get("__name__")) and _is_same(value.__name__)
+        case type():
+            return _is_home(value.__module__)
+    return False
+
+
+def _is_home(module: str | None) -> bool:
+    return str(module).partition(".")[0].lstrip("_") in LIBRARIES
+
+
+def _is_same(name: str) -> bool:
+    """Whether a library's function of this name is the same one at every call."""
+    return name not in CHANGING
+
+
+@lru_cache(maxsize=1024)
+def _names_in(code: CodeType) -> list[str] | None:
+    """The names of globals and attributes in a function's code, and in that of functions within it.
+
+    None if it imports what isn't a library, or calls what changes from call to call.
+    """
+    imported = [step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME"]
+    if not all(map(_is_home, imported)) or not CHANGING.isdisjoint(code.co_names):
+        return None
+    names = dict.fromkeys(code.co_names)
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            if (inner := _names_in(const)) is None:
+                return None
+            names |= dict.fromkeys(inner)
+    return list(names)
