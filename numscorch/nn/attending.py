@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import torch
 
 from ..api import einsum
+from ..errors import UnsupportedError
 from ..evaluation import evaluate_parts
 from ..operators.elementwise import softmax
 from ..sparse_tensor import SparseTensor
 
-LEADING = "abcdfgh"  # names of the leading dimensions, as batch and heads
+LEADING = "abdfghn"  # names of the leading dimensions, as batch and heads; c is the scale
 
 
 def attended(
@@ -25,25 +27,48 @@ def attended(
     Args:
         query: shape (\\*, L, E); key: (\\*, S, E); value: (\\*, S, Ev), with the same leading dimensions.
         pattern: a matrix (L, S) in CSR; its values don't matter.
-        scale: of the scores.
+        scale: of the scores; one kernel serves all.
         dropout_p: share of the probabilities that is set to zero, while the others grow by 1 / (1 - dropout_p).
+
+    Raises:
+        UnsupportedError: the scale isn't a number, or a gradient is to flow to it.
     """
-    if not dropout_p and query.ndim <= len(LEADING) + 2 and query.dtype.is_floating_point:
-        given = {"A": pattern, "Q": query, "K": key, "V": value}
-        made: torch.Tensor = evaluate_parts(program(query.ndim - 2, scale), given, None)
+    number = _number(scale)
+    if not dropout_p and query.ndim <= len(LEADING) + 2:
+        given = {"Q": query, "K": key, "V": value, "A": pattern, "c": number}  # a number takes the first one's data type
+        made: torch.Tensor = evaluate_parts(program(query.ndim - 2), given, None)
         return made
     leading, rows = query.shape[:-2], (query.shape[-2], value.shape[-1])
-    flat = [own.reshape(prod(leading), *own.shape[-2:]) for own in (query * scale, key, value)]
+    flat = [own.reshape(prod(leading), *own.shape[-2:]) for own in (query * number, key, value)]
     heads = [_head(q, k, v, pattern, dropout_p) for q, k, v in zip(*flat, strict=True)]
     return torch.stack(heads).reshape(*leading, *rows) if heads else query.new_zeros(*leading, *rows)
 
 
-@lru_cache(maxsize=256)
-def program(leading: int, scale: float) -> str:
-    """Attention in index notation.
+def _number(scale: Any) -> float:
+    """The scale as Python's number, whether it comes from numpy or from torch.
 
-    >>> print(program(0, 0.5))
-    S[i,j] = stored(A[i,j]) * (Q[i,k] * K[j,k]) * 0.5
+    Raises:
+        UnsupportedError: it is none, or wants a gradient.
+
+    >>> _number(torch.tensor(0.5))
+    0.5
+    """
+    if isinstance(scale, torch.Tensor) and scale.requires_grad:
+        raise UnsupportedError("scale requires grad, but none flows to it: multiply the query by it, and pass scale=1.0")
+    try:
+        return float(scale)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UnsupportedError(
+            f"scale={scale!r}: the scale of attention is one number for all scores; multiply the query by others"
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def program(leading: int) -> str:
+    """Attention in index notation; c is the scale.
+
+    >>> print(program(0))
+    S[i,j] = stored(A[i,j]) * (Q[i,k] * K[j,k]) * c
     m[i] stored max= stored(A[i,j]) * S[i,j]
     E[i,j] = stored(A[i,j]) * exp(S[i,j] - m[i])
     l[i] = stored(A[i,j]) * E[i,j]
@@ -51,7 +76,7 @@ def program(leading: int, scale: float) -> str:
     O[i,e] = stored(A[i,j]) * P[i,j] * V[j,e]
     """
     h = "".join(f"{name}," for name in LEADING[:leading])
-    return f"""S[{h}i,j] = stored(A[i,j]) * (Q[{h}i,k] * K[{h}j,k]) * {scale!r}
+    return f"""S[{h}i,j] = stored(A[i,j]) * (Q[{h}i,k] * K[{h}j,k]) * c
 m[{h}i] stored max= stored(A[i,j]) * S[{h}i,j]
 E[{h}i,j] = stored(A[i,j]) * exp(S[{h}i,j] - m[{h}i])
 l[{h}i] = stored(A[i,j]) * E[{h}i,j]
