@@ -11,7 +11,7 @@ import torch
 from ..errors import SizeError, UnsupportedError
 from ..sparse_parameter import SparseParameter, deepcopied
 from ..sparse_tensor import SparseTensor
-from .functional import scaled_dot_product_attention
+from .functional import _sparse_attention
 from .joined import as_pattern
 
 Linear = torch.nn.functional.linear
@@ -162,8 +162,8 @@ class SparseAttention(torch.nn.Module):
         pattern = self.pattern_for(query.shape[-2], key.shape[-2])
         dropout, scale = self.dropout if self.training else 0.0, 1 / sqrt(max(query.shape[-1], 1))
         if padding is not None:
-            query, key = _with_bias(query, key, padding, scale)
-        return scaled_dot_product_attention(query, key, value, pattern, dropout, is_causal, scale)
+            _check_padding(padding, key)
+        return _sparse_attention(query, key, value, pattern, dropout, is_causal, scale, False, padding)
 
     def pattern_for(self, length: int, keys: int | None = None) -> SparseTensor:
         """The pattern for a sequence.
@@ -210,19 +210,14 @@ class SparseAttention(torch.nn.Module):
         return ", ".join([f"pattern={told}", *sizes])
 
 
-def _with_bias(query: torch.Tensor, key: torch.Tensor, padding: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Queries and keys of one more feature, whose product is what padding adds to a score.
+def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:
+    """That a mask says something of each key.
 
     Raises:
-        SizeError: the mask is for other keys.
+        SizeError: it is for other keys.
     """
     if padding.shape[-1] != key.shape[-2]:
         raise SizeError(f"key_padding_mask says it of {padding.shape[-1]} keys, but there are {key.shape[-2]}: give one entry for each")
-    least = -sqrt(torch.finfo(key.dtype).max)  # its exponential is 0 beside any score's, and unlike -inf it has differences
-    bias = torch.zeros_like(padding, dtype=key.dtype).masked_fill(padding, least) if padding.dtype is torch.bool else padding.to(key.dtype)
-    ones = query.new_ones(()).expand(*query.shape[:-1], 1) / scale
-    bias = bias.clamp(min=least).unsqueeze(-1).expand(*key.shape[:-1], 1)
-    return torch.cat([query, ones], -1), torch.cat([key, bias], -1)
 
 
 def _check_weights(need_weights: bool, attn_mask: Any) -> None:
