@@ -134,6 +134,32 @@ def test_from_dense() -> None:
         SparseAttention.from_dense(torch.nn.MultiheadAttention(D, 2, kdim=4), PATTERN)
 
 
+def test_from_dense_keeps_the_settings_of_each_module() -> None:
+    theirs = torch.nn.TransformerEncoderLayer(D, 2, 16, dropout=0.3, batch_first=True)
+    theirs.self_attn.dropout, theirs.dropout1.p, theirs.norm2.eps = 0.0, 0.5, 1e-2
+    theirs.norm1.eval()
+    for name in ("linear1.weight", "norm2.bias", "self_attn.in_proj_weight", "self_attn.out_proj.bias"):
+        theirs.get_parameter(name).requires_grad_(False)
+    ours = SparseTransformerEncoderLayer.from_dense(theirs, PATTERN)
+    assert (ours.self_attn.dropout, ours.dropout.p, ours.dropout1.p, ours.dropout2.p) == (0.0, 0.3, 0.5, 0.3)
+    assert (ours.norm1.eps, ours.norm2.eps) == (1e-5, 1e-2)
+    assert {name: own.training for name, own in ours.named_modules()} == {name: own.training for name, own in theirs.named_modules()}
+    frozen = [{name for name, own in layer.named_parameters() if not own.requires_grad} for layer in (ours, theirs)]
+    assert frozen[0] == frozen[1] and len(frozen[0]) == 4
+    attention = SparseAttention.from_dense(theirs.self_attn, PATTERN)
+    assert not attention.in_proj_weight.requires_grad and attention.out_proj.weight.requires_grad
+
+
+def test_from_dense_of_modules_that_are_shared_or_others() -> None:
+    theirs = torch.nn.TransformerEncoderLayer(D, 2, 16, batch_first=True)
+    theirs.dropout2 = theirs.dropout1
+    theirs.dropout1.p = 0.5
+    assert SparseTransformerEncoderLayer.from_dense(theirs, PATTERN).dropout2.p == 0.5
+    theirs.dropout1 = torch.nn.Identity()
+    with pytest.raises(ns.UnsupportedError, match=r"dropout1 is Identity\(\).*dropout1.p = 0"):
+        SparseTransformerEncoderLayer.from_dense(theirs, PATTERN)
+
+
 def test_a_function_makes_patterns_for_any_length() -> None:
     calls: list[int] = []
 

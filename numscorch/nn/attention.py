@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,6 +15,7 @@ from .functional import _sparse_attention
 from .joined import as_pattern
 
 Linear = torch.nn.functional.linear
+Module = TypeVar("Module", bound=torch.nn.Module)
 KEPT = 8  # lengths whose patterns a module remembers
 
 
@@ -101,7 +102,7 @@ class SparseAttention(torch.nn.Module):
 
     @classmethod
     def from_dense(cls, layer: torch.nn.MultiheadAttention, pattern: Any) -> SparseAttention:
-        """The module with the weights of torch's, which it copies.
+        """The module with the settings of torch's, frozen parameters among them, and its weights, which it copies.
 
         Raises:
             UnsupportedError: keys or values of other sizes than queries, or biases of theirs.
@@ -111,7 +112,7 @@ class SparseAttention(torch.nn.Module):
         bias, dtype = layer.in_proj_bias is not None, layer.in_proj_weight.dtype
         made = cls(pattern, layer.embed_dim, layer.num_heads, layer.dropout, bias, layer.batch_first, dtype=dtype)
         made.load_state_dict(layer.state_dict())
-        return made.train(layer.training)
+        return alike(made, layer)
 
     def forward(
         self,
@@ -208,6 +209,27 @@ class SparseAttention(torch.nn.Module):
         told = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else _name(self.pattern)
         sizes = [] if self.embed_dim is None else [f"embed_dim={self.embed_dim}", f"num_heads={self.num_heads}"]
         return ", ".join([f"pattern={told}", *sizes])
+
+
+SETTINGS = {torch.nn.Dropout: ("p",), torch.nn.LayerNorm: ("eps",)}  # those that may differ from module to module of one layer
+
+
+def alike(made: Module, source: torch.nn.Module) -> Module:
+    """The module itself, with what isn't in a state: settings, training, and which parameters are frozen, each as in the source's.
+
+    Raises:
+        UnsupportedError: the source has another module in the place of one that has a setting.
+    """
+    for name, own in made.named_modules():
+        theirs = source.get_submodule(name)
+        own.training = theirs.training
+        for setting in SETTINGS.get(type(own), ()):
+            if not hasattr(theirs, setting):
+                raise UnsupportedError(f"{name} is {theirs}, not {own}: for no dropout, set {name}.p = 0")
+            setattr(own, setting, getattr(theirs, setting))
+    for name, parameter in made.named_parameters():
+        parameter.requires_grad_(source.get_parameter(name).requires_grad)
+    return made
 
 
 def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:
