@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import numscorch as ns
 from numscorch.nn import functional as F
 from numscorch.nn import patterns
+from numscorch.nn.attending import program
+from numscorch.runtime import dispatch
 
 theirs = torch.nn.functional.scaled_dot_product_attention
 
@@ -93,6 +97,40 @@ def test_by_keyword_and_scaled() -> None:
     check(q, k, v, PATTERNS["window"](18), scale=0.5)
     check(q, k, v, PATTERNS["window"](18), lambda q, k, v, p: F.scaled_dot_product_attention(q, k, v, pattern=p))
     check(q, k, v, PATTERNS["window"](18), lambda q, k, v, p: F.scaled_dot_product_attention(q, k, v, attn_mask=p))
+
+
+@pytest.mark.parametrize("scale", [np.float64(0.5), np.float32(0.5), torch.tensor(0.5), torch.tensor([0.5]), Fraction(1, 2)], ids=repr)
+@pytest.mark.parametrize("dropout_p", [0.0, 1e-9])
+def test_a_scale_is_any_number(scale: Any, dropout_p: float) -> None:
+    q, k, v = (some(18, 8, seed=seed) for seed in range(3))
+    made = F.scaled_dot_product_attention(q, k, v, PATTERNS["window"](18), dropout_p, scale=scale)
+    torch.testing.assert_close(made, dense_attention(q, k, v, PATTERNS["window"](18), scale=0.5))
+
+
+def test_an_infinite_scale_gives_what_torch_gives() -> None:
+    q, k, v = (some(18, 8, seed=seed) for seed in range(3))
+    mask = patterns.causal(18).to_dense() != 0
+    for scale in (float("inf"), float("nan")):
+        made = F.scaled_dot_product_attention(q, k, v, patterns.causal(18), scale=scale)
+        assert torch.equal(made.isnan(), theirs(q, k, v, mask, scale=scale).isnan())
+
+
+def test_other_scales_run_the_same_kernels() -> None:
+    q, k, v = (some(2, 18, 8, seed=seed) for seed in range(3))
+
+    def run(scale: float) -> int:
+        F.scaled_dot_product_attention(q, k, v, PATTERNS["window"](18), scale=scale).sum().backward()
+        return len(dispatch._tables().kernels)
+
+    known = run(0.5)
+    assert run(0.25) == run(3.0) == known
+
+
+def test_the_scale_keeps_scores_in_registers_and_gradients_fused() -> None:
+    given = {name: some(2, 18, 8, seed=seed) for seed, name in enumerate("QKV")}
+    text = str(ns.explain(program(1), A=PATTERNS["window"](18), c=torch.tensor(0.5), **given))
+    assert "unroll_forall<4>(j, where(S_row[j] = stored(A[i,j]) * D * t, vector_forall<" in text
+    assert "gradient          fused: " in text
 
 
 def test_causal_leaves_out_what_comes_later() -> None:
@@ -179,6 +217,16 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
         lambda: F.scaled_dot_product_attention(x, x, x, torch.ones(2, 18, 18).to_sparse()),
         ns.SizeError,
         ["pattern has shape (2, 18, 18)", "every batch and head shares"],
+    ),
+    "a scale that is trained": (
+        lambda: F.scaled_dot_product_attention(x, x, x, patterns.causal(18), scale=torch.tensor(0.5, requires_grad=True)),
+        ns.UnsupportedError,
+        ["multiply the query by it"],
+    ),
+    "a scale for each head": (
+        lambda: F.scaled_dot_product_attention(x, x, x, patterns.causal(18), scale=torch.ones(2)),
+        ns.UnsupportedError,
+        ["one number"],
     ),
     "a list": (lambda: F.scaled_dot_product_attention(x, x, x, pattern=[1]), ns.UnsupportedError, ["not list"]),
 }

@@ -19,7 +19,7 @@ from numscorch.statements import parse_program
 pytestmark = pytest.mark.usefixtures("plain")
 
 GCN = "H[i,k] = X[i,j] * W[j,k]; R[i,k] = relu(A[i,j] * H[j,k] + b[k])"
-ATTENTION = program(0, 0.5)
+ATTENTION = program(0).replace("* c", "* 0.5")
 
 
 def numbers(*shape: int) -> torch.Tensor:

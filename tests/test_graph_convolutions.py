@@ -329,6 +329,22 @@ def test_what_is_written_to_is_normalised_again() -> None:
     close(gcn_norm(A).to_dense(), gcn_norm(A.with_values(A.values.clone())).to_dense())
 
 
+def test_what_torch_does_not_count_as_writing_goes_unnoticed() -> None:
+    """As the documentation says, with the ways out."""
+    weights = WEIGHTS.clone()
+    before = gcn_norm(EDGES, weights, NODES)
+    weights.data[0] += 3
+    assert gcn_norm(EDGES, weights, NODES) is before
+    with torch.no_grad():
+        weights[0] += 3
+    assert gcn_norm(EDGES, weights, NODES) is not before
+    with torch.inference_mode():
+        edges = EDGES.clone()
+    assert gcn_norm(edges, num_nodes=NODES) is not gcn_norm(edges, num_nodes=NODES)
+    edges = edges.clone()
+    assert gcn_norm(edges, num_nodes=NODES) is gcn_norm(edges, num_nodes=NODES)
+
+
 def test_nothing_remembered_keeps_a_graph_alive() -> None:
     gc.collect()
     before = len(_entries)
@@ -361,7 +377,40 @@ def test_a_cached_layer_keeps_its_first_graph() -> None:
     close(copy.deepcopy(layer)(X, EDGES[:, :0]), first)
     assert set(layer.state_dict()) == {"lin.weight", "bias"}
     layer.reset_parameters()
-    assert layer._kept is None
+    assert not layer._kept
+
+
+def test_a_cached_layer_trains_the_weights_of_edges() -> None:
+    layer, weights = ns.nn.GCNConv(IN, OUT, cached=True), WEIGHTS.clone().requires_grad_()
+    with torch.no_grad():
+        layer(X, EDGES, weights)
+    found = []
+    for _ in range(2):
+        layer(X, EDGES, weights).sum().backward()
+        found.append(weights.grad.clone())
+        weights.grad = None
+    close(found[0], found[1])
+    copy.deepcopy(layer)
+
+
+def test_a_cached_layer_trains_the_values_of_a_matrix_and_after_inference() -> None:
+    layer, A = ns.nn.GCNConv(IN, OUT, cached=True), adjacency(EDGES)
+    A = A.with_values(A.values.clone().requires_grad_())
+    for graph in (A, ns.nn.Parameter(adjacency(EDGES))):
+        for _ in range(2):
+            layer(X, graph).sum().backward()
+    with torch.inference_mode():
+        edges = EDGES.clone()
+        layer(X, edges)
+    layer(X, edges).sum().backward()
+
+
+def test_a_cached_layer_keeps_a_matrix_for_each_data_type() -> None:
+    layer = ns.nn.GCNConv(IN, OUT, cached=True)
+    first = layer(X, EDGES)
+    made = layer.double()(X.double(), EDGES)
+    close(made.float(), first)
+    assert {dtype: kept.dtype for dtype, kept in layer._kept.items()} == {own: own for own in (torch.float32, torch.float64)}
 
 
 # ---- modules

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -187,6 +188,21 @@ def test_weights_and_gates_that_are_given() -> None:
     assert MoE(some(N, D, H).detach().double()).gate.weight.dtype == torch.float64
 
 
+def test_a_tensor_of_weights_is_copied() -> None:
+    weight = some(N, D, H).detach()
+    layer, before = MoE(weight), weight.clone()
+    with torch.no_grad():
+        layer.experts += 1
+    assert torch.equal(weight, before)
+    close(layer.experts.detach(), before + 1)
+
+
+def test_top_k_is_any_integer() -> None:
+    layer = MoE(N, np.int64(2), D, H)
+    assert type(layer.top_k) is int
+    assert layer(some(B, D)).shape == (B, H)
+
+
 def test_repr() -> None:
     assert "experts=8, top_k=2, d_in=6, d_out=5, density=0.25" in repr(MoE(8, 2, 6, 5))
 
@@ -195,6 +211,8 @@ x, w = torch.ones(B, D), torch.ones(N, D, H)
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "more than there are": (lambda: MoE(4, 5, 2, 2), ns.SizeError, "top_k=5 of 4 experts: choose between 1 and 4"),
     "none": (lambda: MoE(4, 0, 2, 2), ns.SizeError, "top_k=0"),
+    "a fraction": (lambda: MoE(4, 2.0, 2, 2), ns.UnsupportedError, "top_k=2.0 of 4 experts: give an integer between 1 and 4"),
+    "a fraction of scores": (lambda: top_k_gates(torch.ones(3, 2), 1.0), ns.UnsupportedError, "give an integer"),
     "of scores": (lambda: top_k_gates(torch.ones(3, 2), 3), ns.SizeError, "top_k=3 of 2"),
     "scores of one token": (lambda: top_k_gates(torch.ones(3), 1), ns.SizeError, r"\(tokens, n\)"),
     "no sizes": (lambda: MoE(4), ns.UnsupportedError, "give d_in= and d_out="),

@@ -67,6 +67,40 @@ def test_padding() -> None:
     close(ours(x[0], x[0], x[0], key_padding_mask=row)[0], theirs(x[0], x[0], x[0], attn_mask=MASK, key_padding_mask=row)[0])
 
 
+@pytest.mark.parametrize("dropout", [0.0, 1e-9])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_padded_keys_are_left_out_however_large_their_scores(dtype: torch.dtype, dropout: float) -> None:
+    q, k, v = ((20 * tokens(1, L, 4, seed=seed)).detach().to(dtype) for seed in range(3))
+    padding = torch.zeros(1, L, dtype=torch.bool)
+    padding[0, 3:] = True
+    k[0, 3:] *= 1e30 if dtype != torch.float16 else 50
+    everything = torch.ones(L, L)
+    made = SparseAttention(everything.to_sparse(), dropout=dropout)(q, k, v, key_padding_mask=padding)
+    expected = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), ~padding[:, None].expand(1, L, L))
+    assert made.dtype == dtype
+    torch.testing.assert_close(made, expected.to(dtype))
+    added = torch.zeros(1, L).masked_fill(padding, -torch.inf)
+    assert torch.equal(
+        SparseAttention(everything.to_sparse())(q, k, v, key_padding_mask=added), SparseAttention(everything.to_sparse())(q, k, v, padding)
+    )
+
+
+def test_what_is_added_to_the_scores_of_keys_is_trained() -> None:
+    theirs, ours = pair()
+    x, added = tokens(3, L, D).detach(), tokens(3, L, seed=4)
+    made = ours(x, x, x, key_padding_mask=added)[0]
+    mask = (added[:, None, None] + torch.zeros(L, L).masked_fill(MASK, -torch.inf)).expand(3, 2, L, L).reshape(6, L, L)
+    expected = theirs(x, x, x, attn_mask=mask)[0]
+    close(made, expected)
+    close(torch.autograd.grad(made.square().sum(), added)[0], torch.autograd.grad(expected.square().sum(), added)[0])
+
+
+def test_a_query_whose_keys_all_are_padding_gets_their_mean() -> None:
+    x = tokens(L, D)
+    made = SparseAttention(PATTERN)(x, x, x, key_padding_mask=torch.ones(L, dtype=torch.bool))
+    close(made, (~MASK).float() @ x / (~MASK).sum(1, keepdim=True))
+
+
 def test_without_projections_it_is_the_function() -> None:
     q, k, v = (tokens(3, 2, L, D, seed=seed) for seed in range(3))
     module = SparseAttention(PATTERN)
@@ -98,6 +132,32 @@ def test_from_dense() -> None:
     assert not ours.training
     with pytest.raises(ns.UnsupportedError, match="kdim"):
         SparseAttention.from_dense(torch.nn.MultiheadAttention(D, 2, kdim=4), PATTERN)
+
+
+def test_from_dense_keeps_the_settings_of_each_module() -> None:
+    theirs = torch.nn.TransformerEncoderLayer(D, 2, 16, dropout=0.3, batch_first=True)
+    theirs.self_attn.dropout, theirs.dropout1.p, theirs.norm2.eps = 0.0, 0.5, 1e-2
+    theirs.norm1.eval()
+    for name in ("linear1.weight", "norm2.bias", "self_attn.in_proj_weight", "self_attn.out_proj.bias"):
+        theirs.get_parameter(name).requires_grad_(False)
+    ours = SparseTransformerEncoderLayer.from_dense(theirs, PATTERN)
+    assert (ours.self_attn.dropout, ours.dropout.p, ours.dropout1.p, ours.dropout2.p) == (0.0, 0.3, 0.5, 0.3)
+    assert (ours.norm1.eps, ours.norm2.eps) == (1e-5, 1e-2)
+    assert {name: own.training for name, own in ours.named_modules()} == {name: own.training for name, own in theirs.named_modules()}
+    frozen = [{name for name, own in layer.named_parameters() if not own.requires_grad} for layer in (ours, theirs)]
+    assert frozen[0] == frozen[1] and len(frozen[0]) == 4
+    attention = SparseAttention.from_dense(theirs.self_attn, PATTERN)
+    assert not attention.in_proj_weight.requires_grad and attention.out_proj.weight.requires_grad
+
+
+def test_from_dense_of_modules_that_are_shared_or_others() -> None:
+    theirs = torch.nn.TransformerEncoderLayer(D, 2, 16, batch_first=True)
+    theirs.dropout2 = theirs.dropout1
+    theirs.dropout1.p = 0.5
+    assert SparseTransformerEncoderLayer.from_dense(theirs, PATTERN).dropout2.p == 0.5
+    theirs.dropout1 = torch.nn.Identity()
+    with pytest.raises(ns.UnsupportedError, match=r"dropout1 is Identity\(\).*dropout1.p = 0"):
+        SparseTransformerEncoderLayer.from_dense(theirs, PATTERN)
 
 
 def test_a_function_makes_patterns_for_any_length() -> None:

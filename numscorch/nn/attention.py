@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from ..errors import SizeError, UnsupportedError
 from ..sparse_parameter import SparseParameter, deepcopied
 from ..sparse_tensor import SparseTensor
-from .functional import scaled_dot_product_attention
+from .functional import _sparse_attention
 from .joined import as_pattern
 
 Linear = torch.nn.functional.linear
+Module = TypeVar("Module", bound=torch.nn.Module)
 KEPT = 8  # lengths whose patterns a module remembers
 
 
@@ -101,7 +102,7 @@ class SparseAttention(torch.nn.Module):
 
     @classmethod
     def from_dense(cls, layer: torch.nn.MultiheadAttention, pattern: Any) -> SparseAttention:
-        """The module with the weights of torch's, which it copies.
+        """The module with the settings of torch's, frozen parameters among them, and its weights, which it copies.
 
         Raises:
             UnsupportedError: keys or values of other sizes than queries, or biases of theirs.
@@ -111,7 +112,7 @@ class SparseAttention(torch.nn.Module):
         bias, dtype = layer.in_proj_bias is not None, layer.in_proj_weight.dtype
         made = cls(pattern, layer.embed_dim, layer.num_heads, layer.dropout, bias, layer.batch_first, dtype=dtype)
         made.load_state_dict(layer.state_dict())
-        return made.train(layer.training)
+        return alike(made, layer)
 
     def forward(
         self,
@@ -162,8 +163,8 @@ class SparseAttention(torch.nn.Module):
         pattern = self.pattern_for(query.shape[-2], key.shape[-2])
         dropout, scale = self.dropout if self.training else 0.0, 1 / sqrt(max(query.shape[-1], 1))
         if padding is not None:
-            query, key = _with_bias(query, key, padding, scale)
-        return scaled_dot_product_attention(query, key, value, pattern, dropout, is_causal, scale)
+            _check_padding(padding, key)
+        return _sparse_attention(query, key, value, pattern, dropout, is_causal, scale, False, padding)
 
     def pattern_for(self, length: int, keys: int | None = None) -> SparseTensor:
         """The pattern for a sequence.
@@ -210,19 +211,35 @@ class SparseAttention(torch.nn.Module):
         return ", ".join([f"pattern={told}", *sizes])
 
 
-def _with_bias(query: torch.Tensor, key: torch.Tensor, padding: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Queries and keys of one more feature, whose product is what padding adds to a score.
+SETTINGS = {torch.nn.Dropout: ("p",), torch.nn.LayerNorm: ("eps",)}  # those that may differ from module to module of one layer
+
+
+def alike(made: Module, source: torch.nn.Module) -> Module:
+    """The module itself, with what isn't in a state: settings, training, and which parameters are frozen, each as in the source's.
 
     Raises:
-        SizeError: the mask is for other keys.
+        UnsupportedError: the source has another module in the place of one that has a setting.
+    """
+    for name, own in made.named_modules():
+        theirs = source.get_submodule(name)
+        own.training = theirs.training
+        for setting in SETTINGS.get(type(own), ()):
+            if not hasattr(theirs, setting):
+                raise UnsupportedError(f"{name} is {theirs}, not {own}: for no dropout, set {name}.p = 0")
+            setattr(own, setting, getattr(theirs, setting))
+    for name, parameter in made.named_parameters():
+        parameter.requires_grad_(source.get_parameter(name).requires_grad)
+    return made
+
+
+def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:
+    """That a mask says something of each key.
+
+    Raises:
+        SizeError: it is for other keys.
     """
     if padding.shape[-1] != key.shape[-2]:
         raise SizeError(f"key_padding_mask says it of {padding.shape[-1]} keys, but there are {key.shape[-2]}: give one entry for each")
-    least = -sqrt(torch.finfo(key.dtype).max)  # its exponential is 0 beside any score's, and unlike -inf it has differences
-    bias = torch.zeros_like(padding, dtype=key.dtype).masked_fill(padding, least) if padding.dtype is torch.bool else padding.to(key.dtype)
-    ones = query.new_ones(()).expand(*query.shape[:-1], 1) / scale
-    bias = bias.clamp(min=least).unsqueeze(-1).expand(*key.shape[:-1], 1)
-    return torch.cat([query, ones], -1), torch.cat([key, bias], -1)
 
 
 def _check_weights(need_weights: bool, attn_mask: Any) -> None:

@@ -15,7 +15,7 @@ from ..operators.elementwise import is_sparse
 from ..packing import index_dtype_for
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor, beside_programs
-from .attending import attended
+from .attending import added, attended
 from .joined import as_pattern, lower_part
 
 __all__ = ["one_hot", "scaled_dot_product_attention"]
@@ -134,6 +134,7 @@ def _sparse_attention(
     is_causal: bool,
     scale: float | None,
     enable_gqa: bool,
+    padding: torch.Tensor | None = None,
 ) -> torch.Tensor:
     pattern = as_pattern(pattern)
     _check_attention(query, key, value, pattern)
@@ -148,7 +149,13 @@ def _sparse_attention(
     except RuntimeError as error:
         raise SizeError(f"leading dimensions don't broadcast\n  {_told(query, key, value)}") from error
     query, key, value = (own.expand(*leading, *own.shape[-2:]) for own in (query, key, value))
-    return attended(query, key, value, pattern, 1 / sqrt(max(query.shape[-1], 1)) if scale is None else scale, dropout_p)
+    scale = 1 / sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    if padding is None:
+        return attended(query, key, value, pattern, scale, dropout_p)
+    dtype = query.dtype
+    wide = torch.promote_types(dtype, torch.float32)  # 16 bits have no number that is below every score
+    bias = added(padding, wide).expand(*leading, key.shape[-2])
+    return attended(query.to(wide), key.to(wide), value.to(wide), pattern, scale, dropout_p, bias).to(dtype)
 
 
 def _told(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> str:

@@ -32,8 +32,8 @@ class GCNConv(torch.nn.Module):
         in_channels: features of a node.
         out_channels: features of a node in the result.
         improved: whether a self loop that is added weighs 2 (see ``gcn_norm``).
-        cached: whether the first graph's normalised matrix is kept, whatever graph is given later. It isn't needed for speed: the
-            matrix is remembered beside its graph anyway.
+        cached: whether the first graph's normalised matrix is kept, for each data type, whatever graph is given later; none is whose
+            weights require grad. It isn't needed for speed: the matrix is remembered beside its graph anyway.
         add_self_loops: whether nodes without a self loop get one; by default, if ``normalize``.
         normalize: whether the matrix is normalised.
         bias: whether there is one.
@@ -78,7 +78,7 @@ class GCNConv(torch.nn.Module):
         torch.nn.init.xavier_uniform_(self.lin.weight)
         if self.bias is not None:
             torch.nn.init.zeros_(self.bias)
-        self._kept: SparseTensor | None = None
+        self._kept: dict[torch.dtype, SparseTensor] = {}
 
     def forward(self, x: Features, graph: Any, edge_weight: Tensor | None = None) -> Tensor:
         """The features after the convolution, of shape (nodes, out_channels)."""
@@ -92,11 +92,12 @@ class GCNConv(torch.nn.Module):
         nodes, dtype = x.shape[0], x.dtype
         if not self.normalize:
             return sums(graph, (nodes, nodes), dtype, edge_weight)
-        if self._kept is not None:
-            return self._kept
+        if dtype in self._kept:
+            return self._kept[dtype]
         made = gcn_norm(graph, edge_weight, nodes, self.improved, self.add_self_loops, dtype)
-        if self.cached:
-            self._kept = made
+        is_trained = (graph if edge_weight is None else edge_weight).requires_grad  # a later call's gradient would miss its weights
+        if self.cached and not is_trained and not made.values.is_inference():
+            self._kept[dtype] = made
         return made
 
     def __repr__(self) -> str:

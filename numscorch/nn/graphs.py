@@ -41,7 +41,10 @@ def gcn_norm(
     """The adjacency matrix with self loops, each weight divided by the roots of its two nodes' degrees. O(edges), once.
 
     It is remembered beside the graph, and made anew when that, or the weights, are written to; where weights require grad, at
-    each call. A node's degree is the sum of the weights of the edges to it; where that is 0, so are the results.
+    each call, and where a tensor was made under ``torch.inference_mode()``, too. What is written through ``.data`` or an array of
+    numpy's goes unnoticed: write within ``torch.no_grad()``.
+
+    A node's degree is the sum of the weights of the edges to it; where that is 0, so are the results.
 
     Args:
         graph: edges from sources to targets, int64 of shape (2, edges), or an adjacency matrix of shape (targets, sources):

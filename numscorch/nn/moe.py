@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -29,7 +30,7 @@ class MoE(torch.nn.Module):
     (:func:`mixture`).
 
     Args:
-        experts: how many, or their weights (n, d_in, d_out), which become the parameter ``experts``.
+        experts: how many, or their weights (n, d_in, d_out): a Parameter is the module's own from then on, a tensor is copied.
         top_k: how many of them each token goes to: those with the largest scores.
         d_in, d_out: sizes of input and output, where experts is a number.
         gate: whether a linear layer ``gate`` scores the experts for each token; otherwise scores, or sparse gates, come with the tokens.
@@ -42,7 +43,7 @@ class MoE(torch.nn.Module):
 
     Raises:
         SizeError: top_k isn't between 1 and the number of experts, or sizes disagree.
-        UnsupportedError: sizes are missing, or scores.
+        UnsupportedError: sizes are missing, or scores; top_k is no integer.
 
     Source: Shazeer and others, "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", 2017, section 2;
     Fedus, Zoph, Shazeer, "Switch Transformers", 2021, for gates from the softmax over all experts.
@@ -70,9 +71,8 @@ class MoE(torch.nn.Module):
             raise SizeError(f"experts has shape {tuple(weight.shape)}: weights of experts are (n, d_in, d_out)")
         if is_given and ((d_in or weight.shape[1]), (d_out or weight.shape[2])) != tuple(weight.shape[1:]):
             raise SizeError(f"experts has shape {tuple(weight.shape)}, but d_in={d_in} and d_out={d_out}: leave them out")
-        self.top_k, self.normalize = top_k, normalize
-        _check_top_k(top_k, len(weight))
-        self.experts = weight if isinstance(weight, torch.nn.Parameter) else torch.nn.Parameter(weight.detach())
+        self.top_k, self.normalize = _checked_top_k(top_k, len(weight)), normalize
+        self.experts = weight if isinstance(weight, torch.nn.Parameter) else torch.nn.Parameter(weight.detach().clone())
         self.gate = torch.nn.Linear(weight.shape[1], len(weight), bias=False, dtype=weight.dtype) if gate else None
         if not is_given:
             self.reset_parameters()
@@ -117,6 +117,7 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
 
     Raises:
         SizeError: there are fewer.
+        UnsupportedError: top_k is no integer.
 
     >>> top_k_gates(torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.1, 0.4]]), 2).to_dense()
     tensor([[0.0000, 0.7000, 0.2000],
@@ -124,7 +125,7 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
     """
     if scores.ndim != 2:
         raise SizeError(f"scores has shape {tuple(scores.shape)}: scores of experts are (tokens, n)")
-    _check_top_k(top_k, scores.shape[1])
+    top_k = _checked_top_k(top_k, scores.shape[1])
     chosen = np.sort(scores.detach().topk(top_k, sorted=False).indices.numpy(), axis=1)
     values = scores.gather(1, torch.from_numpy(chosen))
     if normalize:
@@ -223,9 +224,23 @@ def _empty(experts: Any, d_in: int | None, d_out: int | None, dtype: torch.dtype
     return torch.empty(experts, d_in, d_out, dtype=dtype)
 
 
-def _check_top_k(top_k: int, count: int) -> None:
-    if not 1 <= top_k <= count:
-        raise SizeError(f"top_k={top_k} of {count} experts: choose between 1 and {count}")
+def _checked_top_k(top_k: Any, count: int) -> int:
+    """The number of experts for each token.
+
+    Raises:
+        SizeError: there are fewer, or it is none.
+        UnsupportedError: it is no integer.
+
+    >>> _checked_top_k(np.int64(2), 4)
+    2
+    """
+    try:
+        chosen = operator.index(top_k)
+    except TypeError as error:
+        raise UnsupportedError(f"top_k={top_k!r} of {count} experts: give an integer between 1 and {count}") from error
+    if not 1 <= chosen <= count:
+        raise SizeError(f"top_k={chosen} of {count} experts: choose between 1 and {count}")
+    return chosen
 
 
 def _check_sizes(input: torch.Tensor, gates: SparseTensor, experts: torch.Tensor) -> None:

@@ -23,6 +23,17 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
     """What ``make`` returns, made at the first call with this key since the tensor was last written to.
 
     Nothing is set on a user's tensor, and what is remembered must not refer to it, which would keep it alive.
+
+    What tells of writing is the tensor's version, as torch counts it for autograd. Writes that it doesn't count go unnoticed:
+    through ``.data``, and through an array of numpy's that shares the storage; write within ``torch.no_grad()`` instead. A tensor
+    that was made under ``torch.inference_mode()`` has no version, so nothing is remembered, and each call makes it anew: make it
+    outside, or pass ``tensor.clone()``, made outside.
+
+    >>> weights, made = torch.ones(2), lambda: remembered(weights, "sum", lambda: float(weights.sum()))
+    >>> made(), weights.mul_(5).tolist(), made()
+    (2.0, [5.0, 5.0], 10.0)
+    >>> weights.data.mul_(5).tolist(), made()
+    ([25.0, 25.0], 10.0)
     """
     if tensor.is_inference():  # it has no version
         return make()

@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import gelu, relu
 
 from ..errors import UnsupportedError
-from .attention import SparseAttention
+from .attention import SparseAttention, alike
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
@@ -76,7 +76,7 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
 
     @classmethod
     def from_dense(cls, layer: torch.nn.TransformerEncoderLayer, pattern: Any) -> SparseTransformerEncoderLayer:
-        """The layer with the settings of torch's, and its weights, which it copies.
+        """The layer with the settings of torch's, module by module, frozen parameters among them, and its weights, which it copies.
 
         >>> from numscorch.nn import patterns
         >>> dense = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -100,8 +100,9 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
             layer.linear1.bias is not None,
             dtype=layer.linear1.weight.dtype,
         )
+        made.self_attn.dropout = theirs.dropout
         made.load_state_dict(layer.state_dict())
-        return made.train(layer.training)
+        return alike(made, layer)
 
     def forward(
         self,
