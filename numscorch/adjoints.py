@@ -228,7 +228,7 @@ class _Adjoining:
         Raises:
             NotFused: it takes more than one.
         """
-        kinds = dict(self.kinds) | {own: Kind(len(self._indices(own)), self.dtype) for own in known}
+        kinds = dict(self.kinds) | {own: Kind(len(self._indices(own)), self.dtype, None, self._units(own)) for own in known}
         if format is not None:
             kinds[self.pattern.tensor.name] = replace(self.kinds[self.pattern.tensor.name] or Kind(2, self.dtype), format=format)
         parts = [_part(self._statement(own)) for own in self._slice(name, known)]
