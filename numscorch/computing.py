@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import reduce
 from typing import Any
 
@@ -98,7 +99,8 @@ def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any
     if torch.bool in narrow:
         expr = _logical(expr, [o.ndim for o in operands])
     wide = [widened(o) if o.dtype in WIDENED else o for o in operands]
-    result = compute(expr, wide, format).to(narrow.pop())
+    with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # of which torch's parts would narrow
+        result = compute(expr, wide, format).to(narrow.pop())
     return result if out is None else write(out, result)
 
 

@@ -238,3 +238,18 @@ def test_errors(name: str) -> None:
     with pytest.raises(kind) as error:
         call()
     assert all(text in str(error.value) for text in texts), error.value
+
+
+def test_whole_numbers_are_no_padding() -> None:
+    layer, x = ns.nn.SparseAttention(ns.nn.patterns.sliding_window(4, 1)), torch.ones(1, 4, 2)
+    with pytest.raises(ns.UnsupportedError, match="whole numbers|torch.int64"):
+        layer(x, x, x, key_padding_mask=torch.zeros(1, 4, dtype=torch.int64))
+
+
+def test_autocast_takes_queries_keys_and_values_of_any_precision() -> None:
+    x, weight = torch.randn(1, 4, 8), torch.randn(8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = ns.nn.functional.scaled_dot_product_attention(x @ weight, x, x, pattern=ns.nn.patterns.sliding_window(4, 4))
+        expected = torch.nn.functional.scaled_dot_product_attention(x @ weight, x, x)
+    assert made.dtype is expected.dtype is torch.bfloat16
+    torch.testing.assert_close(made, expected, rtol=0.05, atol=0.05)

@@ -592,3 +592,11 @@ def test_what_is_wrong_is_told(call: Callable[[], Any], error: type[Exception], 
 def test_weights_of_another_layer_are_refused() -> None:
     with pytest.raises(RuntimeError, match=r"size mismatch for lin\.weight"):
         ns.nn.GCNConv(IN, OUT).load_state_dict(pyg.GCNConv(IN, OUT + 1).state_dict())
+
+
+@pytest.mark.parametrize("layer", [ns.nn.GCNConv(3, 2), ns.nn.SAGEConv(3, 2), ns.nn.GATConv(3, 2)], ids=str)
+def test_autocast(layer: torch.nn.Module) -> None:
+    x, edges = torch.randn(5, 3), torch.tensor([[0, 1, 2, 4, 0, 1, 3], [1, 2, 3, 4, 3, 0, 0]])
+    with torch.autocast("cpu", torch.bfloat16):
+        made = layer(x, edges)
+    torch.testing.assert_close(made.float(), layer(x, edges), rtol=0.1, atol=0.1)

@@ -237,7 +237,10 @@ def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:
 
     Raises:
         SizeError: it is for other keys.
+        UnsupportedError: it holds whole numbers, of which it is unclear what they say.
     """
+    if padding.dtype is not torch.bool and not padding.is_floating_point():
+        raise UnsupportedError(f"key_padding_mask of {padding.dtype}: pass .to(torch.bool) for which keys are padding, or floats to add")
     if padding.shape[-1] != key.shape[-2]:
         raise SizeError(f"key_padding_mask says it of {padding.shape[-1]} keys, but there are {key.shape[-2]}: give one entry for each")
 

@@ -11,6 +11,7 @@ import torch
 from ..construct import from_coo, from_csr
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import Format, as_format
+from ..operands import in_autocast
 from ..operators.elementwise import is_sparse
 from ..packing import index_dtype_for
 from ..sparse_parameter import SparseParameter
@@ -137,6 +138,8 @@ def _sparse_attention(
     padding: torch.Tensor | None = None,
 ) -> torch.Tensor:
     pattern = as_pattern(pattern)
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = in_autocast((query, key, value))
     _check_attention(query, key, value, pattern)
     if not 0 <= dropout_p <= 1:
         raise SizeError(f"dropout_p={dropout_p}: the share of probabilities that is dropped lies between 0 and 1")

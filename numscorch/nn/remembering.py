@@ -42,7 +42,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
         entry = _entries[id(tensor)] = weakref.ref(tensor, partial(_forget, _entries, id(tensor))), tensor._version, {}
     known = entry[2]
     if key not in known:
-        with torch.inference_mode(False), torch.no_grad():  # what is made is used in training, too
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):  # for training, in any precision, too
             made = _untransformed(make)
         if len(known) >= MOST:
             known.clear()
