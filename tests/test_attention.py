@@ -242,7 +242,7 @@ def test_errors(name: str) -> None:
 
 def test_whole_numbers_are_no_padding() -> None:
     layer, x = ns.nn.SparseAttention(ns.nn.patterns.sliding_window(4, 1)), torch.ones(1, 4, 2)
-    with pytest.raises(ns.UnsupportedError, match="whole numbers|torch.int64"):
+    with pytest.raises(ns.UnsupportedError, match=r"torch\.int64"):
         layer(x, x, x, key_padding_mask=torch.zeros(1, 4, dtype=torch.int64))
 
 
