@@ -34,13 +34,13 @@ from .errors import (
     SizeError,
     UnsupportedError,
 )
-from .fusing import fuse
 from .interop.graphs import from_dgl, from_edge_index, from_networkx, from_torch_sparse
 from .interop.pydata_arrays import from_pydata
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
 from .ledgers import ledger, strict
 from .operators.ordering import coalesce, sort
 from .operators.stacking import stack
+from .programs.fusing import fuse
 from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
 

@@ -10,7 +10,6 @@ from torch.autograd import forward_ad
 
 from .computing import compute
 from .errors import ExpressionError, UnsupportedError
-from .evaluation import evaluate_parts
 from .explanation import Explanation, explain_problem, explained
 from .files.archives import save_tensor
 from .files.writers import write_text
@@ -18,12 +17,13 @@ from .io import load as read
 from .io import suffix_of
 from .ir.format import Format
 from .operands import call_form, in_autocast, refuse_tangents
-from .program_explanation import explain_program
+from .programs.evaluation import evaluate_parts
+from .programs.program_explanation import explain_program
+from .programs.tracing import TRACERS, holds_traced, traced_call
 from .reductions import check_reduction, prepared, reduced
 from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
 from .statements import tensor_names
-from .tracing import TRACERS, holds_traced, traced_call
 
 any_autocast, is_compiling = torch._C._is_any_autocast_enabled, torch.compiler.is_compiling
 

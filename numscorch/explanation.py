@@ -14,7 +14,6 @@ import torch
 from .accesses import row_major
 from .codegen.source import Source
 from .errors import FormatError, UnsupportedError
-from .fused_problem import FusedRequest
 from .ir.format import COO, CSF, Format, dense, named_formats
 from .ir.index import accesses_in
 from .ir.padded import Fixed
@@ -23,6 +22,7 @@ from .operand import Operand
 from .operands import admit, undeferred
 from .parser import parse_einsum
 from .problem import Problem
+from .programs.fused_problem import FusedRequest
 from .runtime import kernel_cache
 from .runtime.dispatch import compile_source, compile_tuned, describe
 from .schedule import Step

@@ -12,12 +12,12 @@ import torch
 
 from .construct import from_torch
 from .errors import FormatError
-from .evaluation import evaluate_parts
 from .ir.format import COO, CSC, CSF, CSR, DCSR, Format
 from .ir.format_text import LEVELS
 from .ir.level import Level
 from .ir.levels import Compressed, Dense
 from .ir.parts import Part
+from .programs.evaluation import evaluate_parts
 from .runtime.dispatch import uncompiled
 from .sparse_tensor import SparseTensor
 from .validate import validate

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import evaluation
-from numscorch.fusion import why_alone
 from numscorch.nn.attending import program
+from numscorch.programs import evaluation
+from numscorch.programs.fusion import why_alone
 from numscorch.runtime import dispatch
 from numscorch.statements import parse_program
 

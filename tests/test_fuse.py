@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import numscorch as ns
 from numscorch.errors import SizeError
-from numscorch.tracing import TRACERS
+from numscorch.programs.tracing import TRACERS
 
 SCALE = 2.0
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import fusing
-from numscorch.tracing import TRACERS
+from numscorch.programs import fusing
+from numscorch.programs.tracing import TRACERS
 
 MATRIX = torch.tensor([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
 A, X = ns.from_torch(MATRIX, ns.CSR), torch.tensor([1.0, 2.0, 3.0])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import numscorch as ns
-from numscorch import fused_gradients
+from numscorch.programs import fused_gradients
 from numscorch.runtime.dispatch import uncompiled
 
 ATTENTION = """

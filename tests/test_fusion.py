@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import evaluation
-from numscorch.fusion import Kind, NotFused, fused_request, group_from
+from numscorch.programs import evaluation
+from numscorch.programs.fusion import Kind, NotFused, fused_request, group_from
 from numscorch.runtime.dispatch import make_plan, uncompiled
 from numscorch.statements import parse_program
 

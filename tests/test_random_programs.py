@@ -13,7 +13,7 @@ from scale import scaled
 from torch import Tensor
 
 import numscorch as ns
-from numscorch import evaluation
+from numscorch.programs import evaluation
 from numscorch.runtime.dispatch import uncompiled
 
 PARTS = 2

@@ -10,8 +10,8 @@ import torch
 
 from ..api import einsum
 from ..errors import UnsupportedError
-from ..evaluation import evaluate_parts
 from ..operators.elementwise import softmax
+from ..programs.evaluation import evaluate_parts
 from ..sparse_tensor import SparseTensor
 
 LEADING = "abdfghn"  # names of the leading dimensions, as batch and heads; c is the scale

@@ -19,11 +19,11 @@ from ..computing import compute
 from ..convert import densified
 from ..datatypes import WIDENED
 from ..errors import ExpressionError, OperandError, RangeError, SizeError, UnsupportedError
-from ..evaluation import as_tensor, evaluate_parts
 from ..ir.functions import is_zero, simplified
 from ..ir.notation import parse_expr
 from ..ledgers import densifying
 from ..packing import at_entries
+from ..programs.evaluation import as_tensor, evaluate_parts
 from ..sparse_tensor import OPERATORS, SparseTensor
 from ..statements import Request, parse_statement
 from .unary import UNARY

@@ -19,7 +19,6 @@ from ..codegen.source import Source, generate
 from ..copies import copy_problem
 from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import ScheduleError, UnsupportedError
-from ..fused_problem import FusedRequest, fused_problem
 from ..ir.format import Format, dense
 from ..layouts import moving, with_last
 from ..ledgers import note
@@ -28,6 +27,7 @@ from ..operand import Operand
 from ..operands import identify
 from ..parser import parse_einsum
 from ..problem import Problem, check_loops, make_problem
+from ..programs.fused_problem import FusedRequest, fused_problem
 from ..schedule import Step, schedule
 from ..schedule.fuse import schedule_fused
 from ..schedule.options import AUTOMATIC

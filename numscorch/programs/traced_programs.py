@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from .ir.index import STRENGTH
+from ..ir.index import STRENGTH
 from .traced_repeats import without_repeats
 from .tracing import Node
 

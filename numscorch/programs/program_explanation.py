@@ -8,23 +8,23 @@ from typing import Any
 
 import torch
 
+from ..errors import ExpressionError, UnsupportedError
+from ..explanation import Explanation, assumed, described, explained, read_format
+from ..gradient_requests import CONSTANT
+from ..ir.format import Format, dense
+from ..ir.index import Access, IndexVar, TensorVar, mapped
+from ..operand import Operand
+from ..operands import strided
+from ..runtime import kernel_cache
+from ..runtime.dispatch import compile_source, describe
+from ..sparse_parameter import unwrapped
+from ..sparse_tensor import SparseTensor
+from ..statements import NAMES, Part, Request, only_patterns, parse_program
 from .adjoints import UPSTREAM, Adjoint, made_adjoint
-from .errors import ExpressionError, UnsupportedError
 from .evaluation import format_of
-from .explanation import Explanation, assumed, described, explained, read_format
 from .fused_operands import taken
 from .fused_problem import valued
 from .fusion import Group, Kind, NotFused, group_from, why_alone
-from .gradient_requests import CONSTANT
-from .ir.format import Format, dense
-from .ir.index import Access, IndexVar, TensorVar, mapped
-from .operand import Operand
-from .operands import strided
-from .runtime import kernel_cache
-from .runtime.dispatch import compile_source, describe
-from .sparse_parameter import unwrapped
-from .sparse_tensor import SparseTensor
-from .statements import NAMES, Part, Request, only_patterns, parse_program
 
 
 def explain_program(text: str, given: Mapping[str, Any], format: Format | str | None) -> Explanation:

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from ..gradient_requests import CONSTANT
+from ..ir.format import Format, dense
+from ..ir.functions import is_zero
+from ..ir.gradient import derivative, plus, times
+from ..ir.index import PATTERN, Access, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
+from ..parser import Subscripts
+from ..statements import NAMES, Part, Request
 from .fused_problem import FusedRequest, valued
 from .fusion import FLOATS, Kind, NotFused, fused_request
-from .gradient_requests import CONSTANT
-from .ir.format import Format, dense
-from .ir.functions import is_zero
-from .ir.gradient import derivative, plus, times
-from .ir.index import PATTERN, Access, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
-from .parser import Subscripts
-from .statements import NAMES, Part, Request
 
 RESULT, UPSTREAM = "result", "upstream"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from .errors import NumscorchError
-from .parser import parse_einsum
+from ..errors import NumscorchError
+from ..parser import parse_einsum
 from .tracing import CALLS, TRACERS, Mismatch, Node, Traced
 
 

@@ -8,19 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import gradients
-from .computing import compute, current_transform
-from .errors import ExpressionError, SizeError, UnsupportedError
+from .. import gradients
+from ..computing import compute, current_transform
+from ..errors import ExpressionError, SizeError, UnsupportedError
+from ..gradient_requests import CONSTANT
+from ..ir.format import Format
+from ..ir.functions import REDUCTIONS
+from ..operands import STRIDED, check_is_tensor
+from ..sparse_parameter import unwrapped
+from ..sparse_tensor import SparseTensor
+from ..statements import Part, parse_program, tensor_names
 from .fused_gradients import fused_with_gradients
 from .fused_operands import returned, taken
 from .fusion import Group, group_from
-from .gradient_requests import CONSTANT
-from .ir.format import Format
-from .ir.functions import REDUCTIONS
-from .operands import STRIDED, check_is_tensor
-from .sparse_parameter import unwrapped
-from .sparse_tensor import SparseTensor
-from .statements import Part, parse_program, tensor_names
 
 
 def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | None) -> Any:

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import traced_calls as traced_calls  # which says what is written down
-from .errors import UnsupportedError
+from .. import traced_calls as traced_calls  # which says what is written down
+from ..errors import UnsupportedError
+from ..ir.functions import FUNCTIONS
+from ..sparse_parameter import SparseParameter
+from ..sparse_tensor import SparseTensor, beside_programs
 from .evaluation import evaluate_parts
-from .ir.functions import FUNCTIONS
 from .program_explanation import explain_program
-from .sparse_parameter import SparseParameter
-from .sparse_tensor import SparseTensor, beside_programs
 from .surroundings import SCALARS, Wrapper, surroundings
 from .traced_programs import Program, program_of, viewed
 from .tracing import TRACERS, Mismatch, Stop, Traced, Tracer, at_work

@@ -14,19 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .datatypes import STORED
+from ..datatypes import STORED
+from ..ir.format import Format, dense
+from ..ir.functions import is_zero, simplified
+from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
+from ..operand import Operand
+from ..parser import Subscripts
+from ..runtime.native import wrap
+from ..schedule.format_inference import infer_format
+from ..schedule.options import AUTOMATIC
+from ..sparse_tensor import SparseTensor
+from ..statements import NAMES, Part, only_patterns
 from .fused_operands import by_rows
 from .fused_problem import FusedRequest, Member
-from .ir.format import Format, dense
-from .ir.functions import is_zero, simplified
-from .ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
-from .operand import Operand
-from .parser import Subscripts
-from .runtime.native import wrap
-from .schedule.format_inference import infer_format
-from .schedule.options import AUTOMATIC
-from .sparse_tensor import SparseTensor
-from .statements import NAMES, Part, only_patterns
 
 JOINING = ("=", "+=", "max=", "min=", "stored max=")  # how the terms of a part may be joined
 FLOATS = ("float32", "float64")

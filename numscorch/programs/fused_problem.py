@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .accesses import letters_of, row_major
-from .dtype_rules import common_dtype
-from .ir.derived_formats import flattened
-from .ir.format import Format, dense
-from .ir.functions import simplified
-from .ir.gradient import times
-from .ir.index import (
+from ..accesses import letters_of, row_major
+from ..dtype_rules import common_dtype
+from ..ir.derived_formats import flattened
+from ..ir.format import Format, dense
+from ..ir.functions import simplified
+from ..ir.gradient import times
+from ..ir.index import (
     PATTERN,
     RETURNED,
     Access,
@@ -28,11 +28,11 @@ from .ir.index import (
     variables_in,
     with_dtype,
 )
-from .ir.workspace_levels import Beside
-from .operand import Operand
-from .problem import Problem, extents_of
-from .schedule.facts import Facts, Target
-from .statements import NAMES, Request
+from ..ir.workspace_levels import Beside
+from ..operand import Operand
+from ..problem import Problem, extents_of
+from ..schedule.facts import Facts, Target
+from ..statements import NAMES, Request
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .computing import stored_as, widened
-from .datatypes import WIDENED
+from ..computing import stored_as, widened
+from ..datatypes import WIDENED
+from ..gradients import attached
+from ..ir.format import COO, CSR
+from ..ir.index import accesses_in
+from ..operands import STRIDED
+from ..sparse_tensor import SparseTensor
+from ..statements import NAMES
 from .fused_problem import FusedRequest, valued
-from .gradients import attached
-from .ir.format import COO, CSR
-from .ir.index import accesses_in
-from .operands import STRIDED
-from .sparse_tensor import SparseTensor
-from .statements import NAMES
 
 
 def taken(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:

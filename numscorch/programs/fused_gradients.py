@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..computing import compute
+from ..convert import to_dense
+from ..sparse_tensor import SparseTensor
+from ..statements import NAMES
 from .adjoints import Adjoint, adjoint_of
-from .computing import compute
-from .convert import to_dense
 from .fusion import Group, Kind
-from .sparse_tensor import SparseTensor
-from .statements import NAMES
 
 Again = Callable[[Sequence[Any]], Tensor]
 
