@@ -242,7 +242,15 @@ def test_every_other_name_is_torchs(name: str) -> None:
 
 def test_every_function_of_modules_but_these_is_torchs() -> None:
     ours = {name for name in set(dir(real.nn.functional)) & set(vars(torch.nn.functional)) if not name.startswith("__")}
-    assert {name for name in ours if getattr(torch.nn.functional, name) is not getattr(real.nn.functional, name)} <= {"one_hot"}
+    other = {name for name in ours if getattr(torch.nn.functional, name) is not getattr(real.nn.functional, name)}
+    assert other == {"one_hot", "scaled_dot_product_attention"}
+
+
+def test_attention_without_a_pattern_is_torchs() -> None:
+    x, mask = real.randn(2, 3, 4), real.rand(3, 3) < 0.7
+    for given in ({}, {"is_causal": True}, {"attn_mask": mask | real.eye(3).bool()}, {"scale": 0.1}):
+        found, expected = (own.nn.functional.scaled_dot_product_attention(x, x, x, **given) for own in (torch, real))
+        assert real.equal(found, expected)
 
 
 def test_what_a_program_for_torch_uses_is_torchs() -> None:
