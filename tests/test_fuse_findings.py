@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import operator
+import pickle
 from collections.abc import Callable
 from functools import wraps
 from random import random
@@ -211,3 +213,24 @@ def test_what_is_repeated_entry_by_entry_is_written_again() -> None:
         return torch.where(A * (s[:, None] + d) > 0, A * (s[:, None] + d), 0.1 * A * (s[:, None] + d))
 
     assert len(ns.fuse(gat).explain(A, torch.ones(2), torch.ones(3)).text.splitlines()) == 1
+
+
+@ns.fuse
+def activated(A: ns.SparseTensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(A @ x)
+
+
+def test_a_fused_function_is_pickled_copied_and_shown_as_a_function() -> None:
+    assert pickle.loads(pickle.dumps(activated)) is activated
+    assert copy.deepcopy(activated) is copy.copy(activated) is activated
+    assert repr(activated) == "<fused activated>"
+
+
+def test_only_functions_are_fused() -> None:
+    with pytest.raises(ns.UnsupportedError, match="fuse takes a function of tensors, not 3"):
+        ns.fuse(3)
+
+
+def test_numbers_have_exponents_of_either_case() -> None:
+    A = ns.eye(2, format=ns.CSR)
+    assert ns.evaluate("B[i,j] = 2.5E+1 * A[i,j] + .5E1 * A[i,j] + 1e0 * A[i,j]", A=A).values.tolist() == [31.0, 31.0]

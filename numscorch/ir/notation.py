@@ -36,7 +36,7 @@ from .index import (
 )
 
 TOKEN = re.compile(
-    r"\s*(\w+_forall<[^>]*>|stored\s+max=(?!=)|(?:max|min)=(?!=)|[A-Za-z_]\w*|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
+    r"\s*(\w+_forall<[^>]*>|stored\s+max=(?!=)|(?:max|min)=(?!=)|[A-Za-z_]\w*|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?"
     r"|[-+*]=|[=!<>]=|[-+*/=(),\[\]<>]|\S)"
 )
 STORED = "stored"

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .. import traced_calls as traced_calls  # which says what is written down
 from ..errors import UnsupportedError
 from ..ir.functions import FUNCTIONS
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor, beside_programs
+from . import traced_calls as traced_calls  # which says what is written down
 from .evaluation import evaluate_parts
 from .program_explanation import explain_program
 from .surroundings import SCALARS, Wrapper, surroundings
@@ -78,6 +78,20 @@ class Fused(Wrapper):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _run(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<fused {getattr(self, '__qualname__', repr(self.function))}>"
+
+    def __reduce__(self) -> str:
+        """By its name in its module, as functions are pickled."""
+        return str(getattr(self, "__qualname__", repr(self)))
+
+    def __copy__(self) -> Fused:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fused:
+        """As a function: itself."""
+        return self
 
     def explain(self, *args: Any, **kwargs: Any) -> FusedExplanation:
         """The program for these operands and the story of each of its parts, or the call that keeps the function from being one."""
@@ -170,6 +184,7 @@ def fuse(function: Callable[..., Any]) -> Fused:
         A function of the same arguments, through which gradients flow to every operand.
 
     Raises:
+        UnsupportedError: it is no function.
         SizeError: shapes don't fit; errors of a function that isn't fused are its own.
 
     Source: Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra Compiler", OOPSLA 2017.
@@ -187,6 +202,8 @@ def fuse(function: Callable[..., Any]) -> Fused:
     T[i,j] = X[i,k] * W[k,j]
     R[i,j] = relu(A[i,k] * T[k,j] + b[j])
     """
+    if not callable(function):
+        raise UnsupportedError(f"fuse takes a function of tensors, not {function!r}: write @ns.fuse above its def")
     return Fused(function)
 
 
