@@ -28,7 +28,7 @@ NAMES = (
     "sparse attention random blocks",
     "sparse attention sliding blocks",
 )
-BIGBIRD: tuple[int, ...] = tuple(TABLE_3[name] for name in NAMES)  # type: ignore[misc]
+BIGBIRD: tuple[int, ...] = tuple(TABLE_3[name] for name in NAMES)
 
 PATTERNS: Mapping[str, Callable[[int], ns.SparseTensor]] = {
     "BigBird": lambda n: patterns.bigbird(n, *BIGBIRD),
@@ -117,7 +117,7 @@ def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor)
 def _layer(run: Run, name: str, length: int) -> None:
     pattern = PATTERNS[name](length)
     torch.manual_seed(0)
-    size, heads, inner = (int(TABLE_3[own]) for own in ("hidden size", "number of attention heads", "intermediate size"))  # type: ignore[call-overload]
+    size, heads, inner = (int(TABLE_3[own]) for own in ("hidden size", "number of attention heads", "intermediate size"))
     ours = ns.nn.SparseTransformerEncoderLayer(pattern, size, heads, inner, activation="gelu").eval()
     mask, x = pattern.to_dense() != 0, dense(1, length, size)
     case = f"{name}, {length} tokens, encoder layer"

@@ -34,7 +34,7 @@ def autoencoder(run: Run) -> None:
 @torch.no_grad()
 def _measure(run: Run, size: int, zeros: int, blocks: bool) -> None:
     torch.manual_seed(0)
-    latent, batch = run.sizes.latent, int(TABLE_2["batch size"])  # type: ignore[call-overload]
+    latent, batch = run.sizes.latent, int(TABLE_2["batch size"])
     sparsifier = block_magnitude(*BLOCK, zeros / 100) if blocks else magnitude(zeros / 100)
     encoder = ns.nn.SparseLinear.from_dense(torch.nn.Linear(size, latent), sparsifier)
     decoder, full, x = torch.nn.Linear(latent, size), encoder.to_dense(), dense(batch, size).abs()

@@ -17,7 +17,7 @@ from .paper_runs import Run
 from .paper_tables import CSR_FEATURES, DENSE_FEATURES, PYG, PYG_CACHED, SPARSE, TABLE_1
 
 # Torch draws dropout's numbers serially, at the same cost for all, which bounds the ratios of small models.
-DROPOUTS: tuple[float, ...] = (TABLE_1["dropout rate"], 0.0)  # type: ignore[assignment]
+DROPOUTS: tuple[float, ...] = (TABLE_1["dropout rate"], 0.0)
 STEPS = 2  # of training, whose losses are compared: the second one follows from gradients
 Layer = Callable[[int, int], torch.nn.Module]
 
@@ -89,12 +89,12 @@ def training(run: Run) -> None:
 
 
 def _gcn(library: Any, G: Graph) -> Network:
-    return _network(library.GCNConv, (G.features.shape[1], TABLE_1["hidden channels"], G.classes))  # type: ignore[arg-type]
+    return _network(library.GCNConv, (G.features.shape[1], TABLE_1["hidden channels"], G.classes))
 
 
 def _sage(library: Any, G: Graph) -> Network:
     sizes = (G.features.shape[1], TABLE_1["hidden channels"], G.classes)
-    return _network(lambda i, o: library.SAGEConv(i, o, aggr="max"), sizes)  # type: ignore[arg-type]
+    return _network(lambda i, o: library.SAGEConv(i, o, aggr="max"), sizes)
 
 
 def _gat(library: Any, G: Graph) -> Network:
@@ -137,7 +137,7 @@ def _epoch(G: Graph, model: torch.nn.Module, inputs: tuple[Any, ...], dropout: f
     """Forward, loss, backward, and Adam's step, full-batch; returns the loss before it."""
     model.dropout = torch.nn.Dropout(dropout)
     labels = G.labels[G.training]
-    optimizer = torch.optim.Adam(model.parameters(), lr=TABLE_1["learning rate"], weight_decay=TABLE_1["weight decay"])  # type: ignore[arg-type]
+    optimizer = torch.optim.Adam(model.parameters(), lr=TABLE_1["learning rate"], weight_decay=TABLE_1["weight decay"])
 
     def step() -> torch.Tensor:
         optimizer.zero_grad()

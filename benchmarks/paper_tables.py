@@ -130,9 +130,9 @@ class Sizes:
 
     graphs: tuple[str, ...] = ("cora", "dblp", "coauthor_cs", "amazon_photo", "flickr")
     trained: tuple[str, ...] = ("cora", "dblp")
-    hidden: tuple[int, ...] = (TABLE_1["hidden channels"], 16)  # type: ignore[assignment]
-    inputs: tuple[int, ...] = TABLE_2["input sizes"]  # type: ignore[assignment]
-    latent: int = TABLE_2["latent size"]  # type: ignore[assignment]
+    hidden: tuple[int, ...] = (TABLE_1["hidden channels"], 16)
+    inputs: tuple[int, ...] = TABLE_2["input sizes"]
+    latent: int = TABLE_2["latent size"]
     zeros: tuple[int, ...] = (80, 90, 95, 99)
     in_blocks: tuple[int, ...] = (50, 80, 90, 95, 99)
     deep: tuple[str, ...] = ("small", "medium", "large")

@@ -18,7 +18,7 @@ import numscorch as ns
 from numscorch.ir.loop import Block, For, walk_block
 from numscorch.operands import identify
 from numscorch.parser import parse_einsum
-from numscorch.runtime.binding import _Binder
+from numscorch.runtime.binder import Binder
 from numscorch.runtime.blocks import cuts_of
 from numscorch.runtime.dispatch import describe, find_plan
 from numscorch.runtime.target import host
@@ -88,7 +88,7 @@ def parameters() -> str:
 
 def binder() -> str:
     """The function of the plan."""
-    made = _Binder(plan.problem, plan.steps[-1].stmt, plan.kernel, [describe(o) for o in (mesh, X)])
+    made = Binder(plan.problem, plan.steps[-1].stmt, plan.kernel, [describe(o) for o in (mesh, X)])
     lines = [*made.patterns(), *made.allocation(), *made.call(), f"return {made.returned()}"]
     return "\n".join([f"def run{inspect.signature(plan.run)}:", *(f"    {line}" for line in lines)])
 

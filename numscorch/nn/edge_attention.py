@@ -26,7 +26,6 @@ SCORES = "where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h]))
 EXPONENTIALS = f"E[i,j,h] = stored(A[i,j,h]) * exp({SCORES} - m[i,h])"
 SLOPES = "Z[i,j,h] = stored(R[i,j,h]) * (R[i,j,h] - d[i,h]) * where(s[j,h] + t[i,h] > 0, 1, slope)"
 SAMPLED = "R[i,j,h] = stored(A[i,j,h]) * (G[i,h,c] * X[j,h,c])"
-IN_REGISTERS = "reorder(i, h, j, c)"  # a head's channels stay there while a node's edges are walked
 
 
 @beside_programs
@@ -124,7 +123,7 @@ class _Attended(torch.autograd.Function):
         sources, s, t = (own.detach() for own in given)
         exponentials = call.exponentials(s, t)
         totals = _totals(exponentials)
-        arrived: Tensor = einsum("ijh,jhc->ihc", call.dropped(exponentials), sources, schedule=IN_REGISTERS)
+        arrived: Tensor = einsum("ijh,jhc->ihc", call.dropped(exponentials), sources)
         made = arrived.div_(totals[..., None])
         ctx.call = call
         ctx.save_for_backward(*given, exponentials.values, totals, made)

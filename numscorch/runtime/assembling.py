@@ -1,0 +1,128 @@
+"""AssemblingBinder: the function of a plan whose result's pattern is new, which takes several kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..codegen.assembly import WORKSPACE, Param
+from ..codegen.bounded import Bound, bound_of
+from ..codegen.kernel import Kernel
+from ..codegen.results import Stage
+from ..codegen.spaced import is_spaced
+from ..ir import index as ix
+from ..ir.derived_formats import runs_of
+from ..ir.placing import is_placed
+from ..operand import Operand
+from ..problem import Problem
+from ..statements import NAMES
+from . import blocks
+from .assembled import Layout, bounded_starts, hashed_room, workers_for
+from .binder import Binder
+
+NOTHING: Mapping[str, str] = {}
+ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # one block for each worker
+
+
+class AssemblingBinder(Binder):
+    """The function of a plan whose result's pattern is new: bound the rows where they are hashed, count, allocate, fill."""
+
+    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], before: Mapping[Stage, Kernel]):
+        super().__init__(problem, stmt, kernel, operands)
+        self.before = before
+        self.runs = len(runs_of(self.result.format))
+        self.parallel, self.placed, self.bound = kernel.source.program.parallel, is_placed(stmt), bound_of(stmt)
+        layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype)
+        self.scope |= {"layout": layout, "fill": kernel, "hashed_room": hashed_room, "bounded_starts": bounded_starts}
+        self.scope |= {str(stage): made for stage, made in before.items()}
+
+    def function(self) -> Callable[..., Any]:
+        if self.bound is not None:
+            return self.compiled([*self.patterns(), *self.in_one_pass(self.bound)])
+        most = f"min(workers(), {workers_for(self.parents)})" if self.placed else "workers()"
+        body = [*self.patterns(), f"n = {most}" if self.parallel else "n = 1", *self.spaces_made()]
+        body += self.with_room() if "once" in self.before else []
+        body += self.allocated()
+        body += [*self.called("fill", self.kernel), "return layout.finished(R)"]
+        return self.compiled(body)
+
+    def with_room(self) -> list[str]:
+        """Entries are appended at once, if there is room for as many as are inserted into rows."""
+        lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("room", self.before["room"])]
+        lines += [f"S = np.zeros({self.blocks + 1}, np.int64)", "np.cumsum(bounds, out=S[1:])", "if layout.has_room(int(S[-1])):"]
+        then = ["parents = None"]
+        if self.parallel:
+            then = ["first = shared_out(S, n)", f"S, cuts = S[first], {self.cuts()}[first]", f"parents = cuts * {self.inner}"]
+        then += ["R = layout.bounded(S)", "starts = S[:-1].copy()", *self.called("once", self.before["once"], ALLOTTED)]
+        return [*lines, *(f"    {line}" for line in [*then, "return layout.finished(layout.closed(R, S, starts, parents))"])]
+
+    @property
+    def inner(self) -> int:
+        """How many parents of a result with one sparse level there are below each coordinate of the outermost loop."""
+        return prod(self.problem.format.sizes(self.problem.shape)[1:-1])
+
+    def in_one_pass(self, bound: Bound) -> list[str]:
+        """Entries that operands bound are appended at once, and what workers leave free is closed up."""
+        patterns = [f"P{NAMES.index(name)}" for name in bound.operands]
+        if self.parallel:
+            lines = ["n = workers()", f"parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}"]
+            lines += [f"S = bounded_starts(({', '.join(patterns)},), {bound.each}, parents)", "starts = S[:-1].copy()"]
+        else:
+            counts = [f"{pattern}.counts[-1]" for pattern in patterns]
+            most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
+            lines = ["parents = None", f"S = (0, {most})", "starts = np.zeros(1, np.int64)"]
+        return [
+            *lines,
+            "R = layout.bounded(S)",
+            *self.called("fill", self.kernel),
+            "return layout.finished(layout.closed(R, S, starts, parents))",
+        ]
+
+    def allocated(self) -> list[str]:
+        """The result's arrays: for entries that are counted first, of each parent and worker, or positions, of each block and run."""
+        if is_spaced(self.result.format):
+            return ["R = layout.spaced(P0)"]
+        counted = self.called("count", self.before["count"]) if self.runs else []
+        if self.placed:
+            return [f"heads = layout.heads(n, {self.parents})", *counted, "R = layout.placed(heads, n)"]
+        return [f"starts = np.zeros({self.blocks * self.runs}, np.int64)", *counted, "R = layout.allocated(starts)"]
+
+    @property
+    def pieces(self) -> str:
+        return "n" if self.placed else super().pieces  # nothing is summed where entries are placed
+
+    @property
+    def parents(self) -> int:
+        """How many parents the entries of a placed result have."""
+        ((first, _),) = runs_of(self.result.format)
+        return prod(self.problem.format.sizes(self.problem.shape)[:first])
+
+    @property
+    def blocks(self) -> int:
+        """Into how many blocks the outermost loop is cut."""
+        return blocks.BLOCKS if self.parallel else 1
+
+    def bounded(self, space: ix.Access) -> list[str]:
+        """Find the most that is inserted into one row, and what room it takes."""
+        extent, where = self.problem.extents[space.indices[0]], str(self.problem.stmt)
+        made = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
+        return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("bound", self.before["bound"]), made]
+
+    def called(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NOTHING) -> list[str]:
+        """The call of one stage's kernel, some of whose arguments are given otherwise."""
+        arguments = ", ".join(instead.get(param.what) or self.argument(param) for param in kernel.source.params)
+        if not kernel.source.program.parallel:
+            return [f"{name}.serial()({arguments})"]
+        return [f"f = {name}.serial() if n == 1 else {name}.parallel()", f"with call_lock(): f({arguments})"]
+
+    def argument(self, param: Param) -> str:
+        if param.what in ("heads", "parents"):
+            return "heads" if param.is_array else str(self.parents)
+        if param.what in ("starts", "bounds", "capacity", *WORKSPACE):
+            return param.name
+        if param.of == self.result.name and param.is_array:
+            return "R.values" if param.what == "vals" else f"R.index[{param.at}, {param.what!r}]"
+        return super().argument(param)

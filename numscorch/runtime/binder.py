@@ -1,0 +1,279 @@
+"""Binder: writes the function that turns operands into kernel arguments, specialised to one plan.
+
+The function is written as source, so that a warm call runs straight through: no loop over
+operands, no question whose answer the plan knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..accesses import row_major
+from ..codegen.assembly import WORKSPACE, Param
+from ..codegen.kernel import Kernel, PlainKernel
+from ..codegen.lattice import make_lattice
+from ..codegen.workspaces import is_hashed, workspaces_of
+from ..ir import index as ix
+from ..ir.derived_formats import flattened, realized
+from ..ir.format import Format
+from ..ir.functions import REDUCTIONS, start_of
+from ..layouts import with_last
+from ..operand import Operand
+from ..problem import Problem
+from ..reformat import converted
+from ..sparse_tensor import SparseTensor
+from ..statements import NAMES
+from . import blocks, threads
+from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, shared_out
+from .memory import check_memory, check_workspace, flat
+
+MADE = {"list": "empty", "mark": "zeros", "table": "empty"}  # how the arrays of a workspace start
+
+
+class Binder:
+    """Writes the source of one plan's function."""
+
+    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand]):
+        self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
+        self.result, self.spaces, self.beside = problem.result, workspaces_of(stmt), ix.returned_by(stmt)
+        self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
+        self.strides = problem.strides
+        self.scope: dict[str, Any] = {
+            "np": np,
+            "torch": torch,
+            "trusted": SparseTensor.trusted,
+            "converted": converted,
+            "cuts_of": cuts_of,
+            "coordinate_cuts": coordinate_cuts,
+            "equal_cuts": equal_cuts,
+            "longest_row": longest_row,
+            "space": np.empty if not isinstance(kernel, PlainKernel) else _unwritten,
+            "shared_out": shared_out,
+            "flat": flat,
+            "workers": threads.workers,
+            "call_lock": threads.call_lock,
+            "dtype": getattr(np, self.result.dtype),
+        }
+        if kernel.source.program.parallel:
+            self.scope |= {"serial": kernel.serial, "parallel": kernel.parallel}
+        else:
+            self.scope["kernel"] = kernel.serial()
+
+    def function(self) -> Callable[..., Any]:
+        """The function, compiled from its source."""
+        made = [self.returned(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
+        return self.compiled([*self.patterns(), *self.allocation(), *self.more(), *self.call(), f"return {', '.join(made)}"])
+
+    def more(self) -> list[str]:
+        """Memory for what is returned beside the result."""
+        shapes = {access.tensor.name: tuple(self.problem.extents[var] for var in access.indices) for access in self.beside}
+        return [f"{name} = np.empty({shape}, dtype)" for name, shape in shapes.items()]
+
+    def compiled(self, body: list[str]) -> Callable[..., Any]:
+        """A function of the operands with this body."""
+        lines = [f"def run({', '.join(f'o{at}' for at in range(len(self.operands)))}):"]
+        source = "\n".join(lines + [f"    {line}" for line in body])
+        exec(compile(source, f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
+        run: Callable[..., Any] = self.scope["run"]
+        return run
+
+    @property
+    def pieces(self) -> str:
+        """Into how many blocks a parallel loop is cut: where each may have its own sums, as many whatever the number of threads."""
+        return str(blocks.BLOCKS)
+
+    def call(self) -> list[str]:
+        """The kernel's call; one that may run in parallel does so where there are threads."""
+        arguments = ", ".join(map(self.argument, self.kernel.source.params))
+        if not self.kernel.source.program.parallel:
+            return [*(["n = 1"] if self.spaces else []), *self.spaces_made(), f"kernel({arguments})"]
+        chosen = "f = serial() if n == 1 else parallel()"
+        return ["n = workers()", *self.spaces_made(), chosen, f"with call_lock(): f({arguments})"]
+
+    def spaces_made(self) -> list[str]:
+        """Memory for the workspaces, a part for each worker."""
+        lines = []
+        for space in self.spaces:
+            name, size = space.tensor.name, self.room(space)
+            lines += self.bounded(space) if is_hashed(space) else []
+            lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)})"] if space.tensor.shares is not None else []
+            lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.int64)" for array in space.tensor.format.levels[0].arrays]
+            lines += [f"{name}_vals = space(n * {size}, dtype)"]
+        return lines
+
+    def room(self, space: ix.Access) -> str:
+        """How many places a workspace has: as many as the dimension, unless they are hashed."""
+        if is_hashed(space) or space.tensor.is_row:
+            return f"{space.tensor.name}_size"
+        size = self.problem.extents[space.indices[0]]
+        check_workspace(threads.workers() * size, size, str(self.problem.stmt), "hash")
+        return str(size)
+
+    def bounded(self, space: ix.Access) -> list[str]:
+        """What finds the room of a hashed workspace."""
+        raise NotImplementedError
+
+    def patterns(self) -> list[str]:
+        """P0, P1, ...: the sparse operands' patterns, in the format that the kernel reads; V0, V1, ...: their arrays."""
+        lines = []
+        for at, operand in enumerate(self.operands):
+            if operand.format.is_dense:
+                continue
+            lines.append(f"P{at} = o{at}.pattern")
+            stored = self.stored(NAMES[at])
+            if stored != operand.format:
+                self.scope[f"F{at}"] = stored
+                lines += [f"M{at} = converted(P{at}, F{at})", f"P{at} = M{at}.pattern"]
+            lines += self.views(at, sum(len(level.arrays) for level in stored.levels))
+        return lines
+
+    def stored(self, name: str) -> Format:
+        """The format that the kernel reads an operand in."""
+        base = self.problem.stored[name]
+        flat = self.accesses[name].tensor.format
+        return base if flat == flattened(base) else realized(flat, base)
+
+    def views(self, at: int, arrays: int) -> list[str]:
+        """V0, V1, ...: as ``Pattern.views``, but with its loop written out, which halves its time."""
+        if not arrays:
+            return []
+        unpacked = "".join(f"(a{n}, at{n}), " for n in range(arrays))
+        moved = " or ".join(f"a{n}.data_ptr() != at{n}" for n in range(arrays))
+        return [f"{unpacked}= P{at}.watched", f"V{at} = P{at}.take_views() if {moved} else P{at}.taken"]
+
+    def allocation(self) -> list[str]:
+        """C: memory for the result, zeros where some entry may not be written."""
+        zeroed, fill = self.kernel.source.program.zeroed, self.fill()
+        shape = self.problem.shape
+        if self.result.shares is not None:
+            if zeroed and fill:
+                self.scope["inf"] = np.inf
+                return [f"C = np.full(P{self.shared}.counts[-1], {fill}, dtype)"]
+            gaps = any(level.gaps for level in self.problem.format.levels)
+            make = f"np.{'zeros' if zeroed or gaps else 'empty'}(P{self.shared}.counts[-1], dtype)"
+            return [f"C = {make}"]
+        check_memory(self.problem)
+        if self.last is not None:
+            shape = with_last(self.problem.shape, self.last)
+        if self.problem.rows is not None:
+            shape = (self.problem.rows, *shape[self._slowest(shape) + 1 :])
+        if zeroed and fill:
+            self.scope["inf"] = np.inf
+            return [f"C = np.full({shape}, {fill}, dtype)"]
+        make = f"np.{'zeros' if zeroed else 'empty'}({shape}, dtype)"
+        return [f"C = {make}"]
+
+    def fill(self) -> float:
+        """What places hold that are never visited; where a reduced dimension has size 0, they have no terms at all."""
+        stmt, extents = self.problem.stmt, self.problem.extents
+        reduced = set(ix.variables_in(stmt.rhs)) - set(stmt.lhs.indices)
+        if stmt.op in REDUCTIONS and any(extents[var] == 0 for var in reduced):
+            return start_of(stmt.op, stmt.rhs, stmt.lhs.tensor.dtype)
+        return self.kernel.source.program.fill
+
+    @property
+    def shared(self) -> int:
+        """Which operand's pattern the result keeps."""
+        return NAMES.index(self.result.shares or "")
+
+    def argument(self, param: Param) -> str:
+        """The expression for one parameter."""
+        match param.what:
+            case "vals":
+                return self.values(param.of)
+            case "cuts":
+                return self.cuts()
+            case "partial":
+                return f"np.empty({blocks.BLOCKS}, dtype)"
+            case "blocks":
+                return self.pieces
+            case "workers":
+                return "n"
+            case what if what in WORKSPACE or what == "longest":
+                return param.name
+            case "size":
+                return str(self.problem.extents[ix.IndexVar(param.of)])
+            case "stride":
+                return str(self.strides[param.of][param.at])
+            case _:
+                return f"V{NAMES.index(param.of)}[{self.view_number(param)}]"
+
+    def view_number(self, param: Param) -> int:
+        """Where a level's array stands among all index arrays of its pattern."""
+        levels = self.accesses[param.of].tensor.format.levels
+        return sum(len(level.arrays) for level in levels[: param.at]) + levels[param.at].arrays.index(param.what)
+
+    def values(self, name: str) -> str:
+        """A 1-D view of a tensor's values."""
+        if name == self.result.name:
+            return "C" if self.result.shares is not None or len(self.problem.shape) == 1 else "C.ravel()"
+        if any(name == access.tensor.name for access in self.beside):
+            return f"{name}.ravel()"
+        at = NAMES.index(name)
+        operand = self.operands[at]
+        if not operand.format.is_dense:
+            stored = self.stored(name)
+            view = f"(o{at}._view if o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
+            return view if stored == operand.format else f"M{at}.values({view})"
+        if self.problem.layout is not None and at in self.problem.layout.operands:
+            return f"L{at}(o{at}).numpy().ravel()"
+        contiguous = operand.strides == row_major(operand.shape)
+        if operand.dtype.startswith("complex"):  # numpy has no lazily conjugated arrays
+            return f"flat(o{at})" if not contiguous else f"o{at}.resolve_conj().numpy().ravel()"
+        if not contiguous:
+            return f"flat(o{at})"
+        return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().ravel()"
+
+    def cuts(self) -> str:
+        """Where blocks start: positions of the one operand that is walked, or coordinates, by the largest operand's work."""
+        pieces = self.pieces
+        loop = next(loop for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
+        lattice = make_lattice(loop.var, ix.value_of(loop.body))
+        if lattice.is_walk:
+            (walked,) = lattice.iterated
+            return f"cuts_of(P{NAMES.index(walked)}, {pieces})"
+        sparse = [a for a in self.accesses.values() if not a.tensor.is_dense and not ix.is_identity(a) and a.level_var(0) == loop.var]
+        if sparse:
+            largest = max(sparse, key=lambda a: self.operands[NAMES.index(a.tensor.name)].counts[-1])
+            how = "cuts_of" if largest.tensor.format.levels[0].full else "coordinate_cuts"  # a full level's positions are coordinates
+            return f"{how}(P{NAMES.index(largest.tensor.name)}, {pieces})"
+        return f"equal_cuts({self.problem.extents[loop.var]}, {pieces})"
+
+    def returned(self) -> str:
+        """The result as its public type, row-major."""
+        if self.result.shares is not None:
+            return self.kept()
+        written = self.problem.shape if self.last is None else with_last(self.problem.shape, self.last)
+        made = "torch.from_numpy(C)"
+        if self.problem.rows is not None:
+            made = f"torch.from_numpy(C[:{written[self._slowest(written)]}].reshape({written}))"
+        return made if self.last is None else f"L{len(self.operands)}({made})"
+
+    @staticmethod
+    def _slowest(shape: Sequence[int]) -> int:
+        """The first dimension, but for those of size 1."""
+        return next((at for at, size in enumerate(shape) if size != 1), 0)
+
+    @property
+    def last(self) -> int | None:
+        """The dimension of a dense result that is contiguous while the kernel writes it, if it isn't the last one."""
+        return None if self.problem.layout is None else self.problem.layout.result
+
+    def kept(self) -> str:
+        """A sparse result: the operand's pattern, transposed where the result's dimensions are."""
+        permutation = self.problem.permutation
+        pattern = f"P{self.shared}"
+        if permutation != tuple(range(len(permutation))):
+            pattern += f".permuted({permutation})"
+        return f"trusted({pattern}, torch.from_numpy(C))"
+
+
+def _unwritten(count: int, dtype: Any) -> Any:
+    """Memory that shows where it is read before it was written: NaN, or a large number."""
+    made = np.empty(count, dtype)
+    made.fill(np.nan if made.dtype.kind in "fc" else np.iinfo(made.dtype).max if made.dtype.kind == "i" else 1)
+    return made
