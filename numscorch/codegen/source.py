@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ir import index as ix
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
-from ..ir.loop import Call, Const, Function, expressions, walk, walk_block
+from ..ir.loop import Call, Const, Function, Table, expressions, walk, walk_block
 from ..schedule.facts import Target
 from ..schedule.workspace import NAMES as WORKSPACES
 from .assembly import Param, Program, assemble
@@ -56,7 +56,8 @@ def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Source:
     program = assemble(stmt, target, stage)
     body = emit_function(program.function)
     note = f"\n{NOTES[stage]}\n" if NOTES[stage] else ""
-    text = f'"""{_header(stmt)}{note}"""\n\n{_imports(program)}\n\n\n{body}'
+    head = "\n\n".join(part for part in (_imports(program), _tables(program.function)) if part)
+    text = f'"""{_header(stmt)}{note}"""\n\n{head}\n\n\n{body}'
     return Source(f"kernel_{_hash(text, target)}", text, program)
 
 
@@ -128,12 +129,19 @@ def _imports(program: Program) -> str:
     own, routines = sorted(called - set(RANGES) - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
     lines = [f"from math import {', '.join(found)}"] if (found := _unwritable(program.function)) else []
     lines += ["from numba import prange"] if program.parallel else []
-    scalars = sorted(_constant_types(program.function) | (called & CASTS))
+    scalars = sorted(_constant_types(program.function) | (called & CASTS) | ({"array"} if _tables(program.function) else set()))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
     lines += ["", f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
     lines += [f"from numscorch.codegen.register_functions import {', '.join(found)}"] if (found := sorted(called & REGISTERED)) else []
     lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []
     return "\n".join(lines).strip("\n")
+
+
+def _tables(function: Function) -> str:
+    """Numbers that the function looks up."""
+    exprs = (e for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
+    found = sorted({(e.name, e.values) for e in exprs if isinstance(e, Table)})
+    return "\n".join(f"{name} = array({list(values)})" for name, values in found)
 
 
 def _functions(function: Function) -> set[str]:

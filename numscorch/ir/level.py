@@ -89,7 +89,7 @@ class Entries:
 
     ``coordinates`` are theirs in this level, ``outer`` those in the levels above, and ``parents`` their
     positions in the level above, which has ``count``; ``first`` marks those that are the first with their
-    coordinates, and so get a position of their own.
+    coordinates, and so get a position of their own. ``below`` are the coordinates in the levels below.
     """
 
     coordinates: np.ndarray
@@ -99,6 +99,7 @@ class Entries:
     at: int
     sizes: tuple[int, ...]
     outer: tuple[np.ndarray, ...] = ()
+    below: tuple[np.ndarray, ...] = ()
 
     @property
     def size(self) -> int:
@@ -187,6 +188,11 @@ class Level:
         """The extent, where the level fixes it."""
         return None
 
+    @property
+    def alone(self) -> Level:
+        """What stores the same below any level, for one whose coordinates follow from how the level above it stores its own."""
+        return self
+
     def __str__(self) -> str:
         listed: list[str] = []
         for at, field in enumerate(fields(self)):
@@ -207,6 +213,18 @@ class Level:
     def locate(self, mode: Mode, coordinate: Expr) -> Expr:
         """The position of a coordinate; only for located levels."""
         raise NotImplementedError
+
+    def runs(self, mode: Mode, chunk: Expr) -> list[tuple[Expr, Expr]]:
+        """Where positions are of several kinds: within a chunk of them, the first of each kind, and one past the last."""
+        return []
+
+    def run_count(self, mode: Mode) -> Expr:
+        """Of a level with several kinds of positions: how many chunks there are below the parent."""
+        raise NotImplementedError
+
+    def constants(self, kind: int) -> tuple[int, ...]:
+        """The coordinates below each position of a kind of the level above; none where they are known only when a kernel runs."""
+        return ()
 
     def determines(self, at: int, missing: frozenset[int]) -> bool:
         """Whether the coordinates of these levels follow from those of the others, this one, which is level ``at``, among them."""
@@ -252,6 +270,13 @@ class Level:
 
         Raises:
             FormatError: they don't.
+        """
+
+    def check_below(self, below: Level | None) -> None:
+        """Refuse a level below that can't stand there; None is the values.
+
+        Raises:
+            FormatError: it can't.
         """
 
     def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
