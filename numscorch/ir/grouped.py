@@ -77,14 +77,13 @@ class Grouped(Sharing):
     def array_dtype(self, name: str) -> str | None:
         return f"uint{self.bits}" if self.bits else None
 
-    def runs(self, mode: Mode, chunk: Expr) -> list[tuple[Expr, Expr]]:
+    def kind_chunks(self, mode: Mode) -> Expr:
+        return (mode.size + (self.chunk - 1)) // self.chunk
+
+    def kind_starts(self, mode: Mode, chunk: Expr) -> list[Expr]:
         first = chunk * Const(self.chunk)
         width, start = call("min", Const(self.chunk), mode.size - first), mode.parent.begin * mode.size + first
-        ends = [start + (width * kind) // self.kinds if kind else start for kind in range(self.kinds)]
-        return list(zip(ends, [*ends[1:], start + width], strict=True))
-
-    def run_count(self, mode: Mode) -> Expr:
-        return (mode.size + (self.chunk - 1)) // self.chunk
+        return [start, *(start + (width * kind) // self.kinds for kind in range(1, self.kinds)), start + width]
 
     def room(self, entries: Entries) -> int:
         return times(entries.count, entries.size)
@@ -160,6 +159,10 @@ class Combination(Sharing):
     letter: ClassVar[str] = "k"
 
     @property
+    def constants(self) -> tuple[tuple[int, ...], ...]:
+        return listed(self.n, self.m)
+
+    @property
     def alone(self) -> Level:
         return Fixed(self.n)
 
@@ -183,8 +186,6 @@ class Combination(Sharing):
         values = tuple(coordinate for chosen in listed(self.n, self.m) for coordinate in chosen)
         return Table(f"{mode.name}_table", values, kind * self.n + (position - mode.parent.begin * self.n))
 
-    def constants(self, kind: int) -> tuple[int, ...]:
-        return listed(self.n, self.m)[kind]
 
     def _kinds(self, parents: np.ndarray, size: int) -> np.ndarray:
         return kinds_at(parents % size, size, self.kinds, self.g) if size else parents

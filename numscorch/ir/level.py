@@ -189,6 +189,11 @@ class Level:
         return None
 
     @property
+    def constants(self) -> tuple[tuple[int, ...], ...]:
+        """The coordinates below a position of each kind of the level above; none where these are known only as a kernel runs."""
+        return ()
+
+    @property
     def alone(self) -> Level:
         """What stores the same below any level, for one whose coordinates follow from how the level above it stores its own."""
         return self
@@ -214,17 +219,13 @@ class Level:
         """The position of a coordinate; only for located levels."""
         raise NotImplementedError
 
-    def runs(self, mode: Mode, chunk: Expr) -> list[tuple[Expr, Expr]]:
-        """Where positions are of several kinds: within a chunk of them, the first of each kind, and one past the last."""
-        return []
-
-    def run_count(self, mode: Mode) -> Expr:
-        """Of a level with several kinds of positions: how many chunks there are below the parent."""
+    def kind_chunks(self, mode: Mode) -> Expr:
+        """Of a level with positions of several kinds: in how many chunks they lie below the parent."""
         raise NotImplementedError
 
-    def constants(self, kind: int) -> tuple[int, ...]:
-        """The coordinates below each position of a kind of the level above; none where they are known only when a kernel runs."""
-        return ()
+    def kind_starts(self, mode: Mode, chunk: Expr) -> list[Expr]:
+        """Of a level with positions of several kinds: where each of these starts in a chunk, and the end of the last one."""
+        raise NotImplementedError
 
     def determines(self, at: int, missing: frozenset[int]) -> bool:
         """Whether the coordinates of these levels follow from those of the others, this one, which is level ``at``, among them."""
