@@ -39,7 +39,7 @@ class Problem:
     ``stored`` those in which sparse operands are read, by name, where the statement has a level for each part;
     ``strides`` are those of dense tensors, in ``layout`` where they are copied to another one, and ``permutation``
     turns a kept pattern's dimensions into the result's. ``rows`` is how long the first dimension, but for those of
-    size 1, of a dense result's memory is there, where that is longer than its size. ``members`` are statements that one kernel
+    size 1, of a dense result's memory is there, where that is longer than its size; of a ``spaced`` one the rows lie apart. ``members`` are statements that one kernel
     runs before, in the same loops over ``outer``.
     """
 
@@ -55,6 +55,7 @@ class Problem:
     requested: Format | None = None
     layout: Layout | None = None
     rows: int | None = None
+    spaced: bool = False
     members: tuple[Assignment, ...] = ()
     outer: tuple[IndexVar, ...] = ()
 
@@ -118,10 +119,11 @@ def _problem_of(
     problem = _made(replace(accesses, padded=padded), target, format, wanted)
     if padded is not None and not problem.result.is_dense:
         padded, problem = None, _made(accesses, target, format, wanted)
+    problem = replace(problem, layout=layout, spaced=request.spaced or (layout is not None and layout.result is not None))
     if padded is None:
-        return replace(problem, layout=layout)
+        return problem
     parts = [accesses.extents[var] for var in accesses.splitting.variables(padded)]
-    return replace(problem, layout=layout, rows=prod(parts))
+    return replace(problem, rows=prod(parts))
 
 
 def _made(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:

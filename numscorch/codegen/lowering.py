@@ -134,7 +134,9 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
     sums = registers_of(target)
     inner = env
     for register in sums:
-        inner = with_registers(ix.map_expr(stmt.producer, lambda a, r=register: replace(a, tensor=r) if a.tensor == target else a), register, inner)
+        inner = with_registers(
+            ix.map_expr(stmt.producer, lambda a, r=register: replace(a, tensor=r) if a.tensor == target else a), register, inner
+        )
     cleared = [assign for register in sums for assign in clear(register, inner)]
     return (*cleared, *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
 

@@ -65,7 +65,9 @@ class Grouped(Sharing):
 
     def check_below(self, below: Level | None) -> None:
         if not isinstance(below, Combination) or (below.n, below.m, below.g) != (self.n, self.m, self.g):
-            raise FormatError(f"{self} needs the level below it to be {Combination(self.n, self.m, self.g)}, as in NMG(n, m, g), not {below}")
+            raise FormatError(
+                f"{self} needs the level below it to be {Combination(self.n, self.m, self.g)}, as in NMG(n, m, g), not {below}"
+            )
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         start = mode.parent.begin * mode.size
@@ -129,7 +131,9 @@ class Grouped(Sharing):
         kinds, failed = assigned(used.reshape(-1, width), masks(self.n, self.m), capacity)
         if len(failed):
             block, chunk = divmod(int(failed[0]), used.shape[1])
-            self._refuse(used[block, chunk], capacity, f"block {block}, coordinates {first + chunk * width} to {first + (chunk + 1) * width - 1}")
+            self._refuse(
+                used[block, chunk], capacity, f"block {block}, coordinates {first + chunk * width} to {first + (chunk + 1) * width - 1}"
+            )
         order: np.ndarray = np.argsort(kinds, axis=1, kind="stable").reshape(used.shape)
         return order
 
@@ -185,7 +189,6 @@ class Combination(Sharing):
         kind = ((place - first + 1) * self.kinds - Const(1)) // call("min", Const(self.chunk), size - first)
         values = tuple(coordinate for chosen in listed(self.n, self.m) for coordinate in chosen)
         return Table(f"{mode.name}_table", values, kind * self.n + (position - mode.parent.begin * self.n))
-
 
     def _kinds(self, parents: np.ndarray, size: int) -> np.ndarray:
         return kinds_at(parents % size, size, self.kinds, self.g) if size else parents

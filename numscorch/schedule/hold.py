@@ -30,6 +30,7 @@ from .facts import Facts, Target, itemsize, tiling_within
 from .tiles import tiled
 from .workspace import free_names, moved_by, unwrap, wrap
 
+
 def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tuple[Stmt, str] | None:
     """Keep the rows of a block in registers while its columns are walked, kind by kind; None where no table chooses rows.
 
@@ -56,9 +57,10 @@ def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tup
     space = Access(TensorVar(free_names(loops)[0], Format((held,)), body.lhs.tensor.dtype), (rows.var,))
     summed = replace(columns, tag=Kinds(), body=replace(rows, tag=Constant(), body=replace(body, lhs=space)))
     written = replace(rows, tag=Constant(), body=Assignment(body.lhs, space, "="))
+    size = _tile(vector.var, registers, {loop.var for loop in outer}, stmt, facts, target) if may_tile else 0
+    outer = [loop for loop in outer if not size or loop.var != vector.var]  # these tiles are smaller than any there were
     done = wrap(outer, replace(vector, tag=_narrowed(vector, registers, facts), body=Where(written, summed)))
     why = f"a table chooses {rows.var} for each kind of {columns.var}: {held.size} x {registers} registers hold all of them"
-    size = _tile(vector.var, registers, {loop.var for loop in outer}, stmt, facts, target) if may_tile else 0
     return (tiled(done, vector.var, size), f"{why}; tiles of {size} stay in a core's cache") if size else (done, why)
 
 
