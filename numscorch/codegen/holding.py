@@ -9,7 +9,7 @@ from ..ir import index as ix
 from ..ir.level import Segment
 from ..ir.loop import Assign, Block, Const, Expr, For, Stmt, Var
 from .coiteration import at_position
-from .environment import Env
+from .environment import Env, Iterator
 from .jamming import interleaved
 from .workspaces import is_held
 
@@ -26,7 +26,15 @@ def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
         inner = replace(env, kinds={**env.kinds, it.name: kind})
         step = at_position(stmt.var, it, it.position, inner, lambda found: lower(stmt.body, found))
         body += [Assign(start, stop if kind else first), Assign(stop, end), For(it.position, start, stop, step)]
-    return (For(chunk, Const(0), it.level.kind_chunks(it.mode), tuple(body)),)
+    first_chunk, last_chunk = _chunks(stmt.var, it, env)
+    return (For(chunk, first_chunk, last_chunk, tuple(body)),)
+
+
+def _chunks(var: ix.IndexVar, it: Iterator, env: Env) -> tuple[Expr, Expr]:
+    """The first chunk, and one past the last: of a tile, which has whole ones, or of all positions."""
+    start, end = env.bounds(var)
+    each = it.level.kind_chunk
+    return start if start == Const(0) else start // each, (end + (each - 1)) // each
 
 
 def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:

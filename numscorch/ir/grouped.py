@@ -79,8 +79,9 @@ class Grouped(Sharing):
     def array_dtype(self, name: str) -> str | None:
         return f"uint{self.bits}" if self.bits else None
 
-    def kind_chunks(self, mode: Mode) -> Expr:
-        return (mode.size + (self.chunk - 1)) // self.chunk
+    @property
+    def kind_chunk(self) -> int:
+        return self.chunk
 
     def kind_starts(self, mode: Mode, chunk: Expr) -> list[Expr]:
         first = chunk * Const(self.chunk)

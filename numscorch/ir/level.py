@@ -219,9 +219,10 @@ class Level:
         """The position of a coordinate; only for located levels."""
         raise NotImplementedError
 
-    def kind_chunks(self, mode: Mode) -> Expr:
-        """Of a level with positions of several kinds: in how many chunks they lie below the parent."""
-        raise NotImplementedError
+    @property
+    def kind_chunk(self) -> int:
+        """Of a level with positions of several kinds: how many of them lie in a chunk, in which all kinds have their share; else 0."""
+        return 0
 
     def kind_starts(self, mode: Mode, chunk: Expr) -> list[Expr]:
         """Of a level with positions of several kinds: where each of these starts in a chunk, and the end of the last one."""

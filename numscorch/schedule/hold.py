@@ -8,7 +8,7 @@ loop over columns takes one kind after the other, its body is written once for e
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import ceil
 
 from ..ir.format import Format
 from ..ir.index import (
@@ -22,13 +22,16 @@ from ..ir.index import (
     TensorVar,
     Vector,
     Where,
-    operands_of,
+    result_of,
 )
 from ..ir.workspace_levels import Held
 from .constants import chosen_by_table
 from .facts import Facts, Target, itemsize, tiling_within
 from .tiles import tiled
-from .workspace import free_names, moved_by, unwrap, wrap
+from .workspace import free_names, unwrap, wrap
+
+
+MOST_ROWS = 1024  # rows of a dense operand that columns choose at random, each on a page of its own, and still find quickly
 
 
 def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tuple[Stmt, str] | None:
@@ -40,8 +43,9 @@ def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tup
     >>> nest = "forall(u, forall(j, forall(i, vector_forall<8 x 8, once>(k, C[u,i,k] += A[u,j,i] * B[j,k]))))"
     >>> extents = {IndexVar("u"): 100, IndexVar("i"): 4, IndexVar("j"): 100, IndexVar("k"): 64}
     >>> tensors = {"A": TensorVar("A", flattened(NMG(2, 4, 8)))}
-    >>> print(hold(parse_stmt(nest, tensors), Facts.of(extents, {}, 8, Target()), Target())[0])
-    forall(u, vector_forall<8 x 2>(k, where(constant_forall(i, C[u,i,k] = t[i]), kind_forall(j, constant_forall(i, t[i] += A[u,j,i] * B[j,k])))))
+    >>> stmt, why = hold(parse_stmt(nest, tensors), Facts.of(extents, {}, 8, Target()), Target())
+    >>> print(str(stmt).replace("constant_forall(i, t[i] += A[u,j,i] * B[j,k])", "..."))
+    forall(u, vector_forall<8 x 2>(k, where(constant_forall(i, C[u,i,k] = t[i]), kind_forall(j, ...))))
     """
     loops, body = unwrap(stmt)
     if not isinstance(body, Assignment) or len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or body.op != "+=":
@@ -57,11 +61,13 @@ def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tup
     space = Access(TensorVar(free_names(loops)[0], Format((held,)), body.lhs.tensor.dtype), (rows.var,))
     summed = replace(columns, tag=Kinds(), body=replace(rows, tag=Constant(), body=replace(body, lhs=space)))
     written = replace(rows, tag=Constant(), body=Assignment(body.lhs, space, "="))
-    size = _tile(vector.var, registers, {loop.var for loop in outer}, stmt, facts, target) if may_tile else 0
-    outer = [loop for loop in outer if not size or loop.var != vector.var]  # these tiles are smaller than any there were
+    tiles = _tiles(columns.var, vector.var, registers, chooser, stmt, facts, target) if may_tile else {}
+    outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # smaller ones than there were, if any
     done = wrap(outer, replace(vector, tag=_narrowed(vector, registers, facts), body=Where(written, summed)))
     why = f"a table chooses {rows.var} for each kind of {columns.var}: {held.size} x {registers} registers hold all of them"
-    return (tiled(done, vector.var, size), f"{why}; tiles of {size} stay in a core's cache") if size else (done, why)
+    for var, size in tiles.items():
+        done, why = tiled(done, var, size), f"{why}; tiles of {size} of {var}"
+    return done, why
 
 
 def _sizes(access: Access) -> tuple[int, int]:
@@ -87,12 +93,23 @@ def _narrowed(vector: Forall, registers: int, facts: Facts) -> Vector:
     return Vector(tag.lanes, tiles.registers, tiles.tail, tiles.masked)
 
 
-def _tile(var: IndexVar, registers: int, outer: set[IndexVar], stmt: Stmt, facts: Facts, target: Target) -> int:
-    """How many coordinates of the vector loop leave what the columns read in half of a core's own cache; 0 for all."""
-    read = [access for access in operands_of(stmt) if access.tensor.is_dense and access.tensor.has_values and var in access.indices]
-    each = sum(prod(facts.extent(v) for v in moved_by(a) - outer - {var}) * itemsize(a.tensor.dtype) for a in read)
-    if each * facts.extent(var) * 2 <= target.own_cache:
-        return 0
-    least = registers * target.lanes(read[0].tensor.dtype)
-    size = max(int(target.own_cache / 2 / each) // least, 1) * least
-    return size if size < facts.extent(var) else 0
+def _tiles(
+    columns: IndexVar, lanes: IndexVar, registers: int, chooser: Access, stmt: Stmt, facts: Facts, target: Target
+) -> dict[IndexVar, int]:
+    """Into which tiles the dense rows that columns choose are cut, so that a tile stays in half of a core's own cache.
+
+    These have as many registers of a row as there is room for; if one is too many, there are tiles of columns, too, of whole
+    chunks, after each of which the sums are stored, and read again.
+    """
+    lane = target.lanes(result_of(stmt).tensor.dtype)
+    room = target.own_cache // 2 // itemsize(result_of(stmt).tensor.dtype)
+    least, found = registers * lane, dict[IndexVar, int]()
+    parts = ceil(facts.extent(columns) / MOST_ROWS)
+    read = ceil(facts.extent(columns) / parts)
+    width = max(room // read // least, 1) * least
+    if width < facts.extent(lanes):
+        found[lanes] = width
+    if parts > 1:
+        chunk = chooser.tensor.format.levels[-2].kind_chunk
+        found[columns] = ceil(read / chunk) * chunk
+    return found
