@@ -39,8 +39,8 @@ class Problem:
     ``stored`` those in which sparse operands are read, by name, where the statement has a level for each part;
     ``strides`` are those of dense tensors, in ``layout`` where they are copied to another one, and ``permutation``
     turns a kept pattern's dimensions into the result's. ``rows`` is how long the first dimension, but for those of
-    size 1, of a dense result's memory is there, where that is longer than its size; of a ``spaced`` one the rows lie apart. ``members`` are statements that one kernel
-    runs before, in the same loops over ``outer``.
+    size 1, of a dense result's memory is there, where that is longer than its size; of a ``spaced`` one the rows lie apart.
+    ``members`` are statements that one kernel runs before, in the same loops over ``outer``.
     """
 
     stmt: Assignment

@@ -134,11 +134,14 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
     sums = registers_of(target)
     inner = env
     for register in sums:
-        inner = with_registers(
-            ix.map_expr(stmt.producer, lambda a, r=register: replace(a, tensor=r) if a.tensor == target else a), register, inner
-        )
+        inner = with_registers(_writing(stmt.producer, target, register), register, inner)
     cleared = [assign for register in sums for assign in clear(register, inner)]
     return (*cleared, *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
+
+
+def _writing(stmt: ix.Stmt, target: ix.TensorVar, register: ix.TensorVar) -> ix.Stmt:
+    """The statement with a register for its target."""
+    return ix.map_expr(stmt, lambda access: replace(access, tensor=register) if access.tensor == target else access)
 
 
 def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:

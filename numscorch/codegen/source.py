@@ -58,7 +58,7 @@ def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Source:
     note = f"\n{NOTES[stage]}\n" if NOTES[stage] else ""
     head = "\n\n".join(part for part in (_imports(program), _tables(program.function)) if part)
     text = f'"""{_header(stmt)}{note}"""\n\n{head}\n\n\n{body}'
-    return Source(f"kernel_{_hash(text, target)}", text, program)
+    return Source(f"kernel_{hashed(text, target)}", text, program)
 
 
 def _header(stmt: ix.Stmt) -> str:
@@ -160,7 +160,7 @@ def _constant_types(function: Function) -> set[str]:
     return {e.dtype for e in exprs if isinstance(e, Const) and e.dtype is not None}
 
 
-def _hash(text: str, target: Target) -> str:
+def hashed(text: str, target: Target) -> str:
     """Of everything that the machine code depends on: the text, the target, the options, the compilers, the intrinsics."""
     intrinsics = "".join(files("numscorch.codegen").joinpath(f"{name}.py").read_text() for name in COMPILED)
     parts = (text, repr(target.instructions), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+LOOKED_UP = 1 << 16  # the largest number of places' bits that a table is made for
 SLAB = 1 << 22  # truth values that are made at a time
 
 
@@ -29,9 +30,7 @@ def assigned(used: np.ndarray, kinds: np.ndarray, capacity: np.ndarray) -> tuple
     >>> assigned(np.array([[0, 1, 2]]), np.array([1, 2]), np.array([2, 1]))[0].tolist()
     [[0, 0, 1]]
     """
-    places = np.argsort(kinds, kind="stable")
-    at = np.minimum(np.searchsorted(kinds, used, sorter=places), len(kinds) - 1)
-    chosen = np.where(kinds[places[at]] == used, places[at], -1)
+    chosen = _exact(used, kinds)
     over = np.zeros(len(used), dtype=bool)
     loose = np.flatnonzero((chosen < 0).any(axis=1) | (_counts(chosen, len(kinds)) > capacity).any(axis=1))
     step = max(SLAB // max(used.shape[1] * len(kinds), 1), 1)
@@ -39,6 +38,19 @@ def assigned(used: np.ndarray, kinds: np.ndarray, capacity: np.ndarray) -> tuple
         chosen[rows] = _matched(used[rows], kinds, capacity)
         over[rows] = (chosen[rows] < 0).any(axis=1)
     return chosen, np.flatnonzero(over)
+
+
+def _exact(used: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    """The kind that has just the places which a coordinate uses, -1 where none has."""
+    most = int(kinds.max())
+    if most < LOOKED_UP:
+        table = np.full(most + 1, -1)
+        table[kinds] = np.arange(len(kinds))
+        found: np.ndarray = table[used]
+        return found
+    places = np.argsort(kinds, kind="stable")
+    at = places[np.minimum(np.searchsorted(kinds, used, sorter=places), len(kinds) - 1)]
+    return np.where(kinds[at] == used, at, -1)
 
 
 def _counts(chosen: np.ndarray, kinds: int) -> np.ndarray:

@@ -98,14 +98,18 @@ class Grouped(Sharing):
         parents, coordinates = entries.parents[at], entries.coordinates[at]
         if len(at):
             used[parents, coordinates] = np.bitwise_or.reduceat(1 << entries.below[0], at)
-        self._check_used(used)
-        crd = self._sorted(used)
+        crd = self.stored(used)
         slots = np.empty_like(crd)
         np.put_along_axis(slots, crd, np.broadcast_to(np.arange(entries.size), crd.shape), axis=1)
         positions = entries.parents * entries.size + slots[entries.parents, entries.coordinates]
         return self, (crd.reshape(-1),), positions, times(entries.count, entries.size)
 
-    def _check_used(self, used: np.ndarray) -> None:
+    def stored(self, used: np.ndarray) -> np.ndarray:
+        """The order in which coordinates are stored, from the places below that each uses, as bits; both of shape (parents, size).
+
+        Raises:
+            FormatError: one uses more than n, or too many use the same.
+        """
         counts = np.bitwise_count(used)
         if (counts > self.n).any():
             block, column = np.argwhere(counts > self.n)[0]
@@ -113,9 +117,6 @@ class Grouped(Sharing):
                 f"keeps {self.n} of every {self.m} values, but block {block} has {counts[block, column]} at coordinate {column}: "
                 f"leave out the least, as sparsify.n_m_g({self.n}, {self.m}, {self.g}) does"
             )
-
-    def _sorted(self, used: np.ndarray) -> np.ndarray:
-        """The coordinates below each parent, in the order in which they are stored."""
         blocks, size = used.shape
         crd, whole = np.empty(used.shape, dtype=np.int64), size // self.chunk * self.chunk
         for first, last in ((0, whole), (whole, size)):
@@ -135,7 +136,7 @@ class Grouped(Sharing):
             self._refuse(
                 used[block, chunk], capacity, f"block {block}, coordinates {first + chunk * width} to {first + (chunk + 1) * width - 1}"
             )
-        order: np.ndarray = np.argsort(kinds, axis=1, kind="stable").reshape(used.shape)
+        order: np.ndarray = np.argsort(kinds.astype(np.uint16), axis=1, kind="stable").reshape(used.shape)  # sorted by radix
         return order
 
     def _refuse(self, used: np.ndarray, capacity: np.ndarray, where: str) -> None:

@@ -30,7 +30,6 @@ from .facts import Facts, Target, itemsize, tiling_within
 from .tiles import tiled
 from .workspace import free_names, unwrap, wrap
 
-
 MOST_ROWS = 1024  # rows of a dense operand that columns choose at random, each on a page of its own, and still find quickly
 
 

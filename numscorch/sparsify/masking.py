@@ -9,6 +9,7 @@ import torch
 
 from ..construct import from_torch
 from ..errors import OperandError, SizeError
+from ..grouping import grouped
 from ..ir.format import Format, as_format
 from ..operators.entries import others_at, with_entries
 from ..sparse_tensor import SparseTensor, beside_programs
@@ -41,7 +42,10 @@ def sparsify(tensor: torch.Tensor, sparsifier: Sparsifier, format: Format | str 
         given = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise OperandError(f"sparsify takes a dense tensor, not {given}: convert it with .to_dense()")
     mask = _mask(tensor.detach(), sparsifier)
-    stored = from_torch(mask, _format(sparsifier, tensor.ndim) if format is None else as_format(format))
+    wanted = _format(sparsifier, tensor.ndim) if format is None else as_format(format)
+    if wanted is not None and wanted.order == tensor.ndim and (made := grouped(tensor, mask, wanted)) is not None:
+        return made
+    stored = from_torch(mask, wanted)
     return with_entries(stored, others_at(stored, torch.where(mask, tensor, torch.zeros((), dtype=tensor.dtype))))
 
 
