@@ -236,8 +236,9 @@ def _split(
     alone = kept and sum(t is not None for t in tensors) == 1
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
     own = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
-    walked_alone = alone and operands[keepers[0]].format.is_plain  # the last block of a dimension may bring an edge to walk beside
-    appended = set() if walked_alone or (wanted is not None and wanted.is_dense) else set(result)
+    appended = set() if wanted is not None and wanted.is_dense else set(result)
+    if alone:  # the last block of a dimension may bring an edge to walk beside
+        appended -= {names[keepers[0]][part.dimension] for part in operands[keepers[0]].format.parts if part.is_whole}
     if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change
         tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
     return split(tensors, sizes, own, appended, sums)

@@ -182,6 +182,9 @@ class Within(Implicit):
         left = (mode.sizes[mode.at - 1] - mode.outer[-1] - Const(1)) * mode.size + self.last
         return Const(0), call("min", mode.size, left)
 
+    def within(self, mode: Mode, coordinate: Expr) -> Expr | None:
+        return coordinate < self.bounds(mode)[1]
+
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position
 

@@ -236,6 +236,10 @@ class Level:
         """Whether a position within the bounds holds anything; None where every one does."""
         return None
 
+    def within(self, mode: Mode, coordinate: Expr) -> Expr | None:
+        """Of a level that stores nothing, and has every coordinate below some end: whether this is one of them."""
+        return None
+
     def opened(self, mode: Mode) -> Expr | None:
         """Of a spaced level: the position of a parent's first entry, from which on others are appended; None where each is entered."""
         return None
