@@ -148,6 +148,7 @@ class Level:
     appended        coordinates may be appended below one parent after the other
     gaps            there may be positions that hold nothing
     located         a position follows from its parent's and the coordinates, as in full levels
+    ends            it stores nothing, and has every coordinate below some end: ``within`` tells which
     mark            name of the array that holds 1 where something is stored
     spaced          each parent has as much room as its number of coordinates says
     is_ordered      coordinates increase along a parent's positions
@@ -165,6 +166,7 @@ class Level:
     appended: ClassVar[bool] = False
     gaps: ClassVar[bool] = False
     located: ClassVar[bool] = False
+    ends: ClassVar[bool] = False
     mark: ClassVar[str | None] = None
     spaced: ClassVar[bool] = False
 
@@ -236,9 +238,9 @@ class Level:
         """Whether a position within the bounds holds anything; None where every one does."""
         return None
 
-    def within(self, mode: Mode, coordinate: Expr) -> Expr | None:
-        """Of a level that stores nothing, and has every coordinate below some end: whether this is one of them."""
-        return None
+    def within(self, mode: Mode, coordinate: Expr) -> Expr:
+        """Of a level that has every coordinate below some end: whether this is one of them."""
+        raise NotImplementedError
 
     def opened(self, mode: Mode) -> Expr | None:
         """Of a spaced level: the position of a parent's first entry, from which on others are appended; None where each is entered."""
