@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .errors import FormatError
 from .ir.combinations import kinds_at, table
 from .ir.format import Format
 from .ir.grouped import Combination, Grouped
@@ -30,7 +31,10 @@ def grouped(tensor: torch.Tensor, kept: torch.Tensor, format: Format) -> SparseT
     if not isinstance(level, Grouped) or format.parts != (Part(0, level.m), Part(1), Part(0, 1, level.m)) or tensor.numel() > INT32_MAX:
         return None
     (rows, columns), blocks = tensor.shape, -(-tensor.shape[0] // level.m)
-    crd = torch.from_numpy(level.stored(_used(kept, blocks, level.m).numpy()))
+    try:
+        crd = torch.from_numpy(level.stored(_used(kept, blocks, level.m).numpy()))
+    except FormatError as error:
+        raise FormatError(f"level 2 ({level}) of {format} {error}") from error
     chosen = torch.from_numpy(table(level.n, level.m)[kinds_at(torch.arange(columns).numpy(), columns, level.kinds, level.g)])
     row = torch.arange(blocks)[:, None, None] * level.m + chosen
     places = (row * columns + crd[:, :, None]).reshape(-1)
