@@ -178,10 +178,18 @@ def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block
 
 
 def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:
-    """The body for each tile; the last one ends where the extent does."""
+    """The body for each tile; the last one ends where the extent does. Workers, where there are some, are around the tiles."""
     start, end, extent = Var(f"{stmt.var}_tile"), Var(f"{stmt.var}_end"), env.extent(stmt.var)
     body = lower(stmt.body, replace(env, tiles={**env.tiles, stmt.var: (start, end)}))
-    return (For(start, Const(0), extent, (Assign(end, call("min", start + size, extent)), *body), step=Const(size)),)
+
+    def tiles(inner: Block) -> Block:
+        return (For(start, Const(0), extent, (Assign(end, call("min", start + size, extent)), *inner), step=Const(size)),)
+
+    match body:
+        case (For(parallel=True) as workers,):  # each goes through the tiles of its own blocks: threads wait for each other once
+            return (replace(workers, body=tiles(workers.body)),)
+        case _:
+            return tiles(body)
 
 
 def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
