@@ -11,7 +11,7 @@ from numscorch.accesses import row_major
 from numscorch.codegen.results import Stage
 from numscorch.codegen.source import Source, generate
 from numscorch.copies import copy_problem, copying
-from numscorch.ir.format import BCSR, COO, CSC, CSF, CSR, DIA, Format, dense
+from numscorch.ir.format import BCSR, COO, CSC, CSF, CSR, DIA, NMG, Format, dense
 from numscorch.operand import Operand
 from numscorch.parser import parse_einsum
 from numscorch.problem import make_problem
@@ -58,6 +58,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "spmm_tiled": ("ij,jk->ik", (LARGE, plain(10_000, 1000))),
     "spmm_coo": ("ij,jk->ik", (COO_A, plain(3000, 64))),
     "spmm_csc": ("ij,jk->ik", (CSC_A, plain(3000, 64))),
+    "spmm_nmg": ("ij,jk->ik", (stored(NMG(2, 3, 8), (900, 240), 300, 72_000, 144_000), plain(240, 96))),
     "sddmm_csr": ("ij,ik,jk->ij", (CSR_A, plain(2000, 64), plain(3000, 64))),
     "mttkrp_csf": ("ijk,jl,kl->il", (CSF_A, plain(400, 32), plain(300, 32))),
     "ttm_csf": ("ijk,kl->ijl", (CSF_A, plain(300, 20))),
@@ -86,6 +87,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "copy_csr_to_block_columns": ("to (i, j) -> (j // 4: dense, i: compressed(unique=False), j % 4: singleton)", (CSR_A,)),
     "copy_list_to_bcsr": ("to BCSR(4, 4)", (BLOCK_LIST,)),
     "copy_bcsr_to_csr": ("to CSR", (stored(BCSR(4, 4), (2000, 3002), 500, 9000, 36_000, 144_000),)),
+    "copy_nmg_to_csc": ("to CSC", (stored(NMG(2, 3, 8), (900, 240), 300, 72_000, 144_000),)),
     "copy_dia_to_csr": ("to CSR", (stored(DIA, (2000, 2000), 5, 10_000, 10_000),)),
     "copy_csr_to_ell": ("to ELL(40)", (CSR_A,)),
     "copy_csr_to_hash": ("to (i, j) -> (i: dense, j: hash)", (CSR_A,)),
@@ -128,14 +130,15 @@ def test_source_is_python_that_says_what_it_computes(name: str) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 def test_source_uses_all_that_it_names(name: str) -> None:
     made = source(name)
-    body = made.text.partition("def kernel(")[2]
+    head, _, body = made.text.partition("def kernel(")
+    tables = "".join(line for line in head.splitlines() if "_table = " in line)
     for param in made.params:
         spelled = f"{param.name}_array" if param.is_array else param.name
         assert body.count(spelled) >= 2, spelled
     imports = made.text.partition("import")[2].partition("def kernel(")[0].replace("import", ",").replace("from", ",")
     for imported in (word.strip() for word in imports.split(",")):
         if imported.isidentifier() and imported not in ("numba", "numpy", "math", "inf"):
-            assert f"{imported}(" in body, imported
+            assert f"{imported}(" in body + tables, imported
 
 
 def test_name_depends_on_all_that_the_machine_code_depends_on() -> None:

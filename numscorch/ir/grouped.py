@@ -186,9 +186,9 @@ class Combination(Sharing):
         return start, start + self.n
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        size, place = mode.sizes[mode.at - 1], mode.parent.begin % mode.sizes[mode.at - 1]
-        first = place // self.chunk * self.chunk
-        kind = ((place - first + 1) * self.kinds - Const(1)) // call("min", Const(self.chunk), size - first)
+        size, column = mode.sizes[mode.at - 1], mode.outer[-1]  # which is in the chunk that it is stored in
+        place, width = mode.parent.begin % size % self.chunk, call("min", Const(self.chunk), size - column // self.chunk * self.chunk)
+        kind = ((place + 1) * self.kinds - Const(1)) // width
         values = tuple(coordinate for chosen in listed(self.n, self.m) for coordinate in chosen)
         return Table(f"{mode.name}_table", values, kind * self.n + (position - mode.parent.begin * self.n))
 

@@ -31,6 +31,8 @@ def kernel(weights_array, scale, rows_array, n, m, columns, chunk, kinds_array, 
 '''
 SCALE = 2.0**44  # what the largest magnitude becomes as a whole number: sums of 62 of them fit
 
+MOST = 1e300
+
 
 @lru_cache(maxsize=4)
 def _kernel(dtype: str) -> Kernel:
@@ -71,7 +73,8 @@ def shared_out(weights: np.ndarray, n: int, g: int) -> np.ndarray:
     kinds = np.zeros(blocks * columns, dtype=np.int64)
     if not kinds.size:
         return kinds.reshape(blocks, columns)
-    scale = SCALE / max(float(weights.max()), np.finfo(weights.dtype).tiny)
+    largest = float(weights.max())
+    scale = min(SCALE / largest, MOST) if largest > 0 else 0.0
     kernel, count = _kernel(str(weights.dtype)), workers()
     run = kernel.serial() if count == 1 else kernel.parallel()
     with call_lock():

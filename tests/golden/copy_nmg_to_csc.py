@@ -1,0 +1,36 @@
+"""B[i0,i1] = A[i0_by3,i1,i0_of3] * J0[i0_by3,i0_of3,i0]
+
+    parallel_forall(i0_by3, forall(i1, forall(i0_of3, forall(i0, B[i0,i1] = A[i0_by3,i1,i0_of3] * J0[i0_by3,i0_of3,i0]))))
+
+A: (i, j, k) -> (i: dense, j: grouped(2, 3, 8), k: combination(2, 3, 8)) float32, int32 indices
+J0: (i, j, k) -> (i: dense, j: dense, k: joined((3,))) pattern, int64 indices
+B: CSC float32, int32 indices
+"""
+
+from numba import prange
+from numpy import array
+
+from numscorch.codegen.intrinsics import pointer, shifted
+
+A3_table = array([0, 1, 0, 2, 1, 2])
+
+
+def kernel(A2_crd_array, A_vals_array, B2_crd_array, B_vals_array, B_heads_array, B_parents, cuts_array, blocks, workers, i1_size):
+    for worker in prange(workers):
+        A2_crd = pointer(A2_crd_array)
+        A_vals = pointer(A_vals_array)
+        B2_crd = pointer(B2_crd_array)
+        B_heads = shifted(pointer(B_heads_array), worker * B_parents)
+        B_vals = pointer(B_vals_array)
+        cuts = pointer(cuts_array)
+        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+            for i0_by3 in range(cuts[block], cuts[block + 1]):
+                for pA2 in range(i0_by3 * i1_size, i0_by3 * i1_size + i1_size):
+                    i1 = A2_crd[pA2]
+                    for pA3 in range(pA2 * 2, pA2 * 2 + 2):
+                        i0_of3 = A3_table[((pA2 % i1_size % 24 + 1) * 3 - 1) // min(24, i1_size - i1 // 24 * 24) * 2 + (pA3 - pA2 * 2)]
+                        i0 = i0_by3 * 3 + i0_of3
+                        pB2 = B_heads[i1]
+                        B_vals[pB2] = A_vals[pA3]
+                        B2_crd[pB2] = i0
+                        B_heads[i1] = pB2 + 1
