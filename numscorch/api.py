@@ -18,7 +18,7 @@ from .io import suffix_of
 from .ir.format import Format
 from .operands import call_form, in_autocast, refuse_tangents
 from .programs.evaluation import evaluate_parts
-from .programs.program_explanation import explain_program
+from .programs.program_explanation import explain_pairs, explain_program
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .reductions import check_reduction, prepared, reduced
 from .sparse_parameter import SparseParameter
@@ -193,6 +193,8 @@ def explain(
         raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
     if reduce == "sum" and mask is None:
+        if schedule is None and (in_pairs := explain_pairs(expr, operands, format)) is not None:
+            return in_pairs
         return explain_problem(expr, list(map(explained, operands)), format, schedule)
     check_reduction(reduce, operands)
     request, taken = prepared(expr, operands, reduce, mask, schedule)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import ExpressionError, UnsupportedError
-from ..explanation import Explanation, assumed, described, explained, read_format
+from ..explanation import Explanation, assumed, described, explained, read_format, read_formats
 from ..gradient_requests import CONSTANT
 from ..ir.format import Format, dense
 from ..ir.index import Access, IndexVar, TensorVar, mapped
@@ -25,6 +25,7 @@ from .evaluation import format_of
 from .fused_operands import taken
 from .fused_problem import valued
 from .fusion import Group, Kind, NotFused, group_from, why_alone
+from .pairing import in_pairs, statement_of
 
 
 def explain_program(text: str, given: Mapping[str, Any], format: Format | str | None) -> Explanation:
@@ -41,9 +42,17 @@ def explain_program(text: str, given: Mapping[str, Any], format: Format | str | 
     telling = _Telling(text, parts, format)
     telling.read(given)
     at = 0
-    while at < len(parts):
+    while at < len(telling.parts):
         at = telling.tell(at)
     return telling.told()
+
+
+def explain_pairs(expr: str, given: Sequence[Any], format: Format | str | None) -> Explanation | None:
+    """The story of an einsum that is contracted in pairs, as that of a statement; None for another one."""
+    operands = read_formats(expr, given) if any(isinstance(own, str) for own in given) else given
+    known = [assumed(own) if isinstance(own, Format) else describe(explained(own)) for own in operands]
+    statement = statement_of(expr, known)
+    return None if statement is None else explain_program(statement, dict(zip(NAMES, operands, strict=False)), format)
 
 
 @dataclass(slots=True)
@@ -77,6 +86,7 @@ class _Telling:
 
     def tell(self, at: int) -> int:
         """Tell the kernel that computes the part at this place; the place after what it computes."""
+        self.parts = in_pairs(self.parts, at, self.known)
         group = group_from(self.parts, at, self.fused, self.format)
         if group is not None:
             wanted = tuple(NAMES[n] for n, name in enumerate(group.operands) if name in self.moving)
