@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -11,7 +11,8 @@ from ..errors import OperandError, SizeError
 from ..ir.format import CSR, Format
 from ..sparse_tensor import SparseTensor
 from .kinds import Kind
-from .masking import Sparsifier, sparsify
+from .masking import mask_of, sparsify
+from .names import named
 from .sparsifiers import magnitudes
 
 OVERSAMPLED = 10  # more directions than are wanted, so that the wanted ones are found
@@ -44,7 +45,7 @@ class low_rank_plus_sparse:
     Args:
         rank: of the product, whose factors are found by the largest singular values. Where it is small beside the matrix,
             they are found by random projections, always the same ones.
-        sparsifier: of the rest.
+        sparsifier: of the rest, or the name of a registered one.
 
     Shape:
         a matrix, to a bool mask of its shape, True where an entry of the rest is kept.
@@ -64,19 +65,20 @@ class low_rank_plus_sparse:
     """
 
     rank: int
-    sparsifier: Sparsifier
+    sparsifier: Any
     kind: ClassVar[Kind] = Kind.MATERIALIZING
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 0:
             raise SizeError(f"{self}: the rank is a whole number from 0 on")
+        object.__setattr__(self, "sparsifier", named(self.sparsifier))
         if not callable(self.sparsifier):
             raise OperandError(f"{self}: {self.sparsifier!r} is no sparsifier: give one, as magnitude(0.9)")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept of the rest."""
         U, V = self._factors(tensor)
-        return self.sparsifier(_rest(tensor, U, V))
+        return mask_of(_rest(tensor, U, V), self.sparsifier)
 
     def split(self, tensor: torch.Tensor, format: Format | str | None = None) -> LowRankPlusSparse:
         """The three parts, which share no gradient with the matrix.

@@ -15,9 +15,12 @@ from ..operators.entries import others_at, values_of, with_entries
 from ..packing import coordinates
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor, beside_programs
+from .entries import random, threshold
 from .kinds import Kind, kind_of
 from .names import named
+from .patterned import same_pattern
 from .reading import masked, outside
+from .sparsifiers import magnitude
 
 Sparsifier = Callable[[torch.Tensor], torch.Tensor]
 
@@ -28,7 +31,8 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
 
     What is kept of a dense tensor is read in one pass, and of ``threshold`` there is no mask. Of a sparse tensor, entries are
     kept among those that it stores: a share is one of all entries, and those that aren't stored go first. That takes O(nnz)
-    by ``magnitude`` and streaming sparsifiers; most others are shown a dense tensor, which the ledger lists.
+    by ``magnitude`` and streaming sparsifiers, and O(nnz log nnz) by ``same_pattern``; others that look at values are shown a
+    dense tensor, which the ledger lists.
 
     Args:
         tensor: a dense tensor, or a SparseTensor.
@@ -63,24 +67,25 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
 
 
 def _of_dense(tensor: torch.Tensor, sparsifier: Any, format: Format) -> SparseTensor:
-    bound = getattr(sparsifier, "bound", None)
-    if kind_of(sparsifier) == Kind.STREAMING and bound is not None and (made := outside(tensor, sparsifier, format)) is not None:
+    """What is kept, without a mask where that is known without one."""
+    if isinstance(sparsifier, threshold) and (made := outside(tensor, sparsifier, format)) is not None:
         return made
-    ref = getattr(sparsifier, "ref", None)
+    ref = sparsifier.ref if isinstance(sparsifier, same_pattern) else None
     if isinstance(ref, SparseTensor) and ref.format == format and ref.shape == tensor.shape:
         return with_entries(ref, others_at(ref, tensor))
-    return masked(tensor, mask_of(tensor, sparsifier), format)
+    return masked(tensor, mask_of(tensor.detach(), sparsifier), format)
 
 
 def _of_sparse(A: SparseTensor, sparsifier: Any, format: Format | None) -> SparseTensor:
     """What is kept among stored entries."""
     values, own = values_of(A), _format(sparsifier, A.ndim)
-    of_stored = getattr(sparsifier, "of_stored", None)
-    if of_stored is not None:
-        kept = of_stored(values.detach(), A.numel())
+    if isinstance(sparsifier, magnitude):
+        kept = sparsifier.of_stored(values.detach(), A.numel())
     elif kind_of(sparsifier) == Kind.STREAMING:
-        kept = mask_of(values.detach(), sparsifier)
-    elif hasattr(sparsifier, "mask_for"):
+        kept = mask_of(values.detach()[None], sparsifier)[0]  # matrices are what all of them take
+    elif isinstance(sparsifier, same_pattern):
+        kept = sparsifier.holds(coordinates(A.pattern), A.shape)
+    elif isinstance(sparsifier, random):
         kept = sparsifier.mask_for(A.shape)[tuple(coordinates(A.pattern))]
     else:
         mask = mask_of(densified(A, f"sparsify with {named_in_errors(sparsifier)}").detach(), sparsifier)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -173,15 +174,29 @@ class same_pattern:
         """The mask of what is kept."""
         return self.mask_for(tensor.shape).clone()
 
-    def mask_for(self, shape: Any) -> torch.Tensor:
+    def mask_for(self, shape: Sequence[int]) -> torch.Tensor:
         """The mask of any tensor of a shape, which isn't to be written to.
 
         Raises:
             SizeError: it has another shape.
         """
+        self._check(shape)
+        return self._mask
+
+    def holds(self, indices: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """Whether entries are kept, of shape (n,), by their coordinates (ndim, n) in a tensor of a shape. O(n log n), without a mask.
+
+        Raises:
+            SizeError: it has another shape.
+        """
+        self._check(shape)
+        if isinstance(self.ref, torch.Tensor):
+            return self._mask[tuple(indices)]
+        return torch.isin(numbered(list(indices), shape), numbered(list(coordinates(self.ref.pattern)), shape))
+
+    def _check(self, shape: Sequence[int]) -> None:
         if tuple(shape) != tuple(self.ref.shape):
             raise SizeError(f"{self} of a tensor of shape {tuple(shape)}: the pattern has the shape {tuple(self.ref.shape)}")
-        return self._mask
 
     @cached_property
     def _mask(self) -> torch.Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ..construct import assemble, from_torch
@@ -15,6 +13,7 @@ from ..operators.entries import others_at, with_entries
 from ..packing import check_order
 from ..reformat import can_copy, chosen_of, is_differentiated
 from ..sparse_tensor import SparseTensor
+from .entries import threshold
 from .sparsifiers import magnitudes
 
 NARROW = (torch.float16, torch.bfloat16)  # which kernels don't compute in, but can copy
@@ -47,7 +46,7 @@ def _stored(values: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseT
     return _noted(assemble(entries.numpy(), values[tuple(entries)], tuple(values.shape), format))
 
 
-def outside(tensor: torch.Tensor, threshold: Any, format: Format) -> SparseTensor | None:
+def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTensor | None:
     """What a threshold keeps, without a mask; None where a mask is needed.
 
     Raises:
@@ -55,12 +54,12 @@ def outside(tensor: torch.Tensor, threshold: Any, format: Format) -> SparseTenso
     """
     if not tensor.is_floating_point() or not can_copy(tensor) or format.order != tensor.ndim:
         return None
-    bound = torch.tensor([threshold.bound(tensor.dtype)], dtype=torch.float64)
+    bound = torch.tensor([chosen.bound(tensor.dtype)], dtype=torch.float64)
     made = chosen_of(tensor, format, Outside(), -bound, bound)
     if made is None:
         return None
     if bool(made.values.isnan().any()):
-        magnitudes(threshold, tensor)  # which says where
+        magnitudes(chosen, tensor)  # which says where
     return _noted(made)
 
 
