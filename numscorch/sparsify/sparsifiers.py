@@ -170,6 +170,16 @@ def least(scores: torch.Tensor, count: int, dim: int = -1) -> torch.Tensor:
 
 def _leave_out(found: torch.Tensor, equal: torch.Tensor, count: int) -> None:
     """Of equal scores, take out those that come last, until each row has found so many."""
-    number = equal.cumsum(-1, dtype=torch.int32 if equal.shape[-1] <= INT32_MAX else torch.int64)
     surplus = found.sum(-1, keepdim=True) - count
+    if len(found) > 1:
+        rows = surplus[:, 0].nonzero()[:, 0]  # most often a few
+        part = found[rows]
+        _leave_out_last(part, equal[rows], surplus[rows])
+        found[rows] = part
+    else:
+        _leave_out_last(found, equal, surplus)
+
+
+def _leave_out_last(found: torch.Tensor, equal: torch.Tensor, surplus: torch.Tensor) -> None:
+    number = equal.cumsum(-1, dtype=torch.int32 if equal.shape[-1] <= INT32_MAX else torch.int64)
     found &= ~(equal & (number > number[:, -1:] - surplus))
