@@ -81,14 +81,21 @@ def _number(value: float, dtype: torch.dtype) -> Tensor:
 
 
 def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None, recorder: Recorder | None) -> Any:
-    """Every part, one after the other, each of which is noted."""
+    """Every part of a program, as :func:`computed`."""
     if not isinstance(text, str):
         raise ExpressionError(f"evaluate takes a program's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
     if isinstance(format, SparseTensor | Tensor):
         raise ExpressionError(f"format= is the result's format, not an operand: name that tensor otherwise\n  {text}")
-    parts = parse_program(text)
     if given.keys() != tensor_names(text):
         _refuse_names(text, given)
+    parts = parse_program(text)
+    return computed(text, parts, given, format, recorder)[parts[-1].name]
+
+
+def computed(
+    text: str, parts: tuple[Part, ...], given: Mapping[str, Any], format: Format | str | None, recorder: Recorder | None = None
+) -> dict[str, Any]:
+    """What is given, and what each part makes of it, one after the other; a last part that prunes is left out where it isn't fused."""
     values = dict(given)
     for name, value in given.items():
         if not _is_plain(value):
@@ -102,6 +109,8 @@ def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None,
         if group is not None and (made := _fused(text, parts, at, group, values)) is not None:
             own, names, at = None, group.operands, group.end
             ran: Request = group.request
+        elif parts[at].request.prunes:
+            break
         else:
             own = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)
             made = _computed(text, parts[at], values, own)
@@ -110,7 +119,7 @@ def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None,
             recorder.note(ran, own, [places[name] for name in names], [values[name] for name in names], made)
             places[parts[at - 1].name] = len(given) + len(recorder.steps) - 1
         values[parts[at - 1].name] = made
-    return values[parts[-1].name]
+    return values
 
 
 def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:

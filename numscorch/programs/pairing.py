@@ -82,8 +82,15 @@ def statement_of(expr: str, operands: Sequence[Any]) -> str | None:
     """
     if len(operands) < 3 or not pairs_for(expr, operands):
         return None
-    subscripts = parse_einsum(expr, tuple(len(o.shape) for o in operands))
-    terms = [
-        f"{NAMES[at]}[{','.join(names)}]" if names else NAMES[at] for at, names in enumerate((*subscripts.operands, subscripts.result))
-    ]
-    return f"{terms[-1]} = {' * '.join(terms[:-1])}"
+    return spelled_einsum(parse_einsum(expr, tuple(len(o.shape) for o in operands)))
+
+
+def spelled_einsum(subscripts: Subscripts) -> str:
+    """The statement of an einsum of operands A, B, ...
+
+    >>> spelled_einsum(parse_einsum("ij,j->i", (2, 1)))
+    'C[i] = A[i,j] * B[j]'
+    """
+    *factors, result = (*subscripts.operands, subscripts.result)
+    written = [f"{NAMES[at]}[{','.join(names)}]" if names else NAMES[at] for at, names in enumerate((*factors, result))]
+    return f"{written[-1]} = {' * '.join(written[:-1])}"
