@@ -40,12 +40,12 @@ def sparsify(tensor: torch.Tensor, sparsifier: Sparsifier, format: Format | str 
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         given = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise OperandError(f"sparsify takes a dense tensor, not {given}: convert it with .to_dense()")
-    mask = _mask(tensor.detach(), sparsifier)
+    mask = mask_of(tensor.detach(), sparsifier)
     stored = from_torch(mask, _format(sparsifier, tensor.ndim) if format is None else as_format(format))
     return with_entries(stored, others_at(stored, torch.where(mask, tensor, torch.zeros((), dtype=tensor.dtype))))
 
 
-def _mask(tensor: torch.Tensor, sparsifier: Any) -> torch.Tensor:
+def mask_of(tensor: torch.Tensor, sparsifier: Any) -> torch.Tensor:
     """What the sparsifier answers, which has to be a mask of the tensor."""
     if not callable(sparsifier):
         raise OperandError(
