@@ -18,7 +18,7 @@ import numscorch as ns
 from numscorch.nn import SparseEmbedding, SparseLinear, SparseMultiheadAttention
 from numscorch.sparse_parameter import SparseParameter
 from numscorch.sparsify import (
-    Report,
+    ModelReport,
     SparsityPlan,
     advice,
     block_magnitude,
@@ -39,8 +39,8 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
-def made_sparse(model: torch.nn.Module, plan: SparsityPlan = ALL, *args: Any, **options: Any) -> tuple[Any, Report]:
-    reports: list[Report] = []
+def made_sparse(model: torch.nn.Module, plan: SparsityPlan = ALL, *args: Any, **options: Any) -> tuple[Any, ModelReport]:
+    reports: list[ModelReport] = []
     model = sparsify_model(model, plan, *args, report=reports.append, **options)
     return model, reports[0]
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.sparsify import Report, SparsityPlan, block_magnitude, erk, global_magnitude, magnitude, sparsify_model, uniform
+from numscorch.sparsify import ModelReport, SparsityPlan, block_magnitude, erk, global_magnitude, magnitude, sparsify_model, uniform
 
 pytestmark = pytest.mark.usefixtures("plain")
 half = magnitude(0.5)
@@ -24,8 +24,8 @@ def net() -> torch.nn.Sequential:
     return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16), torch.nn.Linear(16, 4))
 
 
-def reported(model: torch.nn.Module, plan: SparsityPlan, **options: Any) -> Report:
-    reports: list[Report] = []
+def reported(model: torch.nn.Module, plan: SparsityPlan, **options: Any) -> ModelReport:
+    reports: list[ModelReport] = []
     sparsify_model(model, plan, report=reports.append, **options)
     return reports[0]
 

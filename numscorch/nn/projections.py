@@ -106,7 +106,7 @@ class SparseMultiheadAttention(torch.nn.MultiheadAttention):
     def _heads(self, projected: torch.Tensor, turned: bool) -> torch.Tensor:
         """(N, heads, L, size of a head)."""
         batch = projected.transpose(0, 1) if turned else projected if projected.ndim == 3 else projected[None]
-        heads: torch.Tensor = batch.unflatten(-1, (self.num_heads, -1))  # type: ignore[no-untyped-call]
+        heads: torch.Tensor = batch.unflatten(-1, (self.num_heads, -1))
         return heads.transpose(1, 2)
 
     def _weighted(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,11 +9,11 @@ from .masking import Sparsifier, sparsify
 from .models import densify_model, sparsify_model
 from .plan import SparsityPlan
 from .sparsifiers import block_magnitude, magnitude
-from .table import Report, Row
+from .table import ModelReport, ModelRow
 
 __all__ = [
-    "Report",
-    "Row",
+    "ModelReport",
+    "ModelRow",
     "Sparsifier",
     "SparsityPlan",
     "block_magnitude",

@@ -20,7 +20,7 @@ from .matching import Choice, chosen
 from .owners import carry_over, check_state, gathered, hand_over, replace_module, scattered
 from .plan import SparsityPlan
 from .settling import Settling
-from .table import Report, Row
+from .table import ModelReport, ModelRow
 
 Module = torch.nn.Module
 Optimizer = torch.optim.Optimizer
@@ -35,7 +35,7 @@ def sparsify_model(
     optimizer: Optimizer | None = None,
     advise: bool = True,
     inplace: bool = True,
-    report: Callable[[Report], object] | None = print,
+    report: Callable[[ModelReport], object] | None = print,
     progress: bool | None = None,
 ) -> Module:
     """Store weights of a model with only the entries that a plan keeps, and have activations and gradients go through its sparsifiers.
@@ -55,7 +55,7 @@ def sparsify_model(
         advise: whether layers that are faster dense stay so, unless their rule says ``always=True``. Without example_inputs,
             nothing is timed, and all become sparse.
         inplace: False for a copy.
-        report: what is called with a :class:`Report`, one row for each weight; None for no report.
+        report: what is called with a :class:`ModelReport`, one row for each weight; None for no report.
         progress: whether to show a bar on stderr; by default for large models, where it is a terminal.
 
     Returns:
@@ -99,7 +99,7 @@ def sparsify_model(
     model = _adapted(model)
     attach(model, flows)
     if report is not None:
-        report(Report(tuple(rows), notes))
+        report(ModelReport(tuple(rows), notes))
     return model
 
 
@@ -158,7 +158,7 @@ def _calls(model: Module, choices: list[Choice], example_inputs: Any) -> dict[Mo
     return None if example_inputs is None else calls_of(model, modules, example_inputs)
 
 
-def _settled(choices: list[Choice], settling: Settling, bar: Progress) -> list[Row]:
+def _settled(choices: list[Choice], settling: Settling, bar: Progress) -> list[ModelRow]:
     """A row for each choice."""
     rows = []
     for choice in choices:

@@ -16,7 +16,7 @@ from .layers import converted
 from .masking import Sparsifier, mask_of
 from .matching import Choice
 from .owners import check_state
-from .table import Row
+from .table import ModelRow
 
 
 class Drawn:
@@ -50,7 +50,7 @@ class Settling:
         self.optimizer, self.calls, self.advise = optimizer, calls, advise
         self.known: dict[Any, float] = {}
 
-    def row(self, choice: Choice) -> Row:
+    def row(self, choice: Choice) -> ModelRow:
         """What is told of a choice, once it is settled.
 
         Raises:
@@ -63,7 +63,7 @@ class Settling:
             choice.sparsifier = Drawn(choice.sparsifier, _mask(choice.parameter, choice.sparsifier))
             return self._tried(choice)
 
-    def _tried(self, choice: Choice) -> Row:
+    def _tried(self, choice: Choice) -> ModelRow:
         first, made = choice.modules()[0], None
         for site in reversed(choice.modules()):
             try:
@@ -81,7 +81,7 @@ class Settling:
             return dense_row(choice, speed)
         size = sum(array.nbytes for array in (weight.values, *weight.buffers()))
         notes = [*choice.notes, *(["frozen, and stays so"] if not choice.parameter.requires_grad else [])]
-        return Row(
+        return ModelRow(
             *(choice.name, type(first.module).__name__, float(weight.density), weight.format.name),
             *(choice.parameter.nbytes, size, speed, "; ".join(notes)),
         )
@@ -100,14 +100,14 @@ class Settling:
         return self.known[key]
 
 
-def dense_row(choice: Choice, speed: float | None = None) -> Row:
+def dense_row(choice: Choice, speed: float | None = None) -> ModelRow:
     """What is told of a weight that stays as it is."""
     own, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), type(choice.sites[0].module).__name__
     if isinstance(own, SparseParameter):
         size = sum(array.nbytes for array in (own.values, *own.buffers()))
-        return Row(choice.name, module, float(own.density), own.format.name, size, size, None, why)
+        return ModelRow(choice.name, module, float(own.density), own.format.name, size, size, None, why)
     size = 0 if isinstance(own, torch.nn.parameter.UninitializedParameter) else own.nbytes
-    return Row(choice.name, module, 1.0, "dense", size, size, speed, why)
+    return ModelRow(choice.name, module, 1.0, "dense", size, size, speed, why)
 
 
 @contextmanager

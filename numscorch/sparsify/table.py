@@ -10,7 +10,7 @@ HEAD = ("weight", "module", "density", "format", "before", "after", "speed-up", 
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelRow:
     """What became of one weight.
 
     ``density`` is the share of its entries that is stored, ``speedup`` how many times faster its layer is than the dense one,
@@ -40,17 +40,17 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Report:
+class ModelReport:
     """What became of each weight that a plan names; printed, a table.
 
-    >>> print(Report((Row("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2), Row("1.weight", "Linear", 1, "dense", 64, 64, 0.5, "slower"))))
+    >>> print(ModelReport((ModelRow("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2), ModelRow("1.weight", "Linear", 1, "dense", 64, 64, 0.5, "slower"))))
     weight    module  density  format  before    after      speed-up
     0.weight  Linear  0.1      CSR     4 KiB     900 bytes  3.2x
     1.weight  Linear  1        dense   64 bytes  64 bytes   0.5x      slower
     1 of 2 weights sparse, 4.06 KiB -> 964 bytes
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ModelRow, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -63,7 +63,7 @@ class Report:
         """What they take."""
         return sum(row.bytes_after for row in self.rows)
 
-    def __getitem__(self, name: str) -> Row:
+    def __getitem__(self, name: str) -> ModelRow:
         return {row.name: row for row in self.rows}[name]
 
     def __str__(self) -> str:
