@@ -5,17 +5,17 @@ A budget is a callable from the weights by name, tensors or shapes, to the share
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import torch
 
 from ..errors import OperandError
+from .selecting import bound_of, counts_of
 from .sparsifiers import check_fraction
 
 Sized = torch.Tensor | Sequence[int]
-CHUNK = 1 << 20  # weights that are looked at together: what a global budget needs beside the model
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class erk:
 class global_magnitude:
     """One bound for all: the smallest absolute values of the whole model become zero, wherever they are. Of equal ones, the first.
 
-    Exact for values of up to 32 bits; those of 64 bits are compared as float32. O(n), with little memory beside the weights.
+    O(n), with little memory beside the weights.
 
     Raises:
         SizeError: the fraction is not between 0 and 1.
@@ -98,14 +98,13 @@ class global_magnitude:
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
         """The share of each weight that becomes zero."""
         tensors = {name: _values(self, name, own) for name, own in weights.items()}
-        left = round(self.fraction * sum(own.numel() for own in tensors.values()))
-        bound, ties = _smallest(list(tensors.values()), left)
-        zeros = {}
-        for name, own in tensors.items():
-            below, equal = _counts(own, bound)
-            zeros[name] = below + min(equal, ties)
+        own = list(tensors.values())
+        bound, ties = bound_of(own, round(self.fraction * sum(map(torch.Tensor.numel, own))))
+        shares = {}
+        for (name, weight), (below, equal) in zip(tensors.items(), counts_of(own, bound), strict=True):
+            shares[name] = (below + min(equal, ties)) / max(weight.numel(), 1)
             ties -= min(equal, ties)
-        return {name: count / max(tensors[name].numel(), 1) for name, count in zeros.items()}
+        return shares
 
 
 def _shape(weight: Sized) -> tuple[int, ...]:
@@ -117,33 +116,3 @@ def _values(budget: object, name: str, weight: Sized) -> torch.Tensor:
     if not isinstance(weight, torch.Tensor) or not weight.is_floating_point():
         raise OperandError(f"{budget} looks at values, and {name} has none: give floating-point tensors, or take uniform or erk")
     return weight.detach()
-
-
-def _keys(weight: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Absolute values as whole numbers in the same order, some at a time: the bits of a float32 without its sign."""
-    for part in weight.reshape(-1).split(CHUNK):
-        yield part.float().abs().view(torch.int32)
-
-
-def _smallest(tensors: list[torch.Tensor], count: int) -> tuple[int, int]:
-    """The key of the last of the smallest values, and how many with just this key are among them: its upper bits, then its lower."""
-    bound = 0
-    for shift, outer in ((16, 32), (0, 16)):
-        histogram = torch.zeros(1 << 16, dtype=torch.int64)
-        for own in tensors:
-            for keys in _keys(own):
-                inside = keys if outer == 32 else keys[keys >> 16 == bound >> 16]
-                histogram += torch.bincount((inside >> shift) & 0xFFFF, minlength=1 << 16)
-        before = histogram.cumsum(0)
-        at = min(int(torch.searchsorted(before, count)), len(before) - 1)
-        count -= int(before[at] - histogram[at])
-        bound |= at << shift
-    return bound, count
-
-
-def _counts(weight: torch.Tensor, bound: int) -> tuple[int, int]:
-    """How many keys are below a bound, and how many are equal to it."""
-    below = equal = 0
-    for keys in _keys(weight):
-        below, equal = below + int((keys < bound).sum()), equal + int((keys == bound).sum())
-    return below, equal

@@ -16,6 +16,7 @@ from .layers import converted
 from .masking import Sparsifier, mask_of
 from .matching import Choice
 from .owners import check_state
+from .selecting import has_nan
 from .table import ModelRow
 
 
@@ -128,7 +129,7 @@ def _mask(weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:
         OperandError: the weight has NaN, whatever the sparsifier would make of it.
     """
     matrix = weight.detach().flatten(1)
-    if bool(matrix.isnan().any()):
+    if has_nan(matrix):
         at = tuple(weight.isnan().nonzero()[0].tolist())
         raise OperandError(f"the weight has NaN at {at}, which is neither small nor large: replace it, as with nan_to_num()")
     return mask_of(matrix, sparsifier)

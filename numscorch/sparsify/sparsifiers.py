@@ -11,6 +11,7 @@ import torch
 from ..errors import OperandError, SizeError
 from ..ir.format import BCSR, CSR, Format
 from ..ir.parts import whole_numbers
+from .selecting import has_nan, others_than_least
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,9 @@ class magnitude:
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
-        return ~lowest(magnitudes(self, tensor), self.fraction)
+        if not tensor.is_floating_point() or has_nan(tensor):
+            magnitudes(self, tensor)  # which says what is wrong
+        return others_than_least(tensor, round(self.fraction * tensor.numel()))
 
     @property
     def format(self) -> Format:

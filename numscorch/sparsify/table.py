@@ -43,7 +43,8 @@ class ModelRow:
 class ModelReport:
     """What became of each weight that a plan names; printed, a table.
 
-    >>> print(ModelReport((ModelRow("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2), ModelRow("1.weight", "Linear", 1, "dense", 64, 64, 0.5, "slower"))))
+    >>> rows = ModelRow("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2), ModelRow("1.weight", "Linear", 1, "dense", 64, 64, 0.5, "slower")
+    >>> print(ModelReport(rows))
     weight    module  density  format  before    after      speed-up
     0.weight  Linear  0.1      CSR     4 KiB     900 bytes  3.2x
     1.weight  Linear  1        dense   64 bytes  64 bytes   0.5x      slower
