@@ -170,6 +170,11 @@ class TestResults:
             for made, expected in zip(one, dense(q[0], q[0], q[0], need_weights=need_weights, average_attn_weights=False), strict=True):
                 torch.testing.assert_close(made, expected)
 
+    def test_torchs_encoder_is_compiled_with_sparse_weights(self) -> None:
+        sparse, x = made_sparse(encoder(nested=False).eval())[0], torch.randn(2, 5, 8)
+        with torch.no_grad():
+            torch.testing.assert_close(torch.compile(sparse, backend="eager", fullgraph=True)(x), sparse(x))
+
     def test_tables_are_looked_up(self) -> None:
         dense = torch.nn.Embedding(10, 4, padding_idx=2)
         sparse = SparseEmbedding.from_dense(dense, half)

@@ -30,7 +30,7 @@ class Drawn:
         """The mask, of the tensor's shape."""
         if tensor.numel() != self._count:
             return mask_of(tensor, self._sparsifier)  # of other than the weight: its error tells
-        return torch.from_numpy(np.unpackbits(self._bits, count=self._count)).bool().reshape(tensor.shape)
+        return torch.from_numpy(np.unpackbits(self._bits, count=self._count)).view(torch.bool).reshape(tensor.shape)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -83,7 +83,7 @@ class Settling:
         size = sum(array.nbytes for array in (weight.values, *weight.buffers()))
         notes = [*choice.notes, *(["frozen, and stays so"] if not choice.parameter.requires_grad else [])]
         return ModelRow(
-            *(choice.name, type(first.module).__name__, float(weight.density), weight.format.name),
+            *(choice.name, kind_of(first.module), float(weight.density), weight.format.name),
             *(choice.parameter.nbytes, size, speed, "; ".join(notes)),
         )
 
@@ -103,12 +103,22 @@ class Settling:
 
 def dense_row(choice: Choice, speed: float | None = None) -> ModelRow:
     """What is told of a weight that stays as it is."""
-    own, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), type(choice.sites[0].module).__name__
+    own, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), kind_of(choice.sites[0].module)
     if isinstance(own, SparseParameter):
         size = sum(array.nbytes for array in (own.values, *own.buffers()))
         return ModelRow(choice.name, module, float(own.density), own.format.name, size, size, None, why)
     size = 0 if isinstance(own, torch.nn.parameter.UninitializedParameter) else own.nbytes
     return ModelRow(choice.name, module, 1.0, "dense", size, size, speed, why)
+
+
+def kind_of(module: torch.nn.Module) -> str:
+    """The name of a module's class; of torch's own, one that is known.
+
+    >>> kind_of(torch.nn.MultiheadAttention(4, 2).out_proj)
+    'Linear'
+    """
+    kinds = [kind for kind in type(module).__mro__ if hasattr(torch.nn, kind.__name__) or not kind.__module__.startswith("torch.")]
+    return kinds[0].__name__
 
 
 @contextmanager
