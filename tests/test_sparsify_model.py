@@ -186,6 +186,8 @@ class TestResults:
         assert found.sum(1)[[0, 2]].tolist() == [0, 0]
         assert found.sum(1)[1] == 2 * half(dense.weight.detach())[1].sum()
         assert torch.equal(sparse.to_dense().weight, torch.where(half(dense.weight.detach()), dense.weight, 0))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert sparse(words).dtype == dense(words).dtype
         with pytest.raises(ns.OperandError, match=r"input is torch\.float32: indices"):
             sparse(torch.ones(2))
         with pytest.raises(ns.UnsupportedError, match=r"max_norm=1\.0 is not taken by SparseEmbedding"):
@@ -267,6 +269,21 @@ class TestTraining:
             1,
         ]
         assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.1]
+
+    def test_several_optimizers_and_one_that_doesnt_hold_a_weight(self) -> None:
+        model = mlp()
+        both = [torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.Adam(model[2].parameters())]
+        made_sparse(model, optimizer=both)
+        assert [own.param_groups[0]["params"][0] is layer.weight.values for own, layer in zip(both, (model[0], model[2]), strict=True)] == [
+            1,
+            1,
+        ]
+        model = mlp()
+        _, report = made_sparse(model, optimizer=torch.optim.SGD(model[0].parameters(), lr=0.1))
+        assert [row.note for row in report.rows] == ["", "the optimizer doesn't hold it"]
+        for wrong in ([mlp()], 3):
+            with pytest.raises(ns.OperandError, match=r"give an optimizer of torch\.optim"):
+                sparsify_model(mlp(), ALL, optimizer=wrong)  # type: ignore[arg-type]
 
     def test_a_gradient_that_is_there_follows(self) -> None:
         model = mlp()
@@ -471,6 +488,7 @@ class TestWhatStaysDense:
             torch.nn.Linear(4, 4),
             torch.nn.MultiheadAttention(4, 2, kdim=6),
             torch.nn.LazyLinear(4),
+            torch.nn.Linear(4, 4, device="meta"),
         )
         model[4].weight.register_hook(lambda gradient: gradient)
         with warnings.catch_warnings():
@@ -484,7 +502,8 @@ class TestWhatStaysDense:
         assert whys["3.parametrizations.weight.original"].startswith("is parametrized")
         assert whys["4.weight"].startswith("has hooks of its own")
         assert whys["5.out_proj.weight"].startswith("SparseMultiheadAttention has no kdim")
-        assert whys["6.weight"]
+        assert whys["6.weight"] == "has no size yet; run the model once"
+        assert whys["7.weight"].startswith("is on meta, but numscorch runs on the CPU")
 
     def test_what_is_sparse_already_stays_as_it_is(self) -> None:
         sparse, _ = made_sparse(mlp())

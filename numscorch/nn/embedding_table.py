@@ -98,12 +98,16 @@ class SparseEmbedding(WithSparseWeight):
         return cls(*sizes, pattern=stored, format=stored.format, dtype=stored.dtype)._copy_dense(table, stored)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """The embeddings, (\\*, embedding_dim): the product of a matrix with a one in each row, and the table."""
+        """The embeddings, (\\*, embedding_dim): the product of a matrix with a one in each row, and the table.
+
+        Autocast leaves tables alone, as torch's does.
+        """
         if not isinstance(input, torch.Tensor) or input.dtype not in INDICES:
             given = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
             raise OperandError(f"input is {given}: indices of embeddings are a tensor of torch.int64 or torch.int32")
         chosen = one_hot(input.reshape(-1).long(), self.num_embeddings, sparse=True, dtype=self.weight.dtype)
-        made: torch.Tensor = einsum("ni,id->nd", chosen, self.weight.tensor, format=dense(2))
+        with torch.autocast("cpu", enabled=False):
+            made: torch.Tensor = einsum("ni,id->nd", chosen, self.weight.tensor, format=dense(2))
         made = made.reshape(*input.shape, self.embedding_dim)
         return made if self.padding_idx is None else torch.where((input == self.padding_idx)[..., None], made.detach(), made)
 

@@ -118,6 +118,8 @@ def _why_dense(choice: Choice, model: torch.nn.Module, naming: dict[str, list[in
     own, named = choice.parameter, {id(site.module) for site in choice.sites if site.name in naming}
     if isinstance(own, SparseParameter):
         return "is sparse already; densify_model makes it dense"
+    if isinstance(own, torch.nn.parameter.UninitializedParameter):
+        return "has no size yet; run the model once"
     if own.ndim < 2:
         return "a vector, which stays dense"
     if apart := [site.name for site in choice.sites if id(site.module) not in named]:
@@ -140,8 +142,8 @@ def _why_module(choice: Choice, site: Site, model: torch.nn.Module) -> str:
     if version_of(site.module, site.key) is None:
         choice.missing = Missing(site.name, type(site.module), site.key, choice.parameter.nbytes)
         return choice.missing.why
-    if isinstance(choice.parameter, torch.nn.parameter.UninitializedParameter):
-        return "has no size yet; run the model once"
+    if choice.parameter.device.type != "cpu":
+        return f"is on {choice.parameter.device}, but numscorch runs on the CPU; move it with .cpu()"
     try:
         adapted(model.get_submodule(site.home.rpartition(".")[0]))
     except UnsupportedError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,13 +17,14 @@ from .flowing import attach, flows_of
 from .flows import remove_flows
 from .layers import adapted, converted, is_adapted, tell_missing
 from .matching import Choice, chosen
-from .owners import carry_over, check_state, gathered, hand_over, replace_module, scattered
+from .owners import carry_over, check_states, gathered, hand_over, replace_module, scattered
 from .plan import SparsityPlan
 from .settling import Settling
 from .table import ModelReport, ModelRow
 
 Module = torch.nn.Module
 Optimizer = torch.optim.Optimizer
+Optimizers = Optimizer | Sequence[Optimizer] | None
 NO_OPTIMIZER = "no optimizer was given: one made before holds the dense weights, not these; pass optimizer=, or make a new one"
 
 
@@ -32,7 +33,7 @@ def sparsify_model(
     plan: SparsityPlan,
     example_inputs: Any = None,
     *,
-    optimizer: Optimizer | None = None,
+    optimizer: Optimizers = None,
     advise: bool = True,
     inplace: bool = True,
     report: Callable[[ModelReport], object] | None = print,
@@ -51,7 +52,8 @@ def sparsify_model(
         example_inputs: a tensor, or a tuple or dict of arguments, to run the model with once, in evaluation mode; layers are then
             timed with inputs of the sizes that they get, forward.
         optimizer: whose groups then hold the sparse weights' values, with what it remembers of these entries. They stay where the
-            dense weights were: to load a state of it, make an optimizer of a dense model, and that model sparse with it.
+            dense weights were: to load a state of it, make an optimizer of a dense model, and that model sparse with it. It may be
+            a list of several.
         advise: whether layers that are faster dense stay so, unless their rule says ``always=True``. Without example_inputs,
             nothing is timed, and all become sparse.
         inplace: False for a copy.
@@ -83,19 +85,20 @@ def sparsify_model(
       (weight): SparseParameter(SparseTensor(CSR, shape=(64, 64), nnz=410, density=0.1, float32, int32 indices, requires_grad=True))
     )
     """
-    _check(model, plan, optimizer, inplace)
+    _check(model, plan, inplace or optimizer is None)
+    optimizers = _listed(optimizer)
     model = model if inplace else copy.deepcopy(model)
     choices, flows = chosen(model, plan), flows_of(model, plan)
     tell_missing([choice.missing for choice in choices if choice.missing is not None])
     size = sum(choice.parameter.nbytes for choice in choices if not choice.why)
     with Progress("sparsifying", 2 * size, shown=progress, size=size) as bar:
-        rows = _settled(choices, Settling(optimizer, _calls(model, choices, example_inputs), advise), bar)
+        rows = _settled(choices, Settling(optimizers, _calls(model, choices, example_inputs), advise), bar)
         choices = [choice for choice in choices if not choice.why]
         flows.check({site.name for choice in choices for site in choice.sites})
-        notes = (NO_OPTIMIZER,) if optimizer is None and any(choice.parameter.requires_grad for choice in choices) else ()
+        notes = (NO_OPTIMIZER,) if not optimizers and any(choice.parameter.requires_grad for choice in choices) else ()
         while choices:  # none is held longer than it takes, and its dense weight with it
             bar.reach(bar.done + choices[0].parameter.nbytes)
-            model = _made_sparse(model, choices.pop(0), optimizer)
+            model = _made_sparse(model, choices.pop(0), optimizers)
     model = _adapted(model)
     attach(model, flows)
     if report is not None:
@@ -103,12 +106,12 @@ def sparsify_model(
     return model
 
 
-def densify_model(model: Module, optimizer: Optimizer | None = None) -> Module:
+def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     """Undo :func:`sparsify_model`: layers have dense weights, 0 where nothing was stored, and a plan's hooks are gone.
 
     Args:
         model: what is changed; where the model itself is a sparse layer, use the result.
-        optimizer: whose groups then hold the dense weights, with what it remembers of the entries, and 0 of others.
+        optimizer: whose groups then hold the dense weights, with what it remembers of the entries, and 0 of others; or several.
 
     Returns:
         The model.
@@ -123,10 +126,11 @@ def densify_model(model: Module, optimizer: Optimizer | None = None) -> Module:
       (0): Linear(in_features=4, out_features=2, bias=True)
     )
     """
+    optimizers = _listed(optimizer)
     modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or is_adapted(module)]
     for name, module in modules:
         for key, weight in _sparse_weights(module).items():
-            check_state(f"{name}.{key}", weight.values, optimizer)
+            check_states(f"{name}.{key}" if name else key, weight.values, optimizers)
         if not hasattr(type(module), "to_dense"):
             raise UnsupportedError(f"{name}: {type(module).__name__} has no to_dense(), which makes a dense module of it")
     for module in model.modules():
@@ -134,11 +138,11 @@ def densify_model(model: Module, optimizer: Optimizer | None = None) -> Module:
     known: dict[int, torch.nn.Parameter] = {}
     del module
     while modules:  # inner ones first
-        model = _made_dense(model, modules.pop()[1], optimizer, known)
+        model = _made_dense(model, modules.pop()[1], optimizers, known)
     return model
 
 
-def _check(model: object, plan: object, optimizer: object, inplace: bool) -> None:
+def _check(model: object, plan: object, has_optimizer_of_its_own: bool) -> None:
     """That these are what they should be.
 
     Raises:
@@ -148,8 +152,20 @@ def _check(model: object, plan: object, optimizer: object, inplace: bool) -> Non
         raise OperandError(f"sparsify_model takes a torch.nn.Module, not {type(model).__name__}")
     if not isinstance(plan, SparsityPlan):
         raise OperandError(f"sparsify_model takes a SparsityPlan, not {plan!r}: give SparsityPlan().weight('*.weight', magnitude(0.9))")
-    if optimizer is not None and not inplace:
+    if not has_optimizer_of_its_own:
         raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one of the copy's")
+
+
+def _listed(optimizer: Any) -> tuple[Optimizer, ...]:
+    """The optimizers, however many.
+
+    Raises:
+        OperandError: something else.
+    """
+    made = () if optimizer is None else (optimizer,) if isinstance(optimizer, Optimizer) else optimizer
+    if not isinstance(made, list | tuple) or not all(isinstance(own, Optimizer) for own in made):
+        raise OperandError(f"optimizer={optimizer!r}: give an optimizer of torch.optim, or a list of them")
+    return tuple(made)
 
 
 def _calls(model: Module, choices: list[Choice], example_inputs: Any) -> dict[Module, Call] | None:
@@ -167,7 +183,7 @@ def _settled(choices: list[Choice], settling: Settling, bar: Progress) -> list[M
     return rows
 
 
-def _made_sparse(model: Module, choice: Choice, optimizer: Optimizer | None) -> Module:
+def _made_sparse(model: Module, choice: Choice, optimizers: tuple[Optimizer, ...]) -> Module:
     """The model with a sparse weight in all its places."""
     dense, weights = choice.parameter, []
     for site in choice.modules():
@@ -177,18 +193,18 @@ def _made_sparse(model: Module, choice: Choice, optimizer: Optimizer | None) -> 
         weights.append(getattr(made, site.key))
         made._modules[site.key] = weights[0]
         model = replace_module(model, module, carry_over(module, made, {site.key}))
-    hand_over(optimizer, dense, weights[0].values, partial(gathered, weights[0].pattern))
+    hand_over(optimizers, dense, weights[0].values, partial(gathered, weights[0].pattern))
     return model
 
 
-def _made_dense(model: Module, module: Any, optimizer: Optimizer | None, known: dict[int, torch.nn.Parameter]) -> Module:
+def _made_dense(model: Module, module: Any, optimizers: tuple[Optimizer, ...], known: dict[int, torch.nn.Parameter]) -> Module:
     """The model with a dense module in the place of a sparse one; weights that are shared stay so."""
     with torch.random.fork_rng(devices=()):
         made, sparse = module.to_dense(), _sparse_weights(module)
     for key, weight in sparse.items():
         if id(weight) not in known:
             known[id(weight)] = getattr(made, key)
-            hand_over(optimizer, weight.values, known[id(weight)], partial(scattered, weight.pattern, shape=known[id(weight)].shape))
+            hand_over(optimizers, weight.values, known[id(weight)], partial(scattered, weight.pattern, shape=known[id(weight)].shape))
         made._parameters[key] = known[id(weight)]
     return replace_module(model, module, carry_over(module, made, sparse.keys()))
 

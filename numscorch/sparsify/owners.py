@@ -62,32 +62,31 @@ def scattered(pattern: Pattern, values: torch.Tensor, shape: torch.Size) -> torc
     return SparseTensor(pattern, values).to_dense().reshape(shape)
 
 
-def check_state(name: str, parameter: torch.nn.Parameter, optimizer: torch.optim.Optimizer | None) -> None:
-    """That what an optimizer remembers of a parameter can follow it to another form.
+def check_states(name: str, parameter: torch.nn.Parameter, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """That what optimizers remember of a parameter can follow it to another form.
 
     Raises:
-        UnsupportedError: it remembers a tensor of another shape, which says nothing of single entries.
+        UnsupportedError: one remembers a tensor of another shape, which says nothing of single entries.
     """
-    state = {} if optimizer is None else optimizer.state.get(parameter, {})
-    for key, own in state.items():
-        if isinstance(own, list | tuple) or (isinstance(own, torch.Tensor) and own.numel() > 1 and own.shape != parameter.shape):
-            told = f"a tensor {tuple(own.shape)}" if isinstance(own, torch.Tensor) else f"a {type(own).__name__}"
-            raise UnsupportedError(
-                f"{name}: {type(optimizer).__name__} remembers {key!r}, {told}, of a parameter {tuple(parameter.shape)}, which can't follow"
-                " its entries: leave optimizer= out, and make a new one of model.parameters()"
-            )
+    for optimizer in optimizers:
+        for key, own in optimizer.state.get(parameter, {}).items():
+            if isinstance(own, list | tuple) or (isinstance(own, torch.Tensor) and own.numel() > 1 and own.shape != parameter.shape):
+                told = f"a tensor {tuple(own.shape)}" if isinstance(own, torch.Tensor) else f"a {type(own).__name__}"
+                raise UnsupportedError(
+                    f"{name}: {type(optimizer).__name__} remembers {key!r}, {told}, of a parameter {tuple(parameter.shape)}, which can't"
+                    " follow its entries: leave optimizer= out, and make a new one of model.parameters()"
+                )
 
 
-def hand_over(optimizer: torch.optim.Optimizer | None, old: torch.nn.Parameter, new: torch.nn.Parameter, moved: Moved) -> None:
-    """Let an optimizer train a parameter in the place of another one: in its group, with its gradient, and what is remembered of it."""
+def hand_over(optimizers: Iterable[torch.optim.Optimizer], old: torch.nn.Parameter, new: torch.nn.Parameter, moved: Moved) -> None:
+    """Let optimizers train a parameter in the place of another one: in its group, with its gradient, and what is remembered of it."""
     if old.grad is not None:
         new.grad = moved(old.grad if old.grad.layout == torch.strided else old.grad.to_dense())
-    if optimizer is None:
-        return
-    for group in optimizer.param_groups:
-        group["params"][:] = [new if own is old else own for own in group["params"]]
-    if old in optimizer.state:
-        state: dict[str, Any] = optimizer.state.pop(old)
-        optimizer.state[new] = {
-            key: moved(own) if isinstance(own, torch.Tensor) and own.shape == old.shape else own for key, own in state.items()
-        }
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["params"][:] = [new if own is old else own for own in group["params"]]
+        if old in optimizer.state:
+            state: dict[str, Any] = optimizer.state.pop(old)
+            optimizer.state[new] = {
+                key: moved(own) if isinstance(own, torch.Tensor) and own.shape == old.shape else own for key, own in state.items()
+            }

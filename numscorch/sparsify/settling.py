@@ -15,7 +15,7 @@ from .advice import Call, speed_up
 from .layers import converted
 from .masking import Sparsifier, mask_of
 from .matching import Choice
-from .owners import check_state
+from .owners import check_states
 from .selecting import has_nan
 from .table import ModelRow
 
@@ -42,13 +42,14 @@ class Settling:
     """Goes through the choices of a plan, and writes down for each why it stays dense, or draws its mask.
 
     Args:
-        optimizer: which has to be able to follow.
+        optimizers: which have to be able to follow.
         calls: what modules are called with, for timings.
         advise: whether what is slower sparse stays dense.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer | None, calls: dict[torch.nn.Module, Call] | None, advise: bool):
-        self.optimizer, self.calls, self.advise = optimizer, calls, advise
+    def __init__(self, optimizers: tuple[torch.optim.Optimizer, ...], calls: dict[torch.nn.Module, Call] | None, advise: bool):
+        self.optimizers, self.calls, self.advise = optimizers, calls, advise
+        self.held = {id(own) for optimizer in optimizers for group in optimizer.param_groups for own in group["params"]}
         self.known: dict[Any, float] = {}
 
     def row(self, choice: Choice) -> ModelRow:
@@ -60,7 +61,7 @@ class Settling:
         if choice.why:
             return dense_row(choice)
         with naming(choice.name), torch.no_grad():
-            check_state(choice.name, choice.parameter, self.optimizer)
+            check_states(choice.name, choice.parameter, self.optimizers)
             choice.sparsifier = Drawn(choice.sparsifier, _mask(choice.parameter, choice.sparsifier))
             return self._tried(choice)
 
@@ -81,10 +82,13 @@ class Settling:
             choice.why = f"dense is {1 / speed:.2g}x faster here; always=True in its rule makes it sparse"
             return dense_row(choice, speed)
         size = sum(array.nbytes for array in (weight.values, *weight.buffers()))
-        notes = [*choice.notes, *(["frozen, and stays so"] if not choice.parameter.requires_grad else [])]
+        if not choice.parameter.requires_grad:
+            choice.notes.append("frozen, and stays so")
+        elif self.optimizers and id(choice.parameter) not in self.held:
+            choice.notes.append("the optimizer doesn't hold it")
         return ModelRow(
             *(choice.name, kind_of(first.module), float(weight.density), weight.format.name),
-            *(choice.parameter.nbytes, size, speed, "; ".join(notes)),
+            *(choice.parameter.nbytes, size, speed, "; ".join(choice.notes)),
         )
 
     def _speed(self, choice: Choice, made: Any, weight: SparseParameter) -> float | None:
@@ -139,7 +143,7 @@ def _mask(weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:
         OperandError: the weight has NaN, whatever the sparsifier would make of it.
     """
     matrix = weight.detach().flatten(1)
-    if has_nan(matrix):
+    if matrix.is_floating_point() and has_nan(matrix):
         at = tuple(weight.isnan().nonzero()[0].tolist())
         raise OperandError(f"the weight has NaN at {at}, which is neither small nor large: replace it, as with nan_to_num()")
     return mask_of(matrix, sparsifier)
