@@ -142,7 +142,7 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     return model
 
 
-def _check(model: object, plan: object, has_optimizer_of_its_own: bool) -> None:
+def _check(model: object, plan: object, optimizer_fits: bool) -> None:
     """That these are what they should be.
 
     Raises:
@@ -152,7 +152,7 @@ def _check(model: object, plan: object, has_optimizer_of_its_own: bool) -> None:
         raise OperandError(f"sparsify_model takes a torch.nn.Module, not {type(model).__name__}")
     if not isinstance(plan, SparsityPlan):
         raise OperandError(f"sparsify_model takes a SparsityPlan, not {plan!r}: give SparsityPlan().weight('*.weight', magnitude(0.9))")
-    if not has_optimizer_of_its_own:
+    if not optimizer_fits:
         raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one of the copy's")
 
 
