@@ -133,6 +133,30 @@ def test_equal_values_are_left_out_in_order() -> None:
         global_magnitude(0.5)({"a": (2, 3)})
 
 
+def test_registered_sparsifiers_have_names() -> None:
+    with pytest.raises(ns.OperandError, match="no sparsifier is registered as 'halv'"):
+        SparsityPlan().weight("*", "halv")
+    named = ns.sparsify.register_sparsifier(lambda t: t.abs() > 0.1, kind="streaming", name="over a tenth")
+    assert SparsityPlan().weight("*", "over a tenth").rules[0].sparsifier is not None
+    report = reported(net(), SparsityPlan().weight("2.weight", "over a tenth"))
+    assert report["2.weight"].density == pytest.approx(float(named(net()[2].weight.detach()).float().mean()))
+
+
+def test_nothing_of_a_weight_is_lost_silently() -> None:
+    with pytest.raises(ns.UnsupportedError, match="lose what has low rank"):
+        SparsityPlan().weight("*", ns.sparsify.low_rank_plus_sparse(2, half))
+
+
+@pytest.mark.parametrize(
+    "sparsifier", [ns.sparsify.n_m(2, 4), ns.sparsify.random(0.5, seed=0), ns.sparsify.topk(4), ns.sparsify.threshold(0.2)]
+)
+def test_every_sparsifier_goes_into_a_plan(sparsifier: Any) -> None:
+    model = net()
+    mask = sparsifier(model[2].weight.detach())
+    report = reported(model, SparsityPlan().weight("2.weight", sparsifier))
+    assert report["2.weight"].density == pytest.approx(float(mask.float().mean()))
+
+
 def test_a_budget_is_shared_by_the_weights_for_which_its_rule_holds() -> None:
     plan = SparsityPlan().weights("*.weight", global_magnitude(0.8)).weight("3.weight", half)
     model = net()

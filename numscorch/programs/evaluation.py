@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from types import NoneType
 from typing import Any
 
@@ -27,7 +28,8 @@ from .fused_operands import returned, taken
 from .fusion import Group, group_from
 from .pairing import in_pairs
 
-PLAIN = {SparseTensor, Tensor, torch.nn.Parameter}
+NUMBERS = {int, float}
+PLAIN = {SparseTensor, Tensor, torch.nn.Parameter} | NUMBERS
 SCALAR = torch.Size([])
 
 
@@ -53,15 +55,29 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
 
 def _key(text: Any, given: Mapping[str, Any], format: Any) -> tuple[list[Any], tuple[Hashable, ...]] | None:
     """The operands as kernels take them, and what a chain is found by; None where gradients flow, or some operand is converted first."""
-    kinds = set(map(type, given.values()))
+    values = list(given.values())
+    kinds = set(map(type, values))
     if not kinds <= PLAIN or current_transform() is not None or not isinstance(text, str) or type(format) not in (NoneType, str, Format):
         return None
-    ready, signatures = identify(list(given.values()))
-    if None in signatures or SCALAR in signatures or not WIDENED.keys().isdisjoint(signatures):
+    if not NUMBERS.isdisjoint(kinds):
+        leading = next((own.dtype for own in values if type(own) not in NUMBERS and own.ndim), None)
+        if leading is None:
+            return None
+        values = [_number(own, leading) if type(own) in NUMBERS else own for own in values]
+    ready, signatures = identify(values)
+    if None in signatures or not WIDENED.keys().isdisjoint(signatures):
         return None
-    if any(type(own) is SparseTensor and type(value) is not SparseTensor for own, value in zip(ready, given.values(), strict=True)):
+    if SCALAR in signatures and len({own.dtype for own in ready}) > 1:
+        return None
+    if any(type(own) is SparseTensor and type(value) is not SparseTensor for own, value in zip(ready, values, strict=True)):
         return None
     return ready, (*given, *signatures)
+
+
+@lru_cache(maxsize=256)
+def _number(value: float, dtype: torch.dtype) -> Tensor:
+    """The number as a tensor, which nothing writes to."""
+    return as_tensor(value, dtype)
 
 
 def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None, recorder: Recorder | None) -> Any:

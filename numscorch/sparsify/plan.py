@@ -8,9 +8,11 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from ..errors import ExpressionError, OperandError
+from ..errors import ExpressionError, OperandError, UnsupportedError
 from ..ir.format import Format, as_format
+from .low_rank import low_rank_plus_sparse
 from .masking import Sparsifier
+from .names import named
 from .sparsifiers import magnitude
 
 Kind = Literal["weight", "activation", "gradient"]
@@ -47,17 +49,19 @@ class SparsityPlan:
 
     rules: tuple[Rule, ...] = ()
 
-    def weight(self, names: str, sparsifier: Sparsifier, format: Format | str | None = None, *, always: bool = False) -> SparsityPlan:
+    def weight(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None, *, always: bool = False) -> SparsityPlan:
         """Store parameters with only the entries that a sparsifier keeps.
 
         Args:
             names: a pattern of the parameters' names, as ``"encoder.*.linear?.weight"``.
-            sparsifier: a callable that makes a mask; it is given the weight as a matrix, a row for each output.
+            sparsifier: a callable that makes a mask, or the name of a registered one; it is given the weight as a matrix, a row for
+                each output.
             format: how the weight is stored; by default as ``sparsify`` does.
             always: whether a layer that is faster dense becomes sparse, too.
 
         Raises:
             OperandError: no name, or no sparsifier.
+            UnsupportedError: ``low_rank_plus_sparse``, of which a sparse layer would keep only a part.
         """
         return self._with("weight", names, sparsifier, format, always)
 
@@ -87,7 +91,7 @@ class SparsityPlan:
         made = self._with("weight", names, sparsifier, format, always)
         return replace(made, rules=(*self.rules, replace(made.rules[-1], budget=budget)))
 
-    def activation(self, names: str, sparsifier: Sparsifier, format: Format | str | None = None) -> SparsityPlan:
+    def activation(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:
         """Make what modules return sparse: entries that aren't kept become zero, and no gradient flows to them.
 
         Args:
@@ -101,7 +105,7 @@ class SparsityPlan:
         """
         return self._with("activation", names, sparsifier, format, False)
 
-    def gradient(self, names: str, sparsifier: Sparsifier, format: Format | str | None = None) -> SparsityPlan:
+    def gradient(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:
         """Make gradients sparse: of a parameter, or of what a module returns, whichever has the name.
 
         Args:
@@ -119,6 +123,12 @@ class SparsityPlan:
     def _with(self, kind: Kind, names: str, sparsifier: Any, format: Format | str | None, always: bool) -> SparsityPlan:
         if not isinstance(names, str) or not names:
             raise OperandError(f"{kind}({names!r}, ...): give a pattern of names, as 'encoder.*.weight'")
+        sparsifier = named(sparsifier)
+        if isinstance(sparsifier, low_rank_plus_sparse):
+            raise UnsupportedError(
+                f'{kind}("{names}", {sparsifier!r}): a layer would keep what is sparse of it, and lose what has low rank;'
+                " register_sparse_module takes a layer that has both, of sparsifier.split(weight)"
+            )
         if not callable(sparsifier):
             raise OperandError(f'{kind}("{names}", {sparsifier!r}): give a sparsifier, as magnitude(0.9)')
         return SparsityPlan((*self.rules, Rule(kind, names, sparsifier, None if format is None else as_format(format), always)))
