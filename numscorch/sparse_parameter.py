@@ -34,7 +34,6 @@ class SparseParameter(torch.nn.Module):
 
     values: torch.nn.Parameter
     pattern: Pattern
-    __hash__ = torch.nn.Module.__hash__  # as torch's tensors, which compare entry by entry
 
     def __init__(self, tensor: SparseTensor, requires_grad: bool = True):
         super().__init__()
@@ -83,6 +82,10 @@ class SparseParameter(torch.nn.Module):
 
     def __len__(self) -> int:
         return len(self.tensor)
+
+    def __hash__(self) -> int:
+        """As that of torch's tensors, which compare entry by entry; in Python, since Dynamo traces it where torch looks for a module."""
+        return id(self)
 
     def extra_repr(self) -> str:
         return repr(self.tensor)

@@ -14,6 +14,7 @@ from ..ir.format import BCSR, CSR, Format
 from ..ir.level import INT32_MAX
 from ..ir.parts import whole_numbers
 from .kinds import Kind
+from .selecting import has_nan, others_than_least
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class magnitude:
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
-        return ~lowest(magnitudes(self, tensor), self.fraction)
+        if not tensor.is_floating_point() or has_nan(tensor):
+            magnitudes(self, tensor)  # which says what is wrong
+        return others_than_least(tensor, round(self.fraction * tensor.numel()))
 
     def of_stored(self, values: torch.Tensor, size: int) -> torch.Tensor:
         """Which of a sparse tensor's values to keep, among ``size`` entries; those that aren't stored go first. O(nnz)."""
