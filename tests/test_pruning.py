@@ -461,7 +461,7 @@ class TestGradualPruning:
         optimizer = OPTIMIZERS["SGD"](model.parameters())
         with pytest.raises(ns.OperandError, match=r"'0\.wieght' matches no weight .*did you mean 0\.weight"):
             pruning_of(model, optimizer, weights="0.wieght")
-        with pytest.raises(ns.OperandError, match="SGD doesn't hold the values of this weight"):
+        with pytest.raises(ns.OperandError, match=r"0\.weight: SGD doesn't hold the values of this weight"):
             pruning_of(network(), optimizer)
         with pytest.raises(ns.SizeError, match=r"sparse_from=8: the share"):
             pruning_of(model, optimizer, sparse_from=8)
@@ -480,6 +480,19 @@ class TestGradualPruning:
         with pytest.raises(ns.SizeError, match=r"falls from 0\.5 to 0\.25 at step 2"):
             falling.step()
 
+    def test_an_early_state_takes_masks_away(self, plain: None) -> None:
+        model = network()
+        optimizer = OPTIMIZERS["SGD"](model.parameters())
+        pruning = pruning_of(model, optimizer, 0.5, 1, sparse_from=None)
+        early = pruning.state_dict()
+        pruning.step()
+        pruning.load_state_dict(early)
+        with torch.no_grad():
+            model[0].weight.fill_(0.1)
+        cross_entropy(model(X), Y).backward()
+        assert int((model[0].weight.grad != 0).all(1).sum()) > 0
+        assert (pruning.count, pruning.fraction) == (0, 0)
+
     def test_states_of_others_are_refused(self, plain: None) -> None:
         model = network()
         pruning, other = pruning_of(model, None, 0.9, 1), pruning_of(network(), None, 0.9, 1, weights="0.weight")
@@ -489,6 +502,12 @@ class TestGradualPruning:
             other.load_state_dict(pruning.state_dict())
         with pytest.raises(ns.UnsupportedError, match=r"0\.weight was dense in the state, and is sparse"):
             pruning.load_state_dict(early)
+        wide = pruning_of(
+            torch.nn.Sequential(torch.nn.Linear(7, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), None, 0.9, 2, sparse_from=None
+        )
+        wide.step()
+        with pytest.raises(ns.SizeError, match=r"a mask of shape \(8, 7\) for 0\.weight, which has \(8, 6\)"):
+            pruning_of(network(), None).load_state_dict(wide.state_dict())
 
 
 class TestMaskedAnew:

@@ -33,8 +33,9 @@ def data_parallel(model: torch.nn.Module, **options: Any) -> DistributedDataPara
         OperandError: there is no process group yet.
     """
     check_patterns(model, options.get("process_group"))
-    ignored = [f"{name}.{array}" for name, own in sparse_weights(model).items() for array, _ in named_arrays(own.pattern)]
-    model._ddp_params_and_buffers_to_ignore = [*getattr(model, "_ddp_params_and_buffers_to_ignore", ()), *ignored]  # type: ignore[assignment]
+    ignored = [f"{name}.{array}".lstrip(".") for name, own in sparse_weights(model).items() for array, _ in named_arrays(own.pattern)]
+    known: Any = getattr(model, "_ddp_params_and_buffers_to_ignore", ())
+    model._ddp_params_and_buffers_to_ignore = list(dict.fromkeys([*known, *ignored]))  # type: ignore[assignment]
     return DistributedDataParallel(model, **options)
 
 

@@ -13,7 +13,7 @@ from ..sparse_parameter import SparseParameter
 from .choosing import Names, named, sparse_weights
 from .distributed import check_patterns, group_of, summed
 from .probes import Probe, watched_layers
-from .repattern import Optimizers, held, listed, repattern
+from .repattern import Optimizers, check_held, listed, repattern
 from .saving import check_names, patterns_of, saved
 from .schedules import Schedule, check_steps, cosine, one_shot
 from .units import Units
@@ -37,16 +37,9 @@ class _Dynamic:
         check_steps(f"{type(self).__name__}(every={every})", every)
         for name, own in self.weights.items():
             Units(own.pattern.format, own.pattern.shape)
-            if own.requires_grad:
-                self._check_held(name, own)
+            check_held(name, own.values, self.optimizer)
         if self.group is not None:
             check_patterns(model)
-
-    def _check_held(self, name: str, weight: SparseParameter) -> None:
-        try:
-            held(weight.values, self.optimizer)
-        except OperandError as error:
-            raise OperandError(f"{name}: {error}") from error
 
     def step(self) -> bool:
         """Count a step, and at every ``every``-th one drop and grow; call it after ``optimizer.step()``.

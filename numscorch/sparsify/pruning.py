@@ -15,7 +15,7 @@ from ..pattern import Pattern
 from ..sparse_parameter import SparseParameter
 from .choosing import Names, bare, check_untied, dense_layers, named, sparse_weights
 from .masking import Sparsifier, sparsify
-from .repattern import Optimizers, followers, held, listed, repattern
+from .repattern import Optimizers, check_held, followers, held, listed, repattern
 from .saving import check_names, patterns_of, saved
 from .schedules import Schedule
 from .sparsifiers import check_fraction
@@ -89,18 +89,13 @@ class GradualPruning:
         self.count, self.fraction = 0, 0.0
         self._hooks: dict[str, Any] = {}
         check_untied(model, self.dense)
-        self._check_optimizers()
+        for name, own in chosen.items():
+            check_held(name, own.values if isinstance(own, SparseParameter) else own.weight, self.optimizer)
         if isinstance(model, DistributedDataParallel) and (self.sparse or sparse_from is not None):
             raise UnsupportedError(
                 "DistributedDataParallel takes no parameters that change their number of values: give sparse_from=None, by which weights "
                 "are masked, or give the model within, and wrap it anew whenever step() returns True"
             )
-
-    def _check_optimizers(self) -> None:
-        """That they can follow, and hold every weight that is trained."""
-        for weight in [own.values for own in self.sparse.values()] + [layer.weight for layer in self.dense.values()]:
-            if weight.requires_grad:
-                held(weight, self.optimizer)
 
     def step(self) -> bool:
         """Count a step, and prune where the schedule says so.
@@ -191,20 +186,32 @@ class GradualPruning:
             SizeError: weights have other shapes.
             UnsupportedError: a layer is sparse already that was dense.
         """
-        shapes = {name: tuple(own.shape) for name, own in self.sparse.items()}
-        shapes |= {name: tuple(layer.weight.flatten(1).shape) for name, layer in self.dense.items()}
-        patterns = patterns_of(state["patterns"], "GradualPruning", {n: s for n, s in shapes.items() if n in state["patterns"]})
-        if early := [name for name in self.sparse if name not in patterns]:
-            raise UnsupportedError(f"{early[0]} was dense in the state, and is sparse: load it into a model that was made anew")
-        check_names(state["dropped"], "GradualPruning", [name for name in state["dropped"] if name in self.dense])
+        patterns, dropped = self._checked(state)
+        for name in list(self.dropped):
+            self._unhook(name)
+        self.dropped = {}
         for name, pattern in patterns.items():
             if name in self.dense:
                 self._make_sparse(name, pattern)
             else:
                 repattern(self.sparse[name], pattern, self._holding(self.sparse[name].values))
-        for name, dropped in state["dropped"].items():
-            self._drop(name, dropped)
+        for name, mask in dropped.items():
+            self._drop(name, mask)
         self.count, self.fraction = state["step"], state["fraction"]
+
+    def _checked(self, state: Mapping[str, Any]) -> tuple[dict[str, Pattern], dict[str, torch.Tensor]]:
+        """The patterns and masks of a state, if they are of these weights."""
+        shapes = {name: tuple(own.shape) for name, own in self.sparse.items()}
+        shapes |= {name: tuple(layer.weight.flatten(1).shape) for name, layer in self.dense.items()}
+        patterns = patterns_of(state["patterns"], "GradualPruning", {n: s for n, s in shapes.items() if n in state["patterns"]})
+        if early := [name for name in self.sparse if name not in patterns]:
+            raise UnsupportedError(f"{early[0]} was dense in the state, and is sparse: load it into a model that was made anew")
+        dropped: dict[str, torch.Tensor] = dict(state["dropped"])
+        check_names(dropped, "GradualPruning", [name for name in dropped if name in self.dense])
+        for name, mask in dropped.items():
+            if mask.shape != self.dense[name].weight.shape:
+                raise SizeError(f"the state has a mask of shape {tuple(mask.shape)} for {name}, which has {shapes[name]}")
+        return patterns, dropped
 
     def __getstate__(self) -> dict[str, Any]:
         """Without handles of hooks, which copies of weights don't have."""

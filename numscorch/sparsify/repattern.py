@@ -123,6 +123,21 @@ def held(values: torch.Tensor, optimizer: Optimizers) -> list[tuple[Optimizer, d
     return found
 
 
+def check_held(name: str, weight: torch.Tensor, optimizer: Optimizers) -> None:
+    """That optimizers hold a weight that is trained, and can follow.
+
+    Raises:
+        OperandError: they don't hold it.
+        UnsupportedError: one is LBFGS.
+    """
+    if not weight.requires_grad:
+        return
+    try:
+        held(weight, optimizer)
+    except OperandError as error:
+        raise OperandError(f"{name}: {error}") from error
+
+
 def listed(optimizer: Optimizers) -> list[Optimizer]:
     """Optimizers as a list.
 
