@@ -18,6 +18,7 @@ from numscorch.sparsify import (
     GradualPruning,
     block_magnitude,
     magnitude,
+    n_m,
     repattern,
     resparsify,
     schedules,
@@ -33,12 +34,6 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
 }
 each_optimizer = pytest.mark.parametrize("kind", OPTIMIZERS)
-
-
-def two_of_four(weight: torch.Tensor) -> torch.Tensor:
-    """The two largest of every four."""
-    groups = weight.abs().unflatten(1, (-1, 4))
-    return torch.zeros_like(groups, dtype=torch.bool).scatter_(2, groups.topk(2, 2).indices, True).flatten(1)
 
 
 def network(seed: int = 0) -> torch.nn.Sequential:
@@ -517,8 +512,8 @@ class TestMaskedAnew:
     def test_sr_ste_is_the_papers_formula(self) -> None:
         layer = torch.nn.Linear(8, 3)
         weight = layer.weight
-        straight_through(layer, two_of_four, decay=0.5)
-        mask = two_of_four(weight.detach())
+        straight_through(layer, n_m(2, 4), decay=0.5)
+        mask = n_m(2, 4)(weight.detach())
         upstream = torch.randn(5, 3, generator=torch.Generator().manual_seed(2))
         x = torch.randn(5, 8, generator=torch.Generator().manual_seed(3))
         made = layer(x)
@@ -531,15 +526,15 @@ class TestMaskedAnew:
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
         optimizer = OPTIMIZERS["Adam"](model.parameters())
-        straight_through(model, two_of_four, weights="2.weight", decay=2e-4)
-        first = two_of_four(model[2].weight.detach())
+        straight_through(model, n_m(2, 4), weights="2.weight", decay=2e-4)
+        first = n_m(2, 4)(model[2].weight.detach())
         for _ in range(30):
             train(model, optimizer)
             assert int((model[2].weight != 0).sum()) == 12
         assert not torch.equal(model[2].weight != 0, first)
         whole, expected = model[2].parametrizations.weight.original, model(X)
         moments = optimizer.state[whole]["exp_avg"].clone()
-        settle(model, optimizer, ns.NM(2, 4))
+        settle(model, optimizer)
         assert model[2].weight.format == ns.NM(2, 4)
         torch.testing.assert_close(model(X), expected)
         values = model[2].weight.values

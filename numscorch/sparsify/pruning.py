@@ -120,11 +120,13 @@ class GradualPruning:
     def _prune(self, fraction: float) -> bool:
         """Give every weight its new mask; all are made before the first one is changed."""
         sparsifier, become_sparse = self.sparsifier(fraction), self.sparse_from is not None and fraction >= self.sparse_from
-        kept = {name: sparsifier(own.tensor.to_dense().detach()) & _stored(own) for name, own in self.sparse.items()}
-        kept |= {name: self._kept(name, layer.weight.detach().flatten(1), sparsifier) for name, layer in self.dense.items()}
+        patterns = {
+            name: sparsify(own.with_values(own.values.detach()), sparsifier, own.format).pattern for name, own in self.sparse.items()
+        }
+        kept = {name: self._kept(name, layer.weight.detach().flatten(1), sparsifier) for name, layer in self.dense.items()}
         before = {name: own.values.numel() for name, own in self.sparse.items()}
         for name, own in self.sparse.items():
-            repattern(own, kept[name], self._holding(own.values))
+            repattern(own, patterns[name], self._holding(own.values))
         for name, layer in list(self.dense.items()):
             if become_sparse:
                 self._make_sparse(name, sparsify(kept[name], lambda mask: mask, self.format or getattr(sparsifier, "format", None)).pattern)
@@ -229,8 +231,3 @@ class GradualPruning:
 def _masked(dropped: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """A gradient without what was dropped."""
     return gradient.masked_fill(dropped, 0)
-
-
-def _stored(weight: SparseParameter) -> torch.Tensor:
-    """The mask of what a sparse weight stores."""
-    return weight.tensor.with_values(torch.ones(weight.tensor.pattern.nnz)).to_dense() != 0
