@@ -99,7 +99,7 @@ def plot(runs: dict[str, Training], path: Path) -> None:
 
 
 def main() -> None:
-    chosen = options(__doc__, data="a folder with MNIST's files", count=3000, hidden=1024, epochs=12, percent=90)
+    chosen = options(__doc__, data="a folder with MNIST's files", count=3000, hidden=1024, epochs=30, percent=90)
     data = digits(chosen.data, chosen.count, chosen.seed)
     steps = chosen.epochs * -(-len(data.train) // BATCH)
     runs = networks(data.train.shape[1], chosen.hidden, chosen.percent / 100, steps)

@@ -19,6 +19,7 @@ from numscorch.sparsify import (
     block_magnitude,
     magnitude,
     n_m,
+    random,
     repattern,
     resparsify,
     schedules,
@@ -571,6 +572,18 @@ class TestMaskedAnew:
         train(model, optimizer, 30, after)
         assert {int(mask.sum()) for mask in masks} == {24}
         assert bool((masks[-1] & ~masks[0]).any())
+
+    def test_a_mask_drawn_at_random_is_drawn_once(self) -> None:
+        model, keeping = network(), random(0.5, seed=0)
+        optimizer, masks = OPTIMIZERS["SGD"](model.parameters()), []
+
+        def after() -> None:
+            resparsify(model, keeping, weights="0.weight")
+            masks.append(model[0].weight != 0)
+
+        train(model, optimizer, 5, after)
+        assert int(masks[0].sum()) == 24
+        assert all(torch.equal(mask, masks[0]) for mask in masks)
 
     def test_what_does_not_fit_is_refused(self) -> None:
         model = network()
