@@ -18,8 +18,8 @@ from .io import suffix_of
 from .ir.format import Format
 from .operands import call_form, in_autocast, refuse_tangents
 from .programs.evaluation import evaluate_parts
-from .programs.program_explanation import explain_pairs, explain_program
-from .programs.sparsified import evaluate_sparsified, sparsified_einsum
+from .programs.program_explanation import explain_pairs, explain_program, explain_sparsified
+from .programs.sparsified import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .reductions import check_reduction, prepared, reduced
 from .sparse_parameter import SparseParameter
@@ -167,6 +167,7 @@ def explain(
     reduce: str = "sum",
     mask: SparseTensor | torch.Tensor | None = None,
     schedule: str | None = None,
+    sparsifier: Any = None,
     **named: Any,
 ) -> Explanation:
     """Every stage of compiling an expression: formats, passes, costs, source, and its file.
@@ -175,7 +176,7 @@ def explain(
         expr: as for :func:`einsum`, or a statement as for :func:`evaluate`.
         operands, named: tensors, or formats or their text (``"dense"`` too), which stand for a tensor of size
             1024 in every dimension with 16 nonzeros in a row; a statement's by their names.
-        format, reduce, mask, schedule: as for :func:`einsum`; a statement takes just a format, and formats
+        format, reduce, mask, schedule, sparsifier: as for :func:`einsum`; a statement takes just a format and a sparsifier, and formats
             can't stand for the tensors of a reduction, or beside a mask.
 
     Returns:
@@ -197,10 +198,12 @@ def explain(
         if schedule is not None or mask is not None or reduce != "sum":
             given = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
             raise UnsupportedError(f"{given}: statements take none, only einsum does\n  {expr}")
-        return explain_program(expr, named, format)
+        return explain_program(expr, named, format) if sparsifier is None else explain_sparsified(expr, named, sparsifier, format)
     if named:
         raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
+    if sparsifier is not None:
+        return explain_sparsified(*einsum_as_statement(expr, operands), sparsifier, format)
     if reduce == "sum" and mask is None:
         if schedule is None and (in_pairs := explain_pairs(expr, operands, format)) is not None:
             return in_pairs

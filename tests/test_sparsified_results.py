@@ -123,3 +123,12 @@ def test_the_whole_result_never_takes_memory() -> None:
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 1.2 * 4000 * 500 * 8
+
+
+def test_explain_tells_where_a_result_is_sparsified() -> None:
+    A, B = sparse(50, 40, 4), dense(40, 37)
+    told = str(ns.explain("ij,jk->ik", A, B, sparsifier=threshold(0.5)))
+    assert "evaluate in one kernel" in told and "where(abs(C_row[k]) <= C, 0, C_row[k])" in told
+    apart = str(ns.explain("C[i,k] = A[i,j] * S[k,j]", A=A, S=sparse(30, 40, 4), sparsifier=threshold(0.5)))
+    assert "of the result, once it is there, by a conversion's kernel" in apart
+    assert str(ns.explain("ij,jk->ik", A, B, sparsifier=magnitude(0.5))).startswith("evaluate A[i,j] * B[j,k]")

@@ -60,12 +60,16 @@ def sparsified_einsum(
         raise UnsupportedError(
             "sparsifier= beside out=, reduce=, mask= or schedule=: compute the result, and pass it to ns.sparsify.sparsify"
         )
+    text, given = einsum_as_statement(expr, operands)
+    return evaluate_sparsified(text, given, sparsifier, format)
+
+
+def einsum_as_statement(expr: Any, operands: tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
+    """The statement of an einsum, and its operands by name."""
     expr, operands = call_form(expr, operands)
     for operand in operands:
         check_is_tensor(operand)
-    subscripts = parse_einsum(expr, tuple(operand.ndim for operand in operands))
-    text = spelled_einsum(subscripts)
-    return evaluate_sparsified(text, dict(zip(NAMES, operands, strict=False)), sparsifier, format)
+    return spelled_einsum(parse_einsum(expr, tuple(operand.ndim for operand in operands))), dict(zip(NAMES, operands, strict=False))
 
 
 def _computed_in(text: Any, given: Mapping[str, Any]) -> torch.dtype | None:
