@@ -36,7 +36,7 @@ from .errors import (
 )
 from .interop.graphs import from_dgl, from_edge_index, from_networkx, from_torch_sparse
 from .interop.pydata_arrays import from_pydata
-from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, Format
+from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
 from .ledgers import ledger, strict
 from .operators.ordering import coalesce, sort
 from .operators.stacking import stack
@@ -64,6 +64,7 @@ __all__ = [
     "DIA",
     "ELL",
     "NM",
+    "NMG",
     "DenseFallbackWarning",
     "ExpressionError",
     "Format",

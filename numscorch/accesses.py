@@ -91,7 +91,8 @@ class Accesses:
             return stmt, strides
         names = self.request.subscripts.result
         variables, _ = self.splitting.spread(names, shape)
-        found = dict(zip(variables, zip(*self.strided(names, shape, strides_with_last(shape, self.last)), strict=True), strict=True))
+        last = len(shape) - 1 if self.request.spaced else self.last
+        found = dict(zip(variables, zip(*self.strided(names, shape, strides_with_last(shape, last)), strict=True), strict=True))
         moved = [found[var] for var in stmt.lhs.indices]
         strides[result.name] = tuple(stride for _, stride in moved)
         letters = letters_of([size for size, _ in moved], strides[result.name])

@@ -16,6 +16,7 @@ from .arrays import as_indices, as_shape, as_values, check_coordinates, disorder
 from .coalescing import coalesced
 from .convert import check_values
 from .errors import SizeError, UnsupportedError
+from .grouping import grouped
 from .ir.format import COO, CSC, CSR, Format, as_format, dense
 from .ledgers import note
 from .packing import check_order, coordinates, in_order, index_dtype_for, is_identity, pack
@@ -89,7 +90,7 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
     check_order(format, shape)
     if format.is_dense:
         return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
-    if (made := nonzeros_of(values, format)) is not None:
+    if (made := grouped(values, values != 0, format)) is not None or (made := nonzeros_of(values, format)) is not None:
         return _noted(made, "a strided tensor")
     entries = values.detach().nonzero().T
     return _noted(assemble(entries.numpy(), values[tuple(entries)], shape, format), "a strided tensor")

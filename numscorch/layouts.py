@@ -21,6 +21,8 @@ from .statements import Request
 
 MOVED = 1.0  # steps of a loop that moving one value to another layout takes
 CALL = 1e4  # steps that a copy takes however small it is
+LINE = 16  # values that are loaded from one line of the cache
+LONG = 16  # lines of a row from which it pays to have the rows apart
 T = TypeVar("T")
 LANES = ("float32", "float64")
 
@@ -93,11 +95,24 @@ def moving(order: int, last: int, back: bool = False) -> Request:
     """
     names = tuple("abcdefghijklmnopqrstuvwxyz"[:order])
     moved = (*names[:last], *names[last + 1 :], names[last])
-    return Request(Subscripts((moved,), names) if back else Subscripts((names,), moved))
+    return Request(Subscripts((moved,), names)) if back else Request(Subscripts((names,), moved), spaced=True)
+
+
+def row_length(size: int) -> int:
+    """By how much the rows of a copy are apart: where these are long, by an odd number of lines of the cache.
+
+    A tile of columns lies in few sets of the cache where rows are a power of two apart, and registers that cross a line take
+    two loads.
+
+    >>> row_length(100), row_length(512), row_length(4000)
+    (100, 528, 4016)
+    """
+    lines = -(-size // LINE)
+    return LINE * (lines | 1) if lines >= LONG else size
 
 
 def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]:
-    """Strides, in values, of a tensor without gaps whose dimension ``last`` is contiguous; row-major by default.
+    """Strides, in values, of a tensor whose dimension ``last`` is contiguous; without gaps, and row-major, by default.
 
     >>> strides_with_last((2, 3, 4), 0), strides_with_last((2, 3), None)
     ((1, 8, 2), (3, 1))
@@ -106,5 +121,5 @@ def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]
     strides, step = [0] * len(shape), 1
     for dimension in reversed(order):
         strides[dimension] = step
-        step *= shape[dimension]
+        step *= row_length(shape[dimension]) if dimension == last else shape[dimension]
     return tuple(strides)

@@ -82,7 +82,9 @@ def _pack_levels(
             moved = np.argsort(positions, kind="stable")
             positions, order = positions[moved], order[moved]
             columns, firsts = [column[moved] for column in columns], [first[moved] for first in firsts]
-        entries = Entries(columns[at], firsts[_run_end(format.levels, at)], positions, count, at, sizes, tuple(columns[:at]))
+        entries = Entries(
+            columns[at], firsts[_run_end(format.levels, at)], positions, count, at, sizes, tuple(columns[:at]), tuple(columns[at + 1 :])
+        )
         try:
             check_room(level.room(entries), format)
             made, stored, positions, count = level.pack(entries)

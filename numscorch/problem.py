@@ -39,8 +39,8 @@ class Problem:
     ``stored`` those in which sparse operands are read, by name, where the statement has a level for each part;
     ``strides`` are those of dense tensors, in ``layout`` where they are copied to another one, and ``permutation``
     turns a kept pattern's dimensions into the result's. ``rows`` is how long the first dimension, but for those of
-    size 1, of a dense result's memory is there, where that is longer than its size. ``members`` are statements that one kernel
-    runs before, in the same loops over ``outer``.
+    size 1, of a dense result's memory is there, where that is longer than its size; of a ``spaced`` one the rows lie apart.
+    ``members`` are statements that one kernel runs before, in the same loops over ``outer``.
     """
 
     stmt: Assignment
@@ -55,6 +55,7 @@ class Problem:
     requested: Format | None = None
     layout: Layout | None = None
     rows: int | None = None
+    spaced: bool = False
     members: tuple[Assignment, ...] = ()
     outer: tuple[IndexVar, ...] = ()
 
@@ -118,10 +119,11 @@ def _problem_of(
     problem = _made(replace(accesses, padded=padded), target, format, wanted)
     if padded is not None and not problem.result.is_dense:
         padded, problem = None, _made(accesses, target, format, wanted)
+    problem = replace(problem, layout=layout, spaced=request.spaced or (layout is not None and layout.result is not None))
     if padded is None:
-        return replace(problem, layout=layout)
+        return problem
     parts = [accesses.extents[var] for var in accesses.splitting.variables(padded)]
-    return replace(problem, layout=layout, rows=prod(parts))
+    return replace(problem, rows=prod(parts))
 
 
 def _made(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
@@ -235,8 +237,9 @@ def _split(
     alone = kept and sum(t is not None for t in tensors) == 1
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
     own = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
-    walked_alone = alone and operands[keepers[0]].format.is_plain  # the last block of a dimension may bring an edge to walk beside
-    appended = set() if walked_alone or (wanted is not None and wanted.is_dense) else set(result)
+    appended = set() if wanted is not None and wanted.is_dense else set(result)
+    if alone:  # the last block of a dimension may bring an edge to walk beside
+        appended -= {names[keepers[0]][part.dimension] for part in operands[keepers[0]].format.parts if part.is_whole}
     if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change
         tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
     return split(tensors, sizes, own, appended, sums)

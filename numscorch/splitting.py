@@ -110,6 +110,9 @@ def split(
     for at, tensor in enumerate(tensors):
         if tensor is not None and not _can_be_native(tensor, sizes, sums):
             formats[at] = without_parts(tensor.format)
+    for at, fmt in enumerate(_in_order(tensors, formats, appended)):
+        if fmt is not formats[at] and any(level.alone is not level for level in (formats[at] or Format("")).levels):
+            formats[at] = without_parts(formats[at] or Format(""))  # blocks in order have nothing of their own to gain
     while True:
         found = _signatures([*zip(tensors, formats, strict=True), (result, result.format if result else None)])
         clashing = {name for name, parts in found.items() if len(parts) > 1}

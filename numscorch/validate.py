@@ -48,7 +48,7 @@ def disorder(pattern: Pattern) -> str | None:
         if "pos" in level.arrays:
             problem = _unsorted(pattern, at) or _repeated(pattern, at)
         elif "crd" in level.arrays and not level.branchless:
-            problem = _unsorted_children(pattern, at)
+            problem = _unsorted_children(pattern, at) if level.is_ordered else _repeated_children(pattern, at)
         else:
             continue
         if problem is not None:
@@ -158,6 +158,18 @@ def _unsorted_children(pattern: Pattern, at: int) -> str | None:
     here, before = int(children.coordinates[k]), int(children.coordinates[k - 1])
     clash = f"repeats the coordinate {here}" if here == before else f"has coordinate {here} after {before}"
     return f"{_where(pattern, at)}: position {k}, below parent {int(owner[k])}, {clash}: coordinates must increase; {WAY_OUT}"
+
+
+def _repeated_children(pattern: Pattern, at: int) -> str | None:
+    """A level without a pos array, and without an order, is unpacked below all its parents, to find coordinates that repeat."""
+    children = _children(pattern, at)
+    owner = np.repeat(np.arange(pattern.counts[at - 1] if at else 1), children.counts)
+    if _are_distinct(owner, children.coordinates, pattern.format.parts[at].extent(pattern.shape)):
+        return None
+    order = np.lexsort([children.coordinates, owner])
+    again = order[1:][~in_order([owner[order], children.coordinates[order]])][0]
+    clash = f"repeats the coordinate {int(children.coordinates[again])}"
+    return f"{_where(pattern, at)}: position {int(again)}, below parent {int(owner[again])}, {clash}: each is stored once"
 
 
 def _repeated(pattern: Pattern, at: int) -> str | None:

@@ -16,7 +16,7 @@ from numscorch.selfcheck import EXPRESSIONS, Check, checks
 
 NAMED = [
     *(ns.CSR, ns.CSC, ns.DCSR, ns.DCSC, ns.ELL, ns.DIA, ns.BCSR(2, 2), ns.BCSR(2, 3), ns.BCSR(4, 1), ns.BCSR(1, 4)),
-    *(ns.NM(2, 4), ns.NM(2, 4, 2), ns.COO(2), ns.COO(3), ns.COO(4), ns.CSF(3), ns.CSF(4)),
+    *(ns.NM(2, 4), ns.NM(2, 4, 2), ns.NMG(2, 3, 1), ns.NMG(1, 2, 2), ns.COO(2), ns.COO(3), ns.COO(4), ns.CSF(3), ns.CSF(4)),
 ]
 LETTERS = """
     s d o ds ss sd so os od dss sds sss ssd dds dsd sdd sso doo dos ood soo

@@ -216,6 +216,8 @@ def must_be_zeroed(stmt: ix.Stmt) -> bool:
     result = assignment.lhs
     sparse = [a for a in ix.operands_of(stmt) if not a.tensor.is_dense]
     for loop in loops:
+        if isinstance(loop.tag, ix.Constant):
+            continue  # all coordinates
         if loop.var not in result.indices:
             return True
         iterating = [a for a in sparse if any(a.level_var(at) == loop.var and not lv.full for at, lv in enumerate(a.tensor.format.levels))]

@@ -31,6 +31,8 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
         return ()
     if not iterators:
         return dimension_loop(var, env, lambda inner: case(inner, frozenset()), bounds)
+    if bounds is None and (walked := _walked_alone(iterators, lattice)) is not None:
+        return bounded_loop(var, walked, iterators, env, lambda inner: case(inner, frozenset()))
     if len(iterators) > 1 and len([point for point in lattice.points if point]) > MOST_CASES:
         return united_loop(var, iterators, env, lattice, case, bounds)
     if lattice.whole:
@@ -58,6 +60,24 @@ def position_loop(var: IndexVar, it: Iterator, env: Env, body: Body, bounds: Bou
         return (For(it.position, start, stop, at_position(var, it, it.position, env, body)),)
     step = (*find_stop(it), *at_position(var, it, it.position, env, body), Assign(it.position, it.stop))
     return (Assign(it.position, start), Assign(it.end, stop), While(it.position < it.end, step))
+
+
+def _walked_alone(iterators: list[Iterator], lattice: Lattice) -> Iterator | None:
+    """The one operand of an intersection that has to be walked, where the others have all coordinates below an end; None elsewhere."""
+    walked = [it for it in iterators if not it.level.ends]
+    alone = len(walked) == 1 < len(iterators) and lattice.points == (lattice.iterated,)
+    return walked[0] if alone and (walked[0].level.is_unique or walked[0].is_single) and walked[0].here is None else None
+
+
+def bounded_loop(var: IndexVar, it: Iterator, iterators: list[Iterator], env: Env, body: Body) -> Block:
+    """One level is iterated, and left out is what lies past the ends that others have."""
+    coord, others = Var(var.name), [other for other in iterators if other != it]
+    tests = [other.level.within(other.mode, coord) for other in others]
+
+    def inside(inner: Env) -> Block:
+        return (If(all_of(tests), body(inner.bind(var, coord, {other.name: Segment(coord) for other in others}))),)
+
+    return position_loop(var, it, env, inside)
 
 
 def at_position(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Body) -> Block:

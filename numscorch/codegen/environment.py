@@ -35,6 +35,7 @@ class Env:
     ``tiles`` are the bounds of the variables whose tiles are looped over outside, ``counted`` the
     registers beside which the terms they received are counted, ``inserted`` the workspaces that
     coordinates are inserted into, ``assembly`` the result whose index arrays are written.
+    ``kinds`` says of what kind the positions are at which an operand is, where its loops take one kind after the other.
     ``conditions`` say when the operands that may be absent here are present, where ``masked`` as masks that
     have all bits set, and of ``assured``, sets of operands, one is present as a whole.
     """
@@ -53,6 +54,7 @@ class Env:
     conditions: Mapping[str, Expr] = field(default_factory=dict)
     assured: tuple[frozenset[str], ...] = ()
     masked: bool = False
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
     def own(self, name: str, variables: tuple[IndexVar, ...]) -> Var:
         """A name for a value that depends on these variables."""

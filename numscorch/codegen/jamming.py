@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import index as ix
-from ..ir.loop import Assign, Block, Const, Expr, For, Stmt, Var, While
+from ..ir.loop import Assign, Block, Const, Expr, For, If, Stmt, Var, While
 from .environment import Env
 
 Lower = Callable[[ix.Stmt, Env], Block]
@@ -61,6 +61,8 @@ def interleaved(blocks: list[Block]) -> Block:
             out.append(first)
         elif isinstance(first, For) and all(isinstance(stmt, For) and _same_range(stmt, first) for stmt in row):
             out.append(replace(first, body=interleaved([stmt.body for stmt in row if isinstance(stmt, For)])))
+        elif isinstance(first, If) and all(isinstance(stmt, If) and stmt.condition == first.condition and not stmt.orelse for stmt in row):
+            out.append(replace(first, body=interleaved([stmt.body for stmt in row if isinstance(stmt, If)])))
         elif isinstance(first, While):
             raise TypeError(f"copies of {first} can't be interleaved")
         else:

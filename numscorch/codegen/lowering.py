@@ -12,12 +12,25 @@ from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, If,
 from .blending import can_blend, lower_blended
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
+from .holding import lower_constant, lower_kinds, registers_of
 from .jamming import lower_jam
 from .lattice import make_lattice
 from .transposing import lower_transposed
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
 from .values import guarded, is_varying, joined, load, lower_product, named_position
-from .workspaces import append, appends, insert, is_collected, is_marked, lay, lower_counted, lower_laid_out, lower_workspace, stamps
+from .workspaces import (
+    append,
+    appends,
+    insert,
+    is_collected,
+    is_held,
+    is_marked,
+    lay,
+    lower_counted,
+    lower_laid_out,
+    lower_workspace,
+    stamps,
+)
 
 
 def lower(stmt: ix.Stmt, env: Env) -> Block:
@@ -58,6 +71,10 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_transposed(stmt, lanes, env)
         case ix.Jam() as tag:
             return lower_jam(stmt, tag, env, lower, lower_serial)
+        case ix.Kinds():
+            return lower_kinds(stmt, env, lower)
+        case ix.Constant():
+            return lower_constant(stmt, env, lower)
         case _:
             assert_never(stmt.tag)
 
@@ -107,6 +124,8 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
     target = next(ix.assignments(stmt.producer)).lhs.tensor
     if is_marked(target):
         return lower_laid_out(stmt, target, env, lower)
+    if is_held(target):
+        return _lower_held(stmt, target, env)
     if env.assembly is not None and is_collected(target):
         return lower_workspace(stmt, env.assembly, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
@@ -120,6 +139,21 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
     if op == "+=" and not appends(stmt.consumer, env):
         return (*clear(target, inner), *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
     return lower_counted(stmt, target, op, inner, lower)
+
+
+def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
+    """Clear the registers of every coordinate, run the producer, then the consumer."""
+    sums = registers_of(target)
+    inner = env
+    for register in sums:
+        inner = with_registers(_writing(stmt.producer, target, register), register, inner)
+    cleared = [assign for register in sums for assign in clear(register, inner)]
+    return (*cleared, *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
+
+
+def _writing(stmt: ix.Stmt, target: ix.TensorVar, register: ix.TensorVar) -> ix.Stmt:
+    """The statement with a register for its target."""
+    return ix.map_expr(stmt, lambda access: replace(access, tensor=register) if access.tensor == target else access)
 
 
 def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:
@@ -156,10 +190,18 @@ def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block
 
 
 def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:
-    """The body for each tile; the last one ends where the extent does."""
+    """The body for each tile; the last one ends where the extent does. Workers, where there are some, are around the tiles."""
     start, end, extent = Var(f"{stmt.var}_tile"), Var(f"{stmt.var}_end"), env.extent(stmt.var)
     body = lower(stmt.body, replace(env, tiles={**env.tiles, stmt.var: (start, end)}))
-    return (For(start, Const(0), extent, (Assign(end, call("min", start + size, extent)), *body), step=Const(size)),)
+
+    def tiles(inner: Block) -> Block:
+        return (For(start, Const(0), extent, (Assign(end, call("min", start + size, extent)), *inner), step=Const(size)),)
+
+    match body:
+        case (For(parallel=True) as workers,):  # each goes through the tiles of its own blocks: threads wait for each other once
+            return (replace(workers, body=tiles(workers.body)),)
+        case _:
+            return tiles(body)
 
 
 def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:

@@ -21,6 +21,7 @@ from ..ir.loop import (
     Load,
     Stmt,
     Store,
+    Table,
     Var,
     While,
 )
@@ -103,6 +104,8 @@ def expr(node: Expr, strength: int = 0) -> str:
             return f"{dtype}({value!r})"  # repr of an infinity is "inf", which the file imports
         case Load(array, index):
             return f"{array.name}[{expr(index)}]"
+        case Table(name, _, index):
+            return f"{name}[{expr(index)}]"
         case Call(function, args):
             return f"{function}({', '.join(map(expr, args))})"
         case Choose(condition, value, otherwise):

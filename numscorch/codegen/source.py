@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ir import index as ix
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
-from ..ir.loop import Call, Const, Function, expressions, walk, walk_block
+from ..ir.loop import Call, Const, Function, Table, expressions, walk, walk_block
 from ..schedule.facts import Target
 from ..schedule.workspace import NAMES as WORKSPACES
 from .assembly import Param, Program, assemble
@@ -56,8 +56,9 @@ def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Source:
     program = assemble(stmt, target, stage)
     body = emit_function(program.function)
     note = f"\n{NOTES[stage]}\n" if NOTES[stage] else ""
-    text = f'"""{_header(stmt)}{note}"""\n\n{_imports(program)}\n\n\n{body}'
-    return Source(f"kernel_{_hash(text, target)}", text, program)
+    head = "\n\n".join(part for part in (_imports(program), _tables(program.function)) if part)
+    text = f'"""{_header(stmt)}{note}"""\n\n{head}\n\n\n{body}'
+    return Source(f"kernel_{hashed(text, target)}", text, program)
 
 
 def _header(stmt: ix.Stmt) -> str:
@@ -128,12 +129,19 @@ def _imports(program: Program) -> str:
     own, routines = sorted(called - set(RANGES) - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
     lines = [f"from math import {', '.join(found)}"] if (found := _unwritable(program.function)) else []
     lines += ["from numba import prange"] if program.parallel else []
-    scalars = sorted(_constant_types(program.function) | (called & CASTS))
+    scalars = sorted(_constant_types(program.function) | (called & CASTS) | ({"array"} if _tables(program.function) else set()))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
     lines += ["", f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
     lines += [f"from numscorch.codegen.register_functions import {', '.join(found)}"] if (found := sorted(called & REGISTERED)) else []
     lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []
     return "\n".join(lines).strip("\n")
+
+
+def _tables(function: Function) -> str:
+    """Numbers that the function looks up."""
+    exprs = (e for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
+    found = sorted({(e.name, e.values) for e in exprs if isinstance(e, Table)})
+    return "\n".join(f"{name} = array({list(values)})" for name, values in found)
 
 
 def _functions(function: Function) -> set[str]:
@@ -152,7 +160,7 @@ def _constant_types(function: Function) -> set[str]:
     return {e.dtype for e in exprs if isinstance(e, Const) and e.dtype is not None}
 
 
-def _hash(text: str, target: Target) -> str:
+def hashed(text: str, target: Target) -> str:
     """Of everything that the machine code depends on: the text, the target, the options, the compilers, the intrinsics."""
     intrinsics = "".join(files("numscorch.codegen").joinpath(f"{name}.py").read_text() for name in COMPILED)
     parts = (text, repr(target.instructions), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)

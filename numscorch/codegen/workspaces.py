@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, If, Stmt, Store, Var, call
-from ..ir.workspace_levels import Hashed, Listed, Marked
+from ..ir.workspace_levels import Hashed, Held, Listed, Marked
 from .environment import Env, clear, size_of
 from .results import MOST, Assembly
 from .values import joined, lower_product
@@ -23,7 +23,12 @@ Lower = Callable[[ix.Stmt, Env], Block]
 def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
     """The workspaces that hold more than one value."""
     written = {a.lhs.tensor.name: a.lhs for a in ix.assignments(stmt) if a.lhs.tensor != ix.result_of(stmt).tensor}
-    return [access for access in written.values() if access.indices and not access.tensor.is_returned]
+    return [access for access in written.values() if access.indices and not access.tensor.is_returned and not is_held(access.tensor)]
+
+
+def is_held(space: ix.TensorVar) -> bool:
+    """Whether it is a register for each of a few coordinates."""
+    return not space.is_scalar and isinstance(space.format.levels[0], Held)
 
 
 def is_hashed(space: ix.Access) -> bool:

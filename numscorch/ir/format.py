@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import FormatError
 from .format_text import levels_of_letters, parse_map
+from .grouped import Combination, Grouped
 from .implicit import Offset, Range
 from .level import Level, check_parameters
 from .levels import Compressed, Dense, Singleton
@@ -215,6 +216,7 @@ def _check(fmt: Format) -> None:
             raise FormatError(f"{level} in {fmt}: an extent follows from the shape, or from the block: write {level.spelling}")
         check_parameters(level)
         level.check(", ".join(map(str, fmt.levels[:at])))
+        level.check_below(below)
         _check_diagonal(fmt, at)
 
 
@@ -248,7 +250,7 @@ def as_format(value: object) -> Format:
 
 def sorted_format(fmt: Format) -> Format:
     """The same format, with every level's coordinates in order."""
-    levels = [_sorted_level(level) for level in fmt.levels]
+    levels = [_sorted_level(level).alone for level in fmt.levels]
     return Format.flat(levels, fmt.mode_order) if fmt.is_plain else Format(levels, fmt.parts)
 
 
@@ -314,6 +316,20 @@ def NM(n: int, m: int, rows: int = 1) -> Format:
     return _of_pairs([(Part(0, rows), Dense()), (Part(1, m), Dense()), *_inner(1, m, Fixed(n)), *_inner(0, rows, Dense())])
 
 
+def NMG(n: int, m: int, g: int) -> Format:
+    """n of every m values along the first dimension, any n of them in g columns of each chunk of C(m, n) * g: n:m:g.
+
+    Source: Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023.
+
+    >>> print(NMG(2, 4, 8))
+    (i, j) -> (i // 4: dense, j: grouped(2, 4, 8), i % 4: combination(2, 4, 8))
+    """
+    n, m, g = whole_numbers("NMG", n, m, g)
+    if n > m or m < 2:
+        raise FormatError(f"NMG({n}, {m}, {g}) keeps n of every m values: n is at most m, and m at least 2")
+    return _of_pairs([(Part(0, m), Dense()), (Part(1), Grouped(n, m, g)), (Part(0, 1, m), Combination(n, m, g))])
+
+
 def _inner(dimension: int, size: int, level: Level) -> list[tuple[Part, Level]]:
     """The level within blocks of this size; none where a block is one coordinate."""
     return [(Part(dimension, 1, size), level)] if size > 1 else []
@@ -327,8 +343,8 @@ def _ell(width: int) -> Format:
     return Format((Dense(), Fixed(width)))
 
 
-PARAMETERS = {"BCSR": (2,), "NM": (2, 3), "ELL": (1,)}
-BLOCKED: dict[str, Callable[..., Format]] = {"BCSR": BCSR, "NM": NM, "ELL": _ell}
+PARAMETERS = {"BCSR": (2,), "NM": (2, 3), "NMG": (3,), "ELL": (1,)}
+BLOCKED: dict[str, Callable[..., Format]] = {"BCSR": BCSR, "NM": NM, "NMG": NMG, "ELL": _ell}
 
 
 def _blocked_name(fmt: Format) -> str | None:
@@ -338,6 +354,9 @@ def _blocked_name(fmt: Format) -> str | None:
     sizes = [next((part.modulus for part in fmt.parts if part.dimension == d and part.modulus), 1) for d in (0, 1)]
     if fmt == BCSR(*sizes):
         return f"BCSR({sizes[0]}, {sizes[1]})"
+    grouped = next((level for level in fmt.levels if isinstance(level, Grouped)), None)
+    if grouped is not None and fmt == NMG(grouped.n, grouped.m, grouped.g):
+        return f"NMG({grouped.n}, {grouped.m}, {grouped.g})"
     kept = next((level.width for level in fmt.levels if isinstance(level, Fixed) and level.width), None)
     if kept is not None and kept <= sizes[1] and fmt == NM(kept, sizes[1], sizes[0]):
         return f"NM({kept}, {sizes[1]})" if sizes[0] == 1 else f"NM({kept}, {sizes[1]}, {sizes[0]})"

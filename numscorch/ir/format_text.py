@@ -6,6 +6,7 @@ import ast
 import re
 
 from ..errors import FormatError
+from .grouped import Combination, Grouped
 from .hash_table import Hash
 from .implicit import Band, Causal, Identity, Offset, Range
 from .level import Level
@@ -14,7 +15,8 @@ from .padded import Bitmap, Fixed
 from .parts import LARGEST, Part, parse_part
 
 LEVELS: dict[str, type[Level]] = {
-    level.spelling: level for level in (Dense, Compressed, Singleton, Fixed, Bitmap, Hash, Identity, Band, Causal, Range, Offset)
+    level.spelling: level
+    for level in (Dense, Compressed, Singleton, Fixed, Bitmap, Hash, Identity, Band, Causal, Range, Offset, Grouped, Combination)
 }
 MAP = re.compile(r"\s*\(([^()]*)\)\s*->\s*\((.*)\)\s*", re.DOTALL)
 LEVEL = re.compile(r"(\w+)\s*(?:\((.*)\))?")

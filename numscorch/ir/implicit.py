@@ -177,10 +177,14 @@ class Within(Implicit):
 
     last: int
     spelling: ClassVar[str] = "within"
+    ends: ClassVar[bool] = True
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         left = (mode.sizes[mode.at - 1] - mode.outer[-1] - Const(1)) * mode.size + self.last
         return Const(0), call("min", mode.size, left)
+
+    def within(self, mode: Mode, coordinate: Expr) -> Expr:
+        return coordinate < self.bounds(mode)[1]
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position

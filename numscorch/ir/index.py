@@ -16,8 +16,10 @@ from dataclasses import dataclass, replace
 from .format import Format
 from .tags import SERIAL
 from .tags import Blend as Blend
+from .tags import Constant as Constant
 from .tags import Gallop as Gallop
 from .tags import Jam as Jam
+from .tags import Kinds as Kinds
 from .tags import Parallel as Parallel
 from .tags import Positions as Positions
 from .tags import Serial as Serial

@@ -89,7 +89,7 @@ class Entries:
 
     ``coordinates`` are theirs in this level, ``outer`` those in the levels above, and ``parents`` their
     positions in the level above, which has ``count``; ``first`` marks those that are the first with their
-    coordinates, and so get a position of their own.
+    coordinates, and so get a position of their own. ``below`` are the coordinates in the levels below.
     """
 
     coordinates: np.ndarray
@@ -99,6 +99,7 @@ class Entries:
     at: int
     sizes: tuple[int, ...]
     outer: tuple[np.ndarray, ...] = ()
+    below: tuple[np.ndarray, ...] = ()
 
     @property
     def size(self) -> int:
@@ -147,6 +148,7 @@ class Level:
     appended        coordinates may be appended below one parent after the other
     gaps            there may be positions that hold nothing
     located         a position follows from its parent's and the coordinates, as in full levels
+    ends            it stores nothing, and has every coordinate below some end: ``within`` tells which
     mark            name of the array that holds 1 where something is stored
     spaced          each parent has as much room as its number of coordinates says
     is_ordered      coordinates increase along a parent's positions
@@ -164,6 +166,7 @@ class Level:
     appended: ClassVar[bool] = False
     gaps: ClassVar[bool] = False
     located: ClassVar[bool] = False
+    ends: ClassVar[bool] = False
     mark: ClassVar[str | None] = None
     spaced: ClassVar[bool] = False
 
@@ -187,6 +190,16 @@ class Level:
         """The extent, where the level fixes it."""
         return None
 
+    @property
+    def constants(self) -> tuple[tuple[int, ...], ...]:
+        """The coordinates below a position of each kind of the level above; none where these are known only as a kernel runs."""
+        return ()
+
+    @property
+    def alone(self) -> Level:
+        """What stores the same below any level, for one whose coordinates follow from how the level above it stores its own."""
+        return self
+
     def __str__(self) -> str:
         listed: list[str] = []
         for at, field in enumerate(fields(self)):
@@ -208,6 +221,15 @@ class Level:
         """The position of a coordinate; only for located levels."""
         raise NotImplementedError
 
+    @property
+    def kind_chunk(self) -> int:
+        """Of a level with positions of several kinds: how many of them lie in a chunk, in which all kinds have their share; else 0."""
+        return 0
+
+    def kind_starts(self, mode: Mode, chunk: Expr) -> list[Expr]:
+        """Of a level with positions of several kinds: where each of these starts in a chunk, and the end of the last one."""
+        raise NotImplementedError
+
     def determines(self, at: int, missing: frozenset[int]) -> bool:
         """Whether the coordinates of these levels follow from those of the others, this one, which is level ``at``, among them."""
         return False
@@ -215,6 +237,10 @@ class Level:
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         """Whether a position within the bounds holds anything; None where every one does."""
         return None
+
+    def within(self, mode: Mode, coordinate: Expr) -> Expr:
+        """Of a level that has every coordinate below some end: whether this is one of them."""
+        raise NotImplementedError
 
     def opened(self, mode: Mode) -> Expr | None:
         """Of a spaced level: the position of a parent's first entry, from which on others are appended; None where each is entered."""
@@ -252,6 +278,13 @@ class Level:
 
         Raises:
             FormatError: they don't.
+        """
+
+    def check_below(self, below: Level | None) -> None:
+        """Refuse a level below that can't stand there; None is the values.
+
+        Raises:
+            FormatError: it can't.
         """
 
     def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:

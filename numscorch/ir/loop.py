@@ -87,7 +87,16 @@ class Choose(Operators):
     otherwise: Expr
 
 
-Expr = Var | Const | Load | BinOp | Call | Choose
+@dataclass(frozen=True, slots=True)
+class Table(Operators):
+    """values[index]: one of a table's numbers, which stands under this name in the source"""
+
+    name: str
+    values: tuple[int, ...]
+    index: Expr
+
+
+Expr = Var | Const | Load | BinOp | Call | Choose | Table
 ExprLike = Expr | int
 
 
@@ -244,6 +253,8 @@ def walk(expr: Expr) -> Iterator[Expr]:
         case Load(array, index):
             yield array
             yield from walk(index)
+        case Table(_, _, index):
+            yield from walk(index)
         case BinOp(_, left, right):
             yield from walk(left)
             yield from walk(right)
@@ -268,6 +279,8 @@ def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
             return Call(function, tuple(map_expr(arg, change) for arg in args))
         case Load(array, index):
             return Load(array, map_expr(index, change))
+        case Table(name, values, index):
+            return Table(name, values, map_expr(index, change))
         case Choose(condition, value, otherwise):
             return Choose(map_expr(condition, change), map_expr(value, change), map_expr(otherwise, change))
         case Var() | Const():

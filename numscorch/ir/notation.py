@@ -16,11 +16,13 @@ from .index import (
     Binary,
     Blend,
     Call,
+    Constant,
     Expr,
     Forall,
     Gallop,
     IndexVar,
     Jam,
+    Kinds,
     Literal,
     Parallel,
     Positions,
@@ -136,6 +138,8 @@ class _Reader:
             return Parallel()
         if token == "blend_forall":
             return Blend()
+        if token in ("kind_forall", "constant_forall"):
+            return Kinds() if token == "kind_forall" else Constant()
         if found := VECTOR.fullmatch(token):
             lanes, registers, once, rest, masked = found.groups()
             loop, tail = (0, int(registers)) if once else (int(registers), int(rest or 0))

@@ -110,5 +110,21 @@ class Transpose:
         return f"transpose_forall<{self.lanes}>"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Blend | Tile | Jam | Transpose
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Take the positions of one kind after those of another, chunk by chunk, with a loop of its own for each kind."""
+
+    def __str__(self) -> str:
+        return "kind_forall"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Write the body once for each coordinate: all of them are known when a kernel is made, and have registers of their own."""
+
+    def __str__(self) -> str:
+        return "constant_forall"
+
+
+Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Blend | Tile | Jam | Transpose | Kinds | Constant
 SERIAL = Serial()

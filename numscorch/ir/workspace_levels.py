@@ -72,3 +72,13 @@ class Beside(Level):
     spelling: ClassVar[str] = "beside"
     full: ClassVar[bool] = True
     letter: ClassVar[str] = "b"
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Level):
+    """A workspace's only level: a register for each of ``size`` coordinates, which are known when a kernel is made."""
+
+    size: int
+    spelling: ClassVar[str] = "held"
+    full: ClassVar[bool] = True
+    letter: ClassVar[str] = "r"

@@ -22,7 +22,7 @@ from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS, start_of
-from ..layouts import with_last
+from ..layouts import row_length, with_last
 from ..operand import Operand
 from ..problem import Problem
 from ..reformat import converted
@@ -30,7 +30,7 @@ from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, shared_out
-from .memory import check_memory, check_workspace, flat
+from .memory import aligned, check_memory, check_workspace, flat
 from .reuse import SMALLEST, room
 
 MADE = {"list": "empty", "mark": "zeros", "table": "empty"}  # how the arrays of a workspace start
@@ -57,6 +57,7 @@ class Binder:
             "shared_out": shared_out,
             "flat": flat,
             "room": room,
+            "aligned": aligned,
             "workers": threads.workers,
             "call_lock": threads.call_lock,
             "dtype": getattr(np, self.result.dtype),
@@ -166,12 +167,18 @@ class Binder:
             shape = (self.problem.rows, *shape[self._slowest(shape) + 1 :])
         if zeroed and fill:
             self.scope["inf"] = np.inf
-            return [f"C = np.full({shape}, {fill}, dtype)"]
+            return [f"C = np.full({self.spaced(shape)}, {fill}, dtype)"]
+        if self.problem.spaced:
+            return [f"C = aligned({self.spaced(shape)}, dtype, {zeroed})"]
         return [f"C = {'np.zeros' if zeroed else 'room' if self.is_large(shape) else 'np.empty'}({shape}, dtype)"]
 
     def is_large(self, shape: Sequence[int]) -> bool:
         """Whether a result takes so much memory that it is worth while to use some again."""
         return prod(shape) * np.dtype(self.result.dtype).itemsize >= SMALLEST
+
+    def spaced(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The memory of a result, whose rows may lie apart."""
+        return (*shape[:-1], row_length(shape[-1])) if self.problem.spaced else tuple(shape)
 
     def fill(self) -> float:
         """What places hold that are never visited; where a reduced dimension has size 0, they have no terms at all."""
@@ -226,7 +233,7 @@ class Binder:
             view = f"(o{at}._view if o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
             return view if stored == operand.format else f"M{at}.values({view})"
         if self.problem.layout is not None and at in self.problem.layout.operands:
-            return f"L{at}(o{at}).numpy().ravel()"
+            return f"flat(L{at}(o{at}))"
         contiguous = operand.strides == row_major(operand.shape)
         if operand.dtype.startswith("complex"):  # numpy has no lazily conjugated arrays
             return f"flat(o{at})" if not contiguous else f"o{at}.resolve_conj().numpy().ravel()"
@@ -254,9 +261,12 @@ class Binder:
         if self.result.shares is not None:
             return self.kept()
         written = self.problem.shape if self.last is None else with_last(self.problem.shape, self.last)
-        made = "torch.from_numpy(C)"
+        made = "C"
         if self.problem.rows is not None:
-            made = f"torch.from_numpy(C[:{written[self._slowest(written)]}].reshape({written}))"
+            made = f"C[:{written[self._slowest(written)]}].reshape({self.spaced(written)})"
+        if self.spaced(written) != tuple(written):
+            made = f"{made}[..., :{written[-1]}]"
+        made = f"torch.from_numpy({made})"
         return made if self.last is None else f"L{len(self.operands)}({made})"
 
     @staticmethod

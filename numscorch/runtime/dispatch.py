@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..accesses import row_major
 from ..codegen.assembly import stages_of
 from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
@@ -20,7 +19,7 @@ from ..copies import copy_problem
 from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import ScheduleError, UnsupportedError
 from ..ir.format import Format, dense
-from ..layouts import moving, with_last
+from ..layouts import moving, strides_with_last, with_last
 from ..ledgers import note
 from ..long_rows import cut, operand_to_cut
 from ..operand import Operand
@@ -149,7 +148,7 @@ def _copies(problem: Problem, operands: Sequence[Operand]) -> dict[int, Callable
     made = {at: _listed(_plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run) for at, last in layout.operands.items()}
     if layout.result is not None:
         shape = with_last(problem.shape, layout.result)
-        written = Operand(dense(len(shape)), shape, problem.result.dtype, strides=row_major(shape))
+        written = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
         made[len(operands)] = _listed(_plan_of(moving(len(shape), layout.result, back=True), [written], None).run)
     return made
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 SPACE = 24  # bytes of a workspace for each value: listed, marked or hashed, and the value
+LINE = 64  # bytes of a line of the cache
 ASK_FROM = 1 << 30  # bytes from which an allocation is held against the limit
 
 
@@ -30,6 +32,18 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
     span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
     view: np.ndarray = torch.as_strided(tensor, (span,), (1,)).numpy()
     return view
+
+
+def aligned(shape: Sequence[int], dtype: Any, zeroed: bool = False) -> np.ndarray:
+    """Memory that starts at a line of the cache, so that no register of a row crosses one.
+
+    >>> aligned((2, 3), np.float32).ctypes.data % LINE
+    0
+    """
+    itemsize = np.dtype(dtype).itemsize
+    room = (np.zeros if zeroed else np.empty)(prod(shape) + LINE // itemsize, dtype)
+    start = -room.ctypes.data % LINE // itemsize
+    return room[start : start + prod(shape)].reshape(shape)
 
 
 def check_memory(problem: Problem) -> None:

@@ -12,6 +12,7 @@ from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
 from .blend import blend
 from .facts import Facts, Target
+from .hold import hold
 from .intersection import gallop
 from .jam import jam
 from .lay_out import lay_out
@@ -54,6 +55,8 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
     nest = note("insert_workspaces", *insert_workspaces(nest, facts, options.workspace))
     nest = note("tile", *tile(nest, facts, target, options.tile))
     nest = note("vectorize", *vectorize(nest, facts, target, options.vector))
+    if held := hold(nest, facts, target, options.tile is None):
+        nest = note("hold", *held)
     if options.order is None and options.tile is None and (jammed := jam(nest, facts, target)):
         nest = note("jam", *jammed)
     if steered := gallop(nest, facts):

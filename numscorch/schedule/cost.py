@@ -150,7 +150,7 @@ def iterations(
     searched = not united
     for access, counts in sparse:
         for at, level in enumerate(access.tensor.format.levels):
-            if access.level_var(at) == var and not level.full:
+            if access.level_var(at) == var and not level.full and not level.ends:
                 parents = counts[at - 1] if at else 1.0
                 fans.append(min(counts[at] / max(parents, 1.0) * (1.0 if united else _spread(access, at, sparse, facts)), extent))
                 searched = searched and can_seek(level)

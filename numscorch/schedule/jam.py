@@ -113,7 +113,8 @@ def _is_tiled(stmt: Stmt, var: IndexVar) -> bool:
 
 def _is_merge(loop: Forall) -> bool:
     """Whether a loop walks several sparse operands together, or one whose coordinates are repeated."""
-    levels = [access.tensor.format.levels[at] for access in operands_of(loop) for at in iterated_levels(access, loop)]
+    found = [access.tensor.format.levels[at] for access in operands_of(loop) for at in iterated_levels(access, loop)]
+    levels = [level for level in found if not level.ends]
     return len(levels) > 1 or not all(level.is_unique for level in levels)
 
 

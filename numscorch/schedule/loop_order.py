@@ -14,6 +14,7 @@ from ..errors import ScheduleError
 from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_identity, is_product, map_expr, variables_in
 from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost
+from .constants import chosen_by_table
 from .facts import Facts, Target
 
 MOST_ORDERS = 2000
@@ -220,7 +221,7 @@ def _nest_cost(
     if is_contiguous(stmt, inner):
         lanes = target.lanes(stmt.lhs.tensor.dtype)
         steps = ceil(steps / lanes) * lanes  # a register that isn't filled takes as long
-        kept = inner in result and _tail_is_summed(order, result)
+        kept = inner in result and (_tail_is_summed(order, result) or chosen_by_table(stmt, order) is not None)
         step = (1.0 if kept else cost.VECTOR_SCATTER if scatters else 1.0) / lanes
     elif _is_tiled_reduction(stmt, order):
         step /= target.lanes(stmt.lhs.tensor.dtype)

@@ -220,4 +220,4 @@ def _iterated_levels(access: Access, var: IndexVar) -> list[int]:
     if access.tensor.is_dense or access.tensor.is_scalar:
         return []
     levels = access.tensor.format.levels
-    return [at for at, level in enumerate(levels) if not level.full and access.level_var(at) == var]
+    return [at for at, level in enumerate(levels) if not level.full and not level.ends and access.level_var(at) == var]

@@ -10,6 +10,7 @@ from .composing import compose
 from .distributed import broadcast_patterns, check_patterns, data_parallel
 from .dynamic import SET, RigL
 from .entries import keep_all, random, threshold
+from .grouped import n_m_g
 from .kinds import Kind
 from .layers import register_sparse_module
 from .low_rank import LowRankPlusSparse, low_rank_plus_sparse
@@ -52,6 +53,7 @@ __all__ = [
     "magnitude",
     "movement",
     "n_m",
+    "n_m_g",
     "random",
     "register_sparse_module",
     "register_sparsifier",

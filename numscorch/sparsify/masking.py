@@ -10,6 +10,7 @@ import torch
 from ..construct import from_coo
 from ..convert import densified
 from ..errors import OperandError, SizeError
+from ..grouping import grouped
 from ..ir.format import COO, CSR, Format, as_format
 from ..operators.entries import others_at, values_of, with_entries
 from ..packing import coordinates
@@ -73,7 +74,9 @@ def _of_dense(tensor: torch.Tensor, sparsifier: Any, format: Format) -> SparseTe
     ref = sparsifier.ref if isinstance(sparsifier, same_pattern) else None
     if isinstance(ref, SparseTensor) and ref.format == format and ref.shape == tensor.shape:
         return with_entries(ref, others_at(ref, tensor))
-    return masked(tensor, mask_of(tensor.detach(), sparsifier), format)
+    mask = mask_of(tensor.detach(), sparsifier)
+    made = grouped(tensor, mask, format) if format.order == tensor.ndim else None
+    return masked(tensor, mask, format) if made is None else made
 
 
 def _of_sparse(A: SparseTensor, sparsifier: Any, format: Format | None) -> SparseTensor:

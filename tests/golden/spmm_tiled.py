@@ -14,15 +14,15 @@ from numscorch.codegen.intrinsics import fma, load, pointer, splat, store
 
 
 def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array, cuts_array, blocks, workers, k_size, B_stride0, C_stride0):
-    for k_tile in range(0, k_size, 128):
-        k_end = min(k_tile + 128, k_size)
-        for worker in prange(workers):
-            A2_crd = pointer(A2_crd_array)
-            A2_pos = pointer(A2_pos_array)
-            A_vals = pointer(A_vals_array)
-            B_vals = pointer(B_vals_array)
-            C_vals = pointer(C_vals_array)
-            cuts = pointer(cuts_array)
+    for worker in prange(workers):
+        A2_crd = pointer(A2_crd_array)
+        A2_pos = pointer(A2_pos_array)
+        A_vals = pointer(A_vals_array)
+        B_vals = pointer(B_vals_array)
+        C_vals = pointer(C_vals_array)
+        cuts = pointer(cuts_array)
+        for k_tile in range(0, k_size, 128):
+            k_end = min(k_tile + 128, k_size)
             for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
                 for i in range(cuts[block], cuts[block + 1]):
                     for k in range(k_tile, min(k_end, k_size // 64 * 64), 64):

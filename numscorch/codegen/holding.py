@@ -1,0 +1,73 @@
+"""Loops whose coordinates are known when a kernel is made: their bodies are written once for each, with registers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..ir import index as ix
+from ..ir.level import Segment
+from ..ir.loop import Assign, Block, Const, Expr, For, Stmt, Var
+from .coiteration import at_position
+from .environment import Env, Iterator
+from .jamming import interleaved
+from .workspaces import is_held
+
+Lower = Callable[[ix.Stmt, Env], Block]
+
+
+def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
+    """The positions of one level, chunk by chunk, and in a chunk one kind after the other, with a loop for each."""
+    it = env.iterated(stmt.var)[0]
+    chunk, start, stop = Var(f"{stmt.var}_chunk"), Var(f"{it.position.name}_start"), it.end
+    first, *ends = it.level.kind_starts(it.mode, chunk)
+    body: list[Stmt] = []
+    for kind, end in enumerate(ends):
+        inner = replace(env, kinds={**env.kinds, it.name: kind})
+        step = at_position(stmt.var, it, it.position, inner, lambda found: lower(stmt.body, found))
+        body += [Assign(start, stop if kind else first), Assign(stop, end), For(it.position, start, stop, step)]
+    first_chunk, last_chunk = _chunks(stmt.var, it, env)
+    return (For(chunk, first_chunk, last_chunk, tuple(body)),)
+
+
+def _chunks(var: ix.IndexVar, it: Iterator, env: Env) -> tuple[Expr, Expr]:
+    """The first chunk, and one past the last: of a tile, which has whole ones, or of all positions."""
+    start, end = env.bounds(var)
+    each = it.level.kind_chunk
+    return start if start == Const(0) else start // each, (end + (each - 1)) // each
+
+
+def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
+    """The body at each coordinate; what all of them load is loaded once."""
+    copies = []
+    for at, (coordinate, found) in enumerate(_coordinates(stmt, env)):
+        inner = replace(env.bind(stmt.var, Const(coordinate), found), copy=(stmt.var, at))
+        copies.append(lower(_at(stmt.body, stmt.var, coordinate), inner))
+    return interleaved(copies)
+
+
+def _coordinates(stmt: ix.Forall, env: Env) -> list[tuple[int, dict[str, Segment]]]:
+    """The coordinates of the loop, and the positions that they are found at: all that there are registers for, or those of a kind."""
+    iterators = env.iterated(stmt.var)
+    if not iterators:
+        held = next(access.tensor for a in ix.assignments(stmt) for access in (a.lhs, *ix.accesses_in(a.rhs)) if is_held(access.tensor))
+        return [(coordinate, {}) for coordinate in range(len(registers_of(held)))]
+    it = iterators[0]
+    first: Expr = it.bounds[0]
+    return [(coordinate, {it.name: it.segment(first + at)}) for at, coordinate in enumerate(it.level.constants[env.kinds[it.name]])]
+
+
+def _at(stmt: ix.Stmt, var: ix.IndexVar, coordinate: int) -> ix.Stmt:
+    """The statement with the register of a coordinate in place of the workspace that has one for each."""
+
+    def register(access: ix.Access) -> ix.Access:
+        held = is_held(access.tensor) and access.indices == (var,)
+        return ix.Access(registers_of(access.tensor)[coordinate], ()) if held else access
+
+    return ix.map_expr(stmt, register)
+
+
+def registers_of(space: ix.TensorVar) -> tuple[ix.TensorVar, ...]:
+    """A scalar for each coordinate of a workspace, as t_0, t_1, ..."""
+    size = getattr(space.format.levels[0], "size", 0)
+    return tuple(ix.TensorVar(f"{space.name}_{coordinate}_", ix.SCALAR, space.dtype) for coordinate in range(size))

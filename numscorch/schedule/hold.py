@@ -1,0 +1,114 @@
+"""hold: rows that a table chooses are summed in registers, of which there is one for each row of a block.
+
+In n:m:g a column of a block adds to n of the block's m rows, and which ones follows from the kind of the column. Where the
+loop over columns takes one kind after the other, its body is written once for each kind, with these n rows' registers in it:
+``t`` has m of them, no index is loaded, and nothing is scattered (STen, section 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+from ..ir.format import Format
+from ..ir.index import (
+    Access,
+    Assignment,
+    Constant,
+    Forall,
+    IndexVar,
+    Kinds,
+    Stmt,
+    TensorVar,
+    Vector,
+    Where,
+    result_of,
+)
+from ..ir.workspace_levels import Held
+from .constants import chosen_by_table
+from .facts import Facts, Target, itemsize, tiling_within
+from .tiles import tiled
+from .workspace import free_names, unwrap, wrap
+
+MOST_ROWS = 1024  # rows of a dense operand that columns choose at random, each on a page of its own, and still find quickly
+
+
+def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tuple[Stmt, str] | None:
+    """Keep the rows of a block in registers while its columns are walked, kind by kind; None where no table chooses rows.
+
+    >>> from numscorch.ir.derived_formats import flattened
+    >>> from numscorch.ir.format import NMG
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> nest = "forall(u, forall(j, forall(i, vector_forall<8 x 8, once>(k, C[u,i,k] += A[u,j,i] * B[j,k]))))"
+    >>> extents = {IndexVar("u"): 100, IndexVar("i"): 4, IndexVar("j"): 100, IndexVar("k"): 64}
+    >>> tensors = {"A": TensorVar("A", flattened(NMG(2, 4, 8)))}
+    >>> stmt, why = hold(parse_stmt(nest, tensors), Facts.of(extents, {}, 8, Target()), Target())
+    >>> print(str(stmt).replace("constant_forall(i, t[i] += A[u,j,i] * B[j,k])", "..."))
+    forall(u, vector_forall<8 x 2>(k, where(constant_forall(i, C[u,i,k] = t[i]), kind_forall(j, ...))))
+    """
+    loops, body = unwrap(stmt)
+    if not isinstance(body, Assignment) or len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or body.op != "+=":
+        return None
+    *outer, columns, rows, vector = loops
+    chooser = chosen_by_table(body, tuple(loop.var for loop in loops))
+    if chooser is None or any(loop.var not in body.lhs.indices for loop in outer) or not isinstance(vector.tag, Vector):
+        return None
+    registers = _registers(chooser, vector.tag, target)
+    if not registers:
+        return None
+    held = Held(_sizes(chooser)[1])
+    space = Access(TensorVar(free_names(loops)[0], Format((held,)), body.lhs.tensor.dtype), (rows.var,))
+    summed = replace(columns, tag=Kinds(), body=replace(rows, tag=Constant(), body=replace(body, lhs=space)))
+    written = replace(rows, tag=Constant(), body=Assignment(body.lhs, space, "="))
+    tiles = _tiles(columns.var, vector.var, registers, chooser, stmt, facts, target) if may_tile else {}
+    outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # smaller ones than there were, if any
+    done = wrap(outer, replace(vector, tag=_narrowed(vector, registers, facts), body=Where(written, summed)))
+    why = f"a table chooses {rows.var} for each kind of {columns.var}: {held.size} x {registers} registers hold all of them"
+    for var, size in tiles.items():
+        done, why = tiled(done, var, size), f"{why}; tiles of {size} of {var}"
+    return done, why
+
+
+def _sizes(access: Access) -> tuple[int, int]:
+    """How many rows a column has, and how many there are to choose from."""
+    known = access.tensor.format.levels[-1].constants
+    return len(known[0]), 1 + max(max(rows) for rows in known)
+
+
+def _registers(access: Access, tag: Vector, target: Target) -> int:
+    """How many registers each row may have: those of the column, if it is used more than once, and a factor are needed beside them."""
+    each, rows = _sizes(access)
+    most = (target.registers - 1) // (rows + (1 if each > 1 else 0))
+    wanted = tag.registers or tag.tail
+    return min(wanted, 1 << (most.bit_length() - 1)) if most else 0
+
+
+def _narrowed(vector: Forall, registers: int, facts: Facts) -> Vector:
+    """The vector loop in tiles of so many registers."""
+    tag = vector.tag
+    if not isinstance(tag, Vector) or registers == (tag.registers or tag.tail):
+        return tag  # type: ignore[return-value]
+    tiles = tiling_within(registers * tag.lanes, dict(facts.rests)[vector.var], tag.lanes, registers)
+    return Vector(tag.lanes, tiles.registers, tiles.tail, tiles.masked)
+
+
+def _tiles(
+    columns: IndexVar, lanes: IndexVar, registers: int, chooser: Access, stmt: Stmt, facts: Facts, target: Target
+) -> dict[IndexVar, int]:
+    """Into which tiles the dense rows that columns choose are cut, so that a tile stays in half of a core's own cache.
+
+    These have as many registers of a row as there is room for; if one is too many, there are tiles of columns, too, of whole
+    chunks, after each of which the sums are stored, and read again.
+    """
+    lane = target.lanes(result_of(stmt).tensor.dtype)
+    room = target.own_cache // 2 // itemsize(result_of(stmt).tensor.dtype)
+    least, found = registers * lane, dict[IndexVar, int]()
+    parts = ceil(facts.extent(columns) / MOST_ROWS)
+    read = ceil(facts.extent(columns) / parts)
+    width = max(room // read // least, 1) * least
+    if width < facts.extent(lanes):
+        found[lanes] = width
+    if parts > 1:
+        chunk = chooser.tensor.format.levels[-2].kind_chunk
+        found[columns] = ceil(read / chunk) * chunk
+    return found
