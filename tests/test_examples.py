@@ -7,7 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from real_data import FOLDER
 
 import numscorch as ns
+from numscorch.ir.format_text import LEVELS
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = {
@@ -28,8 +29,23 @@ QUICK = {
     "gcn": "--nodes 300 --epochs 3 --seeds 2",
     "bigbird_classifier": "--count 40 --length 32 --epochs 1 --batch 16 --longest 32",
     "mixture_of_experts": "--tokens 200 --width 16 --experts 4 --batch 32 --steps 5",
+    "two_four": "--count 200 --epochs 1 --hidden 64",
+    "spqr": "--count 200 --epochs 1 --hidden 64",
+    "double_sparse": "--count 200 --epochs 1 --hidden 64 --steps 20",
+    "rosa": "--count 200 --epochs 1 --hidden 64",
+    "own_level": "--count 200 --epochs 1 --hidden 64",
 }
+LAYOUTS = ["two_four", "spqr", "double_sparse", "rosa"]
 Run = Callable[..., list[str]]
+
+
+@pytest.fixture(autouse=True)
+def levels_as_before() -> Iterator[None]:
+    """A level that an example registers is forgotten after it."""
+    before = dict(LEVELS)
+    yield
+    LEVELS.clear()
+    LEVELS.update(before)
 
 
 @pytest.fixture
@@ -108,6 +124,7 @@ FILES: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "gcn": ("graph.npz", write_graph, "--epochs 2"),
     "bigbird_classifier": ("texts.csv", write_texts, "--length 32 --epochs 1 --batch 16 --longest 32"),
     "mixture_of_experts": ("pairs.npz", write_pairs, "--experts 4 --batch 32 --steps 5"),
+    "two_four": (".", write_images, "--epochs 1 --hidden 64"),
 }
 
 
@@ -118,6 +135,11 @@ def test_an_example_reads_a_file(name: str, tmp_path: Path, run: Run) -> None:
     write(path := tmp_path / file)
     plot = tmp_path / "plot.png"
     check(run(name, "--data", path, "--out", plot, *few.split()), plot)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_of_ones_own_takes_less_than_60_lines(name: str) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 60
 
 
 @pytest.mark.full
