@@ -1,8 +1,8 @@
 """A trained network taught something new by adapters: beside each frozen weight, one of low rank and a sparse one.
 
 RoSA: Nikdan, Tabesh, Crnčević, Alistarh, "RoSA: accurate parameter-efficient fine-tuning via robust adaptation", 2024. What is
-new are negatives of the images. A gradient of each weight is split into a part of low rank and the largest entries of what
-that leaves, and so are the adapters, which start at 0 and are all that is trained. ``--data mnist`` takes MNIST's files.
+new are digits upside down. A gradient of each weight is split into a part of low rank and the largest entries of what that
+leaves, and so are the adapters, which start at 0 and are all that is trained. ``--data mnist`` takes MNIST's files.
 
 The twin adds up all three to a dense weight, with a mask for what is sparse.
 """
@@ -25,7 +25,7 @@ class Adapted(nn.Module):
         super().__init__()
         U, V, kept = low_rank_plus_sparse(rank, magnitude(share)).split(layer.weight.grad)
         self.layer, self.mask = deepcopy(layer).requires_grad_(False), torch.ones_like(kept).to_dense()
-        self.U, self.V = nn.Parameter(torch.zeros_like(U)), nn.Parameter(V / V.norm())
+        self.U, self.V = nn.Parameter(torch.zeros_like(U)), nn.Parameter(nn.functional.normalize(V))
         self.added = ns.nn.Parameter(torch.zeros_like(kept) if sparse else torch.zeros_like(self.mask))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -36,17 +36,19 @@ class Adapted(nn.Module):
 
 def main() -> None:
     chosen, data, dense, before = dense_first(__doc__, rank=4, percent=98)
-    data = data._replace(train=1 - data.train, test=1 - data.test)
+    data = data._replace(train=data.train.flip(1), test=data.test.flip(1))
     dense.zero_grad()
     nn.functional.cross_entropy(dense(data.train[:512]), data.train_labels[:512]).backward()
     nets = {name: deepcopy(dense) for name in ("adapters", "dense twin")}
     for name, net in nets.items():
         net[0], net[2], net[4] = (Adapted(dense[at], chosen.rank, chosen.percent / 100, name == "adapters") for at in (0, 2, 4))
     runs = train(nets, data, chosen.epochs, "adapters")
-    agree("scores after training", difference(*nets.values(), data), 0.05)
     agree("frozen weights before and after", max((nets["adapters"][at].layer.weight - dense[at].weight).abs().max() for at in (0, 2, 4)), 0)
+    for ours, layer in ((nets["adapters"][at], dense[at]) for at in (0, 2, 4)):
+        layer.weight.data += (ours.U @ ours.V + ours.added.to_dense()).detach()
+    agree("scores of the adapters and of their sum", difference(nets["adapters"], dense, data), 1e-3)
     few, many = (sum(own.numel() for own in net.parameters() if own.requires_grad) for net in (nets["adapters"], dense))
-    print(f"{few:,} weights were trained, {few / many:.1%} of all; positives had been named with {before.accuracy[-1]:.1%}")
+    print(f"{few:,} weights were trained, {few / many:.1%} of all; upright ones were named with {before.accuracy[-1]:.1%}")
     compare(runs, before, chosen.out)
 
 
