@@ -17,6 +17,8 @@ from real_data import FOLDER
 
 import numscorch as ns
 from numscorch.ir.format_text import LEVELS
+from numscorch.pattern import Pattern
+from numscorch.validate import validate
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = {
@@ -135,6 +137,26 @@ def test_an_example_reads_a_file(name: str, tmp_path: Path, run: Run) -> None:
     write(path := tmp_path / file)
     plot = tmp_path / "plot.png"
     check(run(name, "--data", path, "--out", plot, *few.split()), plot)
+
+
+def test_the_level_of_ones_own_is_an_operand_as_any_other(monkeypatch: pytest.MonkeyPatch, plain: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    ns.register_level(runpy.run_path(str(EXAMPLES / "own_level.py"))["Window"](3), most=50)
+    full = torch.zeros(4, 7)
+    for row, first in enumerate((2, 0, 4, 3)):
+        full[row, first : first + 3] = torch.randn(3, generator=torch.Generator().manual_seed(row))
+    A, x = ns.from_torch(full, "(i, j) -> (i: dense, j: window(3))"), torch.rand(2, 7)
+    assert [array.tolist() for array in A.pattern.arrays[1]] == [[2, 0, 4, 3]]
+    torch.testing.assert_close(ns.einsum("oi,bi->bo", A, x), x @ full.t())
+    assert torch.equal(A.to(ns.CSC).to(A.format).to_dense(), full)
+    layer = ns.nn.SparseLinear(7, 4, pattern=A, format=A.format)
+    layer(x).sum().backward()
+    assert layer.weight.grad.format == A.format
+    torch.testing.assert_close(layer.weight.grad.to_dense(), (full != 0) * x.sum(0))
+    with pytest.raises(ns.FormatError, match=r"some 4 apart"):
+        ns.from_torch(torch.tensor([[1.0, 0, 0, 0, 1]]), A.format)
+    with pytest.raises(ns.FormatError, match="first has 3 entries"):
+        validate(Pattern(A.format, (4, 7), ((), (A.pattern.arrays[1][0][:3],))))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
