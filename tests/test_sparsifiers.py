@@ -22,6 +22,7 @@ from numscorch.sparsify import (
     magnitude,
     movement,
     n_m,
+    n_m_g,
     random,
     same_pattern,
     sparsify,
@@ -36,7 +37,7 @@ SEED = torch.Generator().manual_seed(0)
 W = torch.randn(7, 10, generator=SEED)
 X = torch.randn(3, 5, 10, generator=SEED)
 COMPARING: list[Any] = [
-    *(threshold(0.5), topk(2), topk(1, 0), n_m(2, 4), n_m(2, 4, rows=3), wanda(0.5, X), movement(0.5, W)),
+    *(threshold(0.5), topk(2), topk(1, 0), n_m(2, 4), n_m(2, 4, rows=3), n_m_g(2, 4, 2), wanda(0.5, X), movement(0.5, W)),
     *(low_rank_plus_sparse(2, magnitude(0.5)), compose(magnitude(0.5), threshold(0.1))),
 ]
 ALL: list[Any] = [*COMPARING, keep_all(), random(0.5, seed=1), same_pattern(W > 0), magnitude(0.5), block_magnitude(2, 3, 0.5)]
