@@ -196,14 +196,16 @@ def nest(parameters: tuple[int, int, int], batch: int, shape: tuple[int, int] = 
 
 
 def test_rows_are_held_in_registers_while_columns_are_walked_kind_by_kind() -> None:
-    text = nest((2, 4, 8), 96)
-    assert (
-        "vector_forall<8 x 2>(b, where(constant_forall(o_in, C[b,o_out,o_in] = t[o_in]), kind_forall(j, constant_forall(o_in, t[o_in] +="
-        in text
-    )
+    summed = "kind_forall(j, constant_forall(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
+    held = f"where(constant_forall(o_in, C[b,o_out,o_in] = t[o_in]), {summed})"
+    assert f"forall(o_out, vector_forall<8 x 2, once>(b, {held}))" in nest((2, 4, 8), 16, (768, 96))
     assert "vector_forall<8 x 1>" in nest((1, 10, 8), 96)
-    assert "tile_forall" in nest((2, 4, 8), 2048)
-    assert "tile_forall<1536>(j, " in nest((2, 4, 8), 2048, (768, 3072)) or "(j, tile_forall" in nest((2, 4, 8), 2048, (768, 3072))
+
+
+def test_what_columns_choose_stays_in_the_nearest_cache_where_sums_stay_near() -> None:
+    assert nest((2, 4, 8), 96).startswith("tile_forall<16>(b, tile_forall<384>(j, parallel_forall(o_out, ")
+    assert "C[b,o_out,o_in] += t[o_in]" in nest((2, 4, 8), 96)
+    assert nest((2, 4, 8), 2048, (30_000, 3072)).startswith("tile_forall<1056>(j, tile_forall<64>(b, parallel_forall(o_out, ")
 
 
 def test_many_combinations_are_read_from_a_table() -> None:

@@ -8,7 +8,7 @@ loop over columns takes one kind after the other, its body is written once for e
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 
 from ..ir.format import Format
 from ..ir.index import (
@@ -30,6 +30,7 @@ from .facts import Facts, Target, itemsize, tiling_within
 from .tiles import tiled
 from .workspace import free_names, unwrap, wrap
 
+NEAREST = 24 << 10  # bytes of a tile that stays in the nearest cache
 MOST_ROWS = 1024  # rows of a dense operand that columns choose at random, each on a page of its own, and still find quickly
 
 
@@ -39,12 +40,12 @@ def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tup
     >>> from numscorch.ir.derived_formats import flattened
     >>> from numscorch.ir.format import NMG
     >>> from numscorch.ir.notation import parse_stmt
-    >>> nest = "forall(u, forall(j, forall(i, vector_forall<8 x 8, once>(k, C[u,i,k] += A[u,j,i] * B[j,k]))))"
-    >>> extents = {IndexVar("u"): 100, IndexVar("i"): 4, IndexVar("j"): 100, IndexVar("k"): 64}
+    >>> nest = "forall(u, forall(j, forall(i, vector_forall<8 x 2, once>(k, C[u,i,k] += A[u,j,i] * B[j,k]))))"
+    >>> extents = {IndexVar("u"): 100, IndexVar("i"): 4, IndexVar("j"): 100, IndexVar("k"): 16}
     >>> tensors = {"A": TensorVar("A", flattened(NMG(2, 4, 8)))}
     >>> stmt, why = hold(parse_stmt(nest, tensors), Facts.of(extents, {}, 8, Target()), Target())
     >>> print(str(stmt).replace("constant_forall(i, t[i] += A[u,j,i] * B[j,k])", "..."))
-    forall(u, vector_forall<8 x 2>(k, where(constant_forall(i, C[u,i,k] = t[i]), kind_forall(j, ...))))
+    forall(u, vector_forall<8 x 2, once>(k, where(constant_forall(i, C[u,i,k] = t[i]), kind_forall(j, ...))))
     """
     loops, body = unwrap(stmt)
     if not isinstance(body, Assignment) or len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or body.op != "+=":
@@ -95,20 +96,20 @@ def _narrowed(vector: Forall, registers: int, facts: Facts) -> Vector:
 def _tiles(
     columns: IndexVar, lanes: IndexVar, registers: int, chooser: Access, stmt: Stmt, facts: Facts, target: Target
 ) -> dict[IndexVar, int]:
-    """Into which tiles the dense rows that columns choose are cut, so that a tile stays in half of a core's own cache.
+    """Into which tiles the dense rows that columns choose are cut: whole chunks of columns, after each of which sums are stored.
 
-    These have as many registers of a row as there is room for; if one is too many, there are tiles of columns, too, of whole
-    chunks, after each of which the sums are stored, and read again.
+    Where the sums of all rows in a tile stay in a core's own cache, tiles are so small that what columns choose stays in the
+    nearest one: of a tile of registers. Otherwise it stays in half of the core's own, and on pages that are found quickly.
+    The tiles that come first are the inner ones.
     """
-    lane = target.lanes(result_of(stmt).tensor.dtype)
-    room = target.own_cache // 2 // itemsize(result_of(stmt).tensor.dtype)
-    least, found = registers * lane, dict[IndexVar, int]()
-    parts = ceil(facts.extent(columns) / MOST_ROWS)
-    read = ceil(facts.extent(columns) / parts)
-    width = max(room // read // least, 1) * least
-    if width < facts.extent(lanes):
-        found[lanes] = width
-    if parts > 1:
-        chunk = chooser.tensor.format.levels[-2].kind_chunk
-        found[columns] = ceil(read / chunk) * chunk
-    return found
+    size, chunk = itemsize(result_of(stmt).tensor.dtype), chooser.tensor.format.levels[-2].kind_chunk
+    least = registers * target.lanes(result_of(stmt).tensor.dtype)
+    rows = prod(facts.extent(var) for var in result_of(stmt).indices if var != lanes)
+    if rows * least * size * 4 <= target.own_cache:
+        wanted = {columns: max(NEAREST // (least * size) // chunk, 1) * chunk, lanes: least}
+    else:
+        parts = ceil(facts.extent(columns) / MOST_ROWS)
+        read = ceil(facts.extent(columns) / parts)
+        width = max(target.own_cache // 2 // size // read // least, 1) * least
+        wanted = {lanes: width, columns: ceil(read / chunk) * chunk}
+    return {var: tile for var, tile in wanted.items() if tile < facts.extent(var)}
