@@ -10,6 +10,9 @@ Record = Mapping[str, Any]  # the extra_info of one benchmark
 
 LARGE = 10_000  # nonzeros from which the worst case counts
 DENSE_LAYER, SCIPY, TRANSPOSED = "torch F.linear, dense", "SciPy x @ CSR", "torch (CSR @ x.t()).t()"  # no peers, but worth telling
+OUR_CSR = "ours in CSR"
+STRUCTURED = ((50, 1.9), (75, 3.6), (90, 7.0))
+GROUPED = ((50, 1.2), (75, 2.0), (88, None), (90, 4.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,9 @@ ROWS = (
     Row("x @ W.t(), BCSR(16, 1), 50 % zeros", "blocks", mean=1.9, worst=1.5, only={"zeros": 50}),
     Row("x @ W.t(), BCSR(16, 1), 75 % zeros", "blocks", mean=3.6, worst=2.5, only={"zeros": 75}),
     Row("x @ W.t(), BCSR(16, 1), 90 % zeros", "blocks", mean=7.0, worst=5.0, only={"zeros": 90}),
+    *(Row(f"x @ W.t(), NM(n, m, rows=16), {z} % zeros", "n:m, 16 rows", worst=bar, only={"zeros": z}) for z, bar in STRUCTURED),
+    *(Row(f"x @ W.t(), NMG(n, m, 16), {z} % zeros", "n:m:g", worst=bar, only={"zeros": z}) for z, bar in GROUPED),
+    *(Row(f"- beside {OUR_CSR}, {z} % zeros", "n:m:g", only={"zeros": z}, beside=OUR_CSR) for z, _ in GROUPED),
     Row("SpMV, CSR, CSC, COO", "spmv", mean=1.05, worst=0.9, only={"uniform": False}),
     *(Row(f"- {name}", "spmv", only={"format": name, "uniform": False}) for name in ("CSR", "CSC", "COO")),
     Row("SpMV, uniform matrices", "spmv", mean=1.15, worst=0.9, only={"uniform": True}),

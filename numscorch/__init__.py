@@ -43,6 +43,7 @@ from .operators.stacking import stack
 from .programs.fusing import fuse
 from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
+from .sparsify.registration import register_sparsifier
 
 add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
@@ -110,6 +111,7 @@ __all__ = [
     "randn",
     "rearrange",
     "register_level",
+    "register_sparsifier",
     "save",
     "softmax",
     "sort",

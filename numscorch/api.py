@@ -18,7 +18,8 @@ from .io import suffix_of
 from .ir.format import Format
 from .operands import call_form, in_autocast, refuse_tangents
 from .programs.evaluation import evaluate_parts
-from .programs.program_explanation import explain_program
+from .programs.program_explanation import explain_pairs, explain_program, explain_sparsified
+from .programs.sparsified import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .reductions import check_reduction, prepared, reduced
 from .sparse_parameter import SparseParameter
@@ -36,6 +37,7 @@ def einsum(
     reduce: str = "sum",
     mask: SparseTensor | torch.Tensor | None = None,
     schedule: str | None = None,
+    sparsifier: Any = None,
 ) -> Any:
     """Sum of products over any mix of sparse and dense tensors, in numpy's einsum notation.
 
@@ -58,6 +60,8 @@ def einsum(
             computed, and the result has its pattern, in CSR where it is stored in blocks or hash tables. Its values don't matter.
         schedule: what the passes must do, as ``"reorder(i, k, j) parallelize(i) vectorize(j)"``; what is
             left out, they decide. ``parallelize()`` and ``vectorize()`` ask for none.
+        sparsifier: of ``numscorch.sparsify``: only what it keeps of the result is stored, as ``sparsify`` stores it, or in ``format``.
+            What ``threshold`` keeps is stored by the kernel that makes the result, which never exists as a whole.
 
     Returns:
         A torch tensor, or a SparseTensor for a sparse result (a torch sparse tensor where every
@@ -88,10 +92,13 @@ def einsum(
             type(expr) is not str
             or type(operands[0]) in (list, tuple)
             or reduce != "sum"
-            or any(given is not None for given in (out, mask, schedule))
+            or any(given is not None for given in (out, mask, schedule, sparsifier))
         ):
-            return aside(einsum, expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule)
+            named = {"out": out, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
+            return aside(einsum, expr, *operands, format=format, **named)
         return traced(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
+    if sparsifier is not None:
+        return sparsified_einsum(expr, operands, sparsifier, format, out, reduce, mask, schedule)
     if TRACERS and holds_traced(operands):
         return traced_call("einsum", expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule)
     if forward_ad._current_level >= 0:
@@ -106,7 +113,7 @@ def einsum(
 
 
 @beside_programs
-def evaluate(statement: str, /, *, format: Format | str | None = None, **operands: Any) -> Any:
+def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifier: Any = None, **operands: Any) -> Any:
     """Statements of index notation over any mix of sparse and dense tensors.
 
     Statements are separated by newlines or semicolons; each reads, by name, what those before it made, and the last one's
@@ -120,7 +127,7 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, **operand
     Args:
         statement: as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``, or several. Operators are ``+ - * /`` and
             comparisons (1 or 0); functions ``abs erf exp gelu log maximum minimum relu sigmoid sqrt tanh where stored``.
-        format: the result's format; as for :func:`einsum`.
+        format, sparsifier: of the result; as for :func:`einsum`.
         operands: the tensors, or numbers, by their names. Numbers, and tensors without dimensions,
             take the data type of the others.
 
@@ -148,6 +155,8 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, **operand
     tensor([[1., 2.],
             [0., 0.]])
     """
+    if sparsifier is not None:
+        return evaluate_sparsified(statement, operands, sparsifier, format)
     return evaluate_parts(statement, operands, format)
 
 
@@ -158,6 +167,7 @@ def explain(
     reduce: str = "sum",
     mask: SparseTensor | torch.Tensor | None = None,
     schedule: str | None = None,
+    sparsifier: Any = None,
     **named: Any,
 ) -> Explanation:
     """Every stage of compiling an expression: formats, passes, costs, source, and its file.
@@ -166,7 +176,7 @@ def explain(
         expr: as for :func:`einsum`, or a statement as for :func:`evaluate`.
         operands, named: tensors, or formats or their text (``"dense"`` too), which stand for a tensor of size
             1024 in every dimension with 16 nonzeros in a row; a statement's by their names.
-        format, reduce, mask, schedule: as for :func:`einsum`; a statement takes just a format, and formats
+        format, reduce, mask, schedule, sparsifier: as for :func:`einsum`; a statement takes just a format and a sparsifier, and formats
             can't stand for the tensors of a reduction, or beside a mask.
 
     Returns:
@@ -188,11 +198,15 @@ def explain(
         if schedule is not None or mask is not None or reduce != "sum":
             given = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
             raise UnsupportedError(f"{given}: statements take none, only einsum does\n  {expr}")
-        return explain_program(expr, named, format)
+        return explain_program(expr, named, format) if sparsifier is None else explain_sparsified(expr, named, sparsifier, format)
     if named:
         raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
+    if sparsifier is not None:
+        return explain_sparsified(*einsum_as_statement(expr, operands), sparsifier, format)
     if reduce == "sum" and mask is None:
+        if schedule is None and (in_pairs := explain_pairs(expr, operands, format)) is not None:
+            return in_pairs
         return explain_problem(expr, list(map(explained, operands)), format, schedule)
     check_reduction(reduce, operands)
     request, taken = prepared(expr, operands, reduce, mask, schedule)

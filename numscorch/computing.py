@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from functools import reduce
 from typing import Any
@@ -11,19 +11,21 @@ import torch
 from torch import Tensor
 
 from . import gradients
+from .chains import Chain, Recorder
 from .construct import from_torch
 from .contraction import Pair, pairs_of
 from .convert import has_torch_layout
 from .datatypes import WIDENED
-from .dense import dense_value
+from .dense import dense_result
 from .errors import UnsupportedError
 from .ir.format import COO, Format, as_format, sorted_format
 from .ledgers import is_listed, note
-from .operands import Deferred, check_is_tensor, identify, is_all_native, undeferred
+from .operand import Operand
+from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_native, undeferred
 from .outputs import check_before, write
 from .parser import parse_einsum
 from .problem import wanted_format
-from .runtime.dispatch import find_plan, known_plan
+from .runtime.dispatch import find_plan, known_plan, remember
 from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
 from .statements import Request, only_patterns, plain_request, reducing
@@ -39,6 +41,10 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
         return _with_gradients(expr, operands, format, out)
     ready, signatures = identify(operands)
     plan = known_plan(expr, format, signatures)
+    if type(plan) is Chain:
+        if out is None:
+            return plan.run(*ready)
+        plan = None
     if plan is None:
         if torch.is_grad_enabled() and gradients.wanted(operands):
             return _with_gradients(expr, operands, format, out)
@@ -50,7 +56,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
         if Deferred in kinds:
             ready, signatures = identify(list(map(undeferred, ready)))
         if len(ready) > 2 and isinstance(expr, str) and (pairs := pairs_for(expr, ready)):
-            return _in_pairs(pairs, operands, format, out)
+            return _in_pairs(pairs, ready, format, out, (expr, format, *signatures))
         plan = find_plan(expr, format, ready, signatures)
     if out is not None:
         check_before(out, plan.problem)
@@ -130,24 +136,38 @@ def _logical(expr: str | Request, orders: Sequence[int]) -> Request:
 
 def pairs_for(expr: str, operands: Sequence[Any]) -> tuple[Pair, ...]:
     """In which pairs to contract the operands, if not all at once; operands of about the same size share a path."""
-    stored = tuple(rounded(o.pattern.nnz) if isinstance(o, SparseTensor) else None for o in operands)
-    return pairs_of(expr, tuple(tuple(o.shape) for o in operands), stored)
+    return pairs_of(expr, tuple(tuple(o.shape) for o in operands), tuple(map(_stored, operands)))
 
 
-def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any) -> Any:
-    """Contract pair after pair; the last one makes the result."""
-    left = list(operands)
+def _stored(operand: SparseTensor | Tensor | Operand) -> int | None:
+    """About how many values a sparse operand stores; None for a dense one."""
+    if isinstance(operand, SparseTensor):
+        return rounded(operand.pattern.nnz)
+    if isinstance(operand, Operand):
+        return None if operand.format.is_dense else rounded(operand.counts[-1])
+    return None if operand.layout is STRIDED else rounded(operand._nnz())
+
+
+def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
+    """Contract pair after pair; the last one makes the result. The steps are kept as a chain under ``key``, where there is one."""
+    left, recorder = list(operands), Recorder(operands)
+    places = list(range(len(operands)))
     for at, pair in enumerate(pairs):
-        two = left[pair.left], left.pop(pair.right)
+        two, reads = (left[pair.left], left.pop(pair.right)), (places[pair.left], places.pop(pair.right))
         last = at == len(pairs) - 1
-        left[pair.left] = compute(pair.expr, two, format if last else None, out if last else None)
+        left[pair.left] = made = compute(pair.expr, two, format if last else None, out if last else None)
+        places[pair.left] = len(operands) + at
+        if key is not None:
+            recorder.note(pair.expr, format if last else None, reads, two, made)
+    if key is not None and isinstance(left[0], Tensor) and (chain := recorder.chain()) is not None:
+        remember(key, chain)
     return left[0]
 
 
 def _dense(expr: str | Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
     """All-dense expressions are torch's, gradient included."""
     tensors: list[Any] = [o.tensor if isinstance(o, Deferred) else o for o in operands]
-    result: Any = torch.einsum(expr, *tensors) if isinstance(expr, str) else dense_value(expr, tensors)
+    result: Any = dense_result(expr, *tensors)
     wanted = wanted_format(format, result.ndim)
     if wanted is not None:
         result = stored_as(result, wanted, native=True) if wanted.is_dense else from_torch(result, wanted)

@@ -114,6 +114,11 @@ def strict(enabled: bool = True) -> Iterator[None]:
         _strict.reset(token)
 
 
+def is_strict() -> bool:
+    """Whether what would be dense unasked is refused."""
+    return _strict.get()
+
+
 def note(kind: Kind, what: str, size: int, *, asked: bool = True) -> None:
     """Enter what takes so many bytes in the ledgers that are open, if any is."""
     ledgers = _open.get()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn import Parameter
 
 from .errors import ExpressionError, OperandError, UnsupportedError
 from .ir.format import Format
@@ -18,6 +19,7 @@ from .sparse_parameter import SparseParameter, unwrapped
 from .sparse_tensor import SparseTensor
 
 STRIDED = torch.strided
+is_grad_enabled = torch.is_grad_enabled
 
 
 def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
@@ -50,16 +52,16 @@ def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
         UnsupportedError: it is no tensor.
     """
     if type(operand) is Tensor and operand.layout is not STRIDED:
-        return Deferred(operand) if operand.requires_grad and torch.is_grad_enabled() else wrap(operand)
+        return Deferred(operand) if operand.requires_grad and is_grad_enabled() else wrap(operand)
     if type(operand) is SparseTensor and not operand.pattern.is_dense:
-        return Deferred(operand) if operand._values.requires_grad and torch.is_grad_enabled() else operand
+        return Deferred(operand) if operand._values.requires_grad and is_grad_enabled() else operand
     operand = unwrapped(operand)
     if isinstance(operand, SparseTensor):
         return strided(operand) if operand.pattern.is_dense else operand
     check_is_tensor(operand)
     if operand.layout is STRIDED:
-        return Deferred(operand)
-    return Deferred(operand) if operand.requires_grad and torch.is_grad_enabled() else wrap(operand)
+        return Deferred(operand) if is_grad_enabled() else operand.detach().resolve_neg()
+    return Deferred(operand) if operand.requires_grad and is_grad_enabled() else wrap(operand)
 
 
 def check_is_tensor(operand: Any) -> None:
@@ -95,7 +97,10 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
     ready: list[Any] = []
     signatures: list[Hashable] = []
     for operand in operands:
-        if type(operand) is not Tensor or operand.requires_grad:
+        kind = type(operand)
+        if kind is Parameter and operand.layout is STRIDED and not is_grad_enabled():
+            operand = operand.detach()  # which is never lazily negated
+        elif kind is not Tensor or operand.requires_grad:
             operand = admit(operand)
         elif operand.layout is not STRIDED:
             operand = wrap(operand)

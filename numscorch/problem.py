@@ -174,7 +174,8 @@ def _problem(choice: Choice, accesses: Accesses, facts: Facts) -> Problem:
     return Problem(stmt, accesses.extents, facts, choice.why, shape, kept, stored, strides, permutation, requested)
 
 
-def _index_dtype(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -> str:
+def index_dtype_of(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -> str:
+    """The data type of an assembled result's index arrays."""
     wide = any(op.index_dtype == "int64" for op in operands if not op.format.is_dense)
     return "int64" if wide or max(extents.values(), default=0) > INT32_MAX else "int32"
 
@@ -255,7 +256,7 @@ class Choice:
 
 def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
     """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
-    request, parts, index_dtype = accesses.request, accesses.parts, _index_dtype(accesses.operands, accesses.extents)
+    request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents)
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
     if wanted is None:

@@ -18,7 +18,7 @@ from .copies import copying
 from .datatypes import COMPILED
 from .ir.format import Format, sorted_format
 from .ir.implicit import Implicit
-from .ir.level import INT32_MAX
+from .ir.level import INT32_MAX, Level
 from .ir.levels import Compressed, Dense, Singleton
 from .ir.padded import Fixed, Nonzero
 from .ledgers import is_listed, note
@@ -111,9 +111,14 @@ def to_format(A: SparseTensor, format: Format) -> SparseTensor:
 
 def can_copy(values: torch.Tensor) -> bool:
     """Whether kernels copy these values, rather than their numbers: no derivative goes through a kernel."""
-    if values.requires_grad or forward_ad._current_level >= 0 or type(values) not in (torch.Tensor, torch.nn.Parameter):
+    if is_differentiated(values) or type(values) not in (torch.Tensor, torch.nn.Parameter):
         return False
     return values.dtype in COMPILED and not torch._C._functorch.is_functorch_wrapped_tensor(values)
+
+
+def is_differentiated(values: torch.Tensor) -> bool:
+    """Whether derivatives may be asked for."""
+    return values.requires_grad or forward_ad._current_level >= 0
 
 
 def dense_of(A: SparseTensor) -> torch.Tensor | None:
@@ -128,13 +133,21 @@ def dense_of(A: SparseTensor) -> torch.Tensor | None:
 
 def nonzeros_of(values: torch.Tensor, format: Format) -> SparseTensor | None:
     """What isn't 0 of a strided tensor, by kernels; None where they can't make the format."""
+    return chosen_of(values, format, Nonzero()) if can_copy(values) else None
+
+
+def chosen_of(values: torch.Tensor, format: Format, chooses: Level, *arrays: torch.Tensor) -> SparseTensor | None:
+    """What a level, with its arrays, says is stored of a strided tensor, by kernels; None where they can't make the format.
+
+    The level has room for every coordinate, and kernels can copy the values: see :func:`can_copy`.
+    """
     from .sparse_tensor import SparseTensor
 
-    source = Format([*(Dense(),) * (values.ndim - 1), Nonzero()])
-    steps = steps_between(source, format, (True,) * values.ndim) if can_copy(values) else ()
+    source = Format([*(Dense(),) * (values.ndim - 1), chooses])
+    steps = steps_between(source, format, (True,) * values.ndim) if values.ndim else ()
     if not steps or not _is_wide_enough(format, values.shape) or not pays(source, format, values.numel(), LARGE * len(steps) ** 2):
         return None
-    read = Pattern(source, tuple(values.shape), ((),) * values.ndim)
+    read = Pattern(source, tuple(values.shape), (*((),) * (values.ndim - 1), arrays))
     return _copied(SparseTensor.trusted(read, values.contiguous().reshape(-1)), steps)
 
 

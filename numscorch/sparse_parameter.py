@@ -34,13 +34,12 @@ class SparseParameter(torch.nn.Module):
 
     values: torch.nn.Parameter
     pattern: Pattern
-    __hash__ = torch.nn.Module.__hash__  # as torch's tensors, which compare entry by entry
 
     def __init__(self, tensor: SparseTensor, requires_grad: bool = True):
         super().__init__()
         self.pattern = tensor.pattern
         self.values = torch.nn.Parameter(tensor.values.detach(), requires_grad)
-        for name, array in _named_arrays(self.pattern):
+        for name, array in named_arrays(self.pattern):
             self.register_buffer(name, array)
 
     @property
@@ -84,6 +83,10 @@ class SparseParameter(torch.nn.Module):
     def __len__(self) -> int:
         return len(self.tensor)
 
+    def __hash__(self) -> int:
+        """As that of torch's tensors, which compare entry by entry; in Python, since Dynamo traces it where torch looks for a module."""
+        return id(self)
+
     def extra_repr(self) -> str:
         return repr(self.tensor)
 
@@ -112,7 +115,7 @@ class SparseParameter(torch.nn.Module):
         The values of another pattern are left where they are and listed as missing: with ``strict=True``, torch raises then,
         and shows both patterns; with ``strict=False``, all else is loaded.
         """
-        own = {prefix + name: array for name, array in _named_arrays(self.pattern)}
+        own = {prefix + name: array for name, array in named_arrays(self.pattern)}
         given = {name: array for name, array in state_dict.items() if name.startswith(f"{prefix}level")}
         clash = _clash(self.pattern, own, given, local_metadata)
         if clash:
@@ -194,7 +197,7 @@ def unwrapped(value: Any) -> Any:
     return value.tensor if isinstance(value, SparseParameter) else value
 
 
-def _named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
+def named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
     """A pattern's index arrays, each with its level and what it holds."""
     levels = zip(pattern.format.levels, pattern.arrays, strict=True)
     return [(f"level{at}_{name}", array) for at, (level, own) in enumerate(levels) for name, array in zip(level.arrays, own, strict=True)]

@@ -85,7 +85,7 @@ def _check_pos(pattern: Pattern, at: int) -> None:
         return
     parents, count, where = pattern.counts[at - 1] if at else 1, pattern.counts[at], _where(pattern, at)
     if "pos" not in level.arrays:
-        if pattern.arrays[at][-1].numel() != count:
+        if pattern.arrays[at][-1].numel() != level.length(parents, count):
             above = f"the level above has {count} positions" if level.branchless else f"its {parents} parents have {count} positions"
             raise FormatError(f"{where}: {level.arrays[-1]} has {pattern.arrays[at][-1].numel()} entries, but {above}")
         return

@@ -7,7 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,9 @@ import torch
 from real_data import FOLDER
 
 import numscorch as ns
+from numscorch.ir.format_text import LEVELS
+from numscorch.pattern import Pattern
+from numscorch.validate import validate
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = {
@@ -23,13 +26,29 @@ QUICK = {
     "cp_decomposition": "--rank 2 --steps 3",
     "recommender": "--users 60 --ratings 2000 --epochs 3",
     "pruned_mlp": "--count 200 --epochs 1 --hidden 64",
+    "sparse_training": "--count 200 --epochs 2 --hidden 64",
     "sparse_autoencoder": "--count 300 --epochs 1",
     "sparse_attention": "--longest 100 --repeat 1",
     "gcn": "--nodes 300 --epochs 3 --seeds 2",
     "bigbird_classifier": "--count 40 --length 32 --epochs 1 --batch 16 --longest 32",
     "mixture_of_experts": "--tokens 200 --width 16 --experts 4 --batch 32 --steps 5",
+    "two_four": "--count 200 --epochs 1 --hidden 64",
+    "spqr": "--count 200 --epochs 1 --hidden 64",
+    "double_sparse": "--count 200 --epochs 1 --hidden 64 --steps 20",
+    "rosa": "--count 200 --epochs 1 --hidden 64",
+    "own_level": "--count 200 --epochs 1 --hidden 64",
 }
+LAYOUTS = ["two_four", "spqr", "double_sparse", "rosa"]
 Run = Callable[..., list[str]]
+
+
+@pytest.fixture(autouse=True)
+def levels_as_before() -> Iterator[None]:
+    """A level that an example registers is forgotten after it."""
+    before = dict(LEVELS)
+    yield
+    LEVELS.clear()
+    LEVELS.update(before)
 
 
 @pytest.fixture
@@ -108,6 +127,7 @@ FILES: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "gcn": ("graph.npz", write_graph, "--epochs 2"),
     "bigbird_classifier": ("texts.csv", write_texts, "--length 32 --epochs 1 --batch 16 --longest 32"),
     "mixture_of_experts": ("pairs.npz", write_pairs, "--experts 4 --batch 32 --steps 5"),
+    "two_four": (".", write_images, "--epochs 1 --hidden 64"),
 }
 
 
@@ -118,6 +138,31 @@ def test_an_example_reads_a_file(name: str, tmp_path: Path, run: Run) -> None:
     write(path := tmp_path / file)
     plot = tmp_path / "plot.png"
     check(run(name, "--data", path, "--out", plot, *few.split()), plot)
+
+
+def test_the_level_of_ones_own_is_an_operand_as_any_other(monkeypatch: pytest.MonkeyPatch, plain: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    ns.register_level(runpy.run_path(str(EXAMPLES / "own_level.py"))["Window"](3), most=50)
+    full = torch.zeros(4, 7)
+    for row, first in enumerate((2, 0, 4, 3)):
+        full[row, first : first + 3] = torch.randn(3, generator=torch.Generator().manual_seed(row))
+    A, x = ns.from_torch(full, "(i, j) -> (i: dense, j: window(3))"), torch.rand(2, 7)
+    assert [array.tolist() for array in A.pattern.arrays[1]] == [[2, 0, 4, 3]]
+    torch.testing.assert_close(ns.einsum("oi,bi->bo", A, x), x @ full.t())
+    assert torch.equal(A.to(ns.CSC).to(A.format).to_dense(), full)
+    layer = ns.nn.SparseLinear(7, 4, pattern=A, format=A.format)
+    layer(x).sum().backward()
+    assert layer.weight.grad.format == A.format
+    torch.testing.assert_close(layer.weight.grad.to_dense(), (full != 0) * x.sum(0))
+    with pytest.raises(ns.FormatError, match=r"some 4 apart"):
+        ns.from_torch(torch.tensor([[1.0, 0, 0, 0, 1]]), A.format)
+    with pytest.raises(ns.FormatError, match="first has 3 entries"):
+        validate(Pattern(A.format, (4, 7), ((), (A.pattern.arrays[1][0][:3],))))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_of_ones_own_takes_less_than_60_lines(name: str) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 60
 
 
 @pytest.mark.full

@@ -24,7 +24,7 @@ def blocks(rows: int, columns: int) -> torch.Tensor:
 
 
 def tags(plans: list[dispatch.Plan]) -> set[type]:
-    return {type(loop.tag) for plan in plans for loop in loops_of(plan.steps[-1].stmt)}
+    return {type(loop.tag) for plan in plans if isinstance(plan, dispatch.Plan) for loop in loops_of(plan.steps[-1].stmt)}
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)

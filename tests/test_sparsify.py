@@ -105,5 +105,7 @@ def test_gradients_flow_to_the_tensor() -> None:
 def test_what_is_no_mask_is_refused() -> None:
     with pytest.raises(ns.OperandError, match=r"returned a tensor of torch\.float32: a mask is a bool tensor"):
         sparsify(W, lambda t: t.abs())
-    with pytest.raises(ns.OperandError, match=r"sparsify takes a dense tensor, not SparseTensor"):
-        sparsify(ns.from_torch(W), magnitude(0.5))  # type: ignore[arg-type]
+    with pytest.raises(ns.OperandError, match=r"sparsify takes a dense tensor or a SparseTensor, not torch\.sparse_coo"):
+        sparsify(W.to_sparse(), magnitude(0.5))
+    with pytest.raises(ns.OperandError, match=r"sparsify takes a dense tensor or a SparseTensor, not list"):
+        sparsify([1.0], magnitude(0.5))  # type: ignore[arg-type]

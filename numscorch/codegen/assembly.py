@@ -10,7 +10,7 @@ from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, For, Function, Var, call, has_threads, names_used
 from ..ir.placing import is_placed
 from ..schedule.facts import Target
-from .bounded import Appending, bound_of, may_take_room
+from .bounded import Appending, around_result, bound_of, may_take_room
 from .environment import Env
 from .hoisting import hoist_loads
 from .lowering import by_worker, in_block, lower
@@ -18,7 +18,7 @@ from .peephole import simplify
 from .placed import Placement
 from .results import Assembly, Stage
 from .spaced import Spacing, is_spaced
-from .workspaces import is_hashed, stamps, workspaces_of
+from .workspaces import is_collected, is_hashed, is_marked, stamps, workspaces_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Program:
 
 def fill_of(stmt: ix.Stmt) -> float:
     """What an entry without terms is: where only stored terms count, what these are joined to, as a semiring's zero."""
-    _, written = _around_result(stmt)
+    _, written = around_result(stmt)
     registers = {a.tensor for a in ix.accesses_in(written.rhs) if a.tensor.is_scalar}
     joined = [a.op for a in ix.assignments(stmt) if a == written or a.lhs.tensor in registers]
     of_stored = [REDUCTIONS[op] for op in joined if op in REDUCTIONS and REDUCTIONS[op].of_stored]
@@ -116,10 +116,11 @@ def fill_of(stmt: ix.Stmt) -> float:
 
 def _lowered(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     """The statement's loop IR, with the frame of an assembled result."""
-    result, spaces = ix.result_of(stmt), frozenset(space.tensor.name for space in workspaces_of(stmt))
+    result, spaces = ix.result_of(stmt), [space.tensor for space in workspaces_of(stmt)]
+    inserted = frozenset(space.name for space in spaces if is_collected(space) or is_marked(space))
     kind = _kind_of(stmt, stage)
     assembly = kind(result, stage) if result.tensor.is_assembled else None
-    env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=spaces, assembly=assembly)
+    env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=inserted, assembly=assembly)
     body = lower(stmt, env)
     if has_threads(body):
         return body
@@ -209,7 +210,7 @@ def must_be_zeroed(stmt: ix.Stmt) -> bool:
     An entry is sure to be written where every loop around the result's assignment is over a
     variable of the result and leaves no coordinate out.
     """
-    loops, assignment = _around_result(stmt)
+    loops, assignment = around_result(stmt)
     if assignment.op == "+=" or assignment.lhs.tensor.is_assembled or is_zero(simplified(ix.value_of(stmt))):
         return True
     result = assignment.lhs
@@ -223,15 +224,3 @@ def must_be_zeroed(stmt: ix.Stmt) -> bool:
         if any(a.tensor.name != result.tensor.shares for a in iterating):
             return True
     return False
-
-
-def _around_result(stmt: ix.Stmt) -> tuple[list[ix.Forall], ix.Assignment]:
-    """The loops around the assignment of the result, and the assignment."""
-    loops: list[ix.Forall] = []
-    while not isinstance(stmt, ix.Assignment):
-        if isinstance(stmt, ix.Forall):
-            loops.append(stmt)
-            stmt = stmt.body
-        else:
-            stmt = stmt.consumer
-    return loops, stmt

@@ -17,7 +17,7 @@ from .results import Assembly
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The operands that bound a result: each of them alone, or all together."""
+    """The operands that bound a result: each of them alone, or all together; none where there may be all entries."""
 
     operands: tuple[str, ...]
     each: bool
@@ -37,6 +37,8 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
     Bound(operands=('A', 'B'), each=True)
     """
     result, order, inner = ix.result_of(stmt), list[ix.IndexVar](), stmt
+    if result.tensor.prunes:
+        return _bound_of_pruned(stmt)
     while isinstance(inner, ix.Forall):
         order.append(inner.var)
         inner = inner.body
@@ -54,6 +56,29 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
         return None  # its entries are in several rows of the result
     least = lattice.least
     return Bound(tuple(sorted(least[0])), True) if len(least) == 1 else Bound(tuple(sorted(lattice.iterated)), False)
+
+
+def _bound_of_pruned(stmt: ix.Stmt) -> Bound:
+    """What bounds a result that stores what isn't 0: the one operand whose rows it is made of, if there is one."""
+    loops, written = around_result(stmt)
+    walked = loops[-1].var
+    lattice = make_lattice(walked, written.rhs)
+    rows = [access for access in ix.accesses_in(written.rhs) if access.tensor.name in lattice.iterated]
+    if not lattice.whole and len({row.tensor.name for row in rows}) == 1 and _is_one_level(rows[0]) and not rows[0].tensor.is_row:
+        return Bound((rows[0].tensor.name,), True)
+    return Bound((), True)
+
+
+def around_result(stmt: ix.Stmt) -> tuple[list[ix.Forall], ix.Assignment]:
+    """The loops around the assignment of the result, and the assignment."""
+    loops: list[ix.Forall] = []
+    while not isinstance(stmt, ix.Assignment):
+        if isinstance(stmt, ix.Forall):
+            loops.append(stmt)
+            stmt = stmt.body
+        else:
+            stmt = stmt.consumer
+    return loops, stmt
 
 
 def may_take_room(stmt: ix.Stmt) -> bool:

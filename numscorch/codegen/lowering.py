@@ -18,7 +18,19 @@ from .lattice import make_lattice
 from .transposing import lower_transposed
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
 from .values import guarded, is_varying, joined, load, lower_product, named_position
-from .workspaces import append, appends, insert, is_held, is_marked, lay, lower_counted, lower_laid_out, lower_workspace, stamps
+from .workspaces import (
+    append,
+    appends,
+    insert,
+    is_collected,
+    is_held,
+    is_marked,
+    lay,
+    lower_counted,
+    lower_laid_out,
+    lower_workspace,
+    stamps,
+)
 
 
 def lower(stmt: ix.Stmt, env: Env) -> Block:
@@ -114,7 +126,7 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return lower_laid_out(stmt, target, env, lower)
     if is_held(target):
         return _lower_held(stmt, target, env)
-    if env.assembly is not None and not target.is_scalar:
+    if env.assembly is not None and is_collected(target):
         return lower_workspace(stmt, env.assembly, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
         return _lower_parallel_sum(stmt, target, env)
@@ -238,7 +250,7 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
         return lay(stmt, env)
     if env.assembly is not None and stmt.lhs.tensor.name in env.inserted:
         return insert(stmt, env.assembly, env)
-    if env.assembly is not None and env.assembly.appends_values:
+    if env.assembly is not None and env.assembly.appends_values and stmt.lhs.tensor == env.assembly.access.tensor:
         return append(stmt, env.assembly, env)
     if env.assembly is not None and env.assembly.counting:
         return ()

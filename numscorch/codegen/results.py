@@ -22,6 +22,7 @@ from ..ir.loop import Accumulate, Assign, Block, Const, Expr, If, Stmt, Store, V
 
 Stage = Literal["bound", "room", "once", "count", "fill"]
 MOST = Var("most")
+ONE = Const(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +116,17 @@ class Assembly:
         """Take the last run's position, at the present coordinates."""
         return self._appended(self.runs[-1], coords)
 
-    def _appended(self, run: tuple[int, int], coords: Mapping[IndexVar, Expr]) -> Block:
+    def append_if(self, is_kept: Expr, coords: Mapping[IndexVar, Expr]) -> Block:
+        """The same; an entry that isn't kept leaves the position to the next one."""
+        return self._appended(self.runs[-1], coords, is_kept)
+
+    def _appended(self, run: tuple[int, int], coords: Mapping[IndexVar, Expr], step: Expr = ONE) -> Block:
         counter = self._counter(run)
         stores: list[Stmt] = []
         if not self.counting:
             levels = range(run[0], run[1] + 1)
             stores += [Store(self._array(level, "crd"), counter, coords[self.access.level_var(level)]) for level in levels]
-        return (*stores, Accumulate(counter, Const(1)))
+        return (*stores, Accumulate(counter, step))
 
     def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
         """The body of a loop over a variable of the result, with what its level must note before and after it."""

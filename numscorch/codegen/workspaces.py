@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, If, Stmt, Store, Var, call
-from ..ir.workspace_levels import Hashed, Held, Marked
+from ..ir.workspace_levels import Hashed, Held, Listed, Marked
 from .environment import Env, clear, size_of
 from .results import MOST, Assembly
 from .values import joined, lower_product
@@ -34,6 +34,11 @@ def is_held(space: ix.TensorVar) -> bool:
 def is_hashed(space: ix.Access) -> bool:
     """Whether coordinates are found by hashing, rather than in an array over the whole dimension."""
     return isinstance(space.tensor.format.levels[0], Hashed)
+
+
+def is_collected(space: ix.TensorVar) -> bool:
+    """Whether coordinates are inserted into it in no order, rather than that it is a row of its own."""
+    return not space.is_scalar and isinstance(space.format.levels[0], Hashed | Listed)
 
 
 def stamps(env: Env) -> Block:
@@ -150,15 +155,19 @@ def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
     """Write the next value of an assembled result, and its coordinates."""
     if assembly.counting:
         return assembly.append(env.coords)
-    product = lower_product(stmt.rhs, env, as_vector=False)
-    store = Store(Var(f"{stmt.lhs.tensor.name}_vals"), env.position(stmt.lhs), product.scalar)
-    return (*product.setup, *assembly.found(env.coords), store, *assembly.append(env.coords))
+    product, name = lower_product(stmt.rhs, env, as_vector=False), stmt.lhs.tensor.name
+    values, place = Var(f"{name}_vals"), env.position(stmt.lhs)
+    if stmt.lhs.tensor.prunes:
+        value = Var(f"{name}_value")
+        is_kept = BinOp("!=", value, Const(0.0, stmt.lhs.tensor.dtype))  # a branch would be mispredicted: what is 0 is overwritten
+        return (*product.setup, Assign(value, product.scalar), Store(values, place, value), *assembly.append_if(is_kept, env.coords))
+    return (*product.setup, *assembly.found(env.coords), Store(values, place, product.scalar), *assembly.append(env.coords))
 
 
 def appends(consumer: ix.Stmt, env: Env) -> bool:
-    """Whether the consumer appends an entry to an assembled result, which is wanted only if there is a term."""
+    """Whether the consumer appends an entry to an assembled result, which is wanted only if there is a term; or if it isn't 0."""
     result = ix.result_of(consumer).tensor
-    if env.assembly is None:
+    if env.assembly is None or result.prunes:
         return False
     return result.name in env.inserted or (result == env.assembly.access.tensor and env.assembly.appends_values)
 

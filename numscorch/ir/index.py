@@ -51,7 +51,8 @@ class TensorVar:
 
     ``strides`` belongs to dense tensors and has a letter for each dimension: "1" contiguous,
     "0" broadcast (or of size 1), "n" any stride, given at run time.  ``shares`` names the operand
-    whose pattern a sparse result keeps.  What ``is_returned`` is a dense result beside the main one.
+    whose pattern a sparse result keeps.  What ``is_returned`` is a dense result beside the main one.  An assembled result that
+    ``prunes`` doesn't store what comes to 0.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TensorVar:
     strides: str = ""
     shares: str | None = None
     is_returned: bool = False
+    prunes: bool = False
 
     @property
     def is_dense(self) -> bool:

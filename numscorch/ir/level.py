@@ -307,6 +307,10 @@ class Level:
         """How many positions there are below so many parents."""
         raise NotImplementedError
 
+    def length(self, parents: int, count: int) -> int:
+        """Of a level without ``pos``: how many entries its last array has, for so many parents and positions; one for each position."""
+        return count
+
     def unpack(self, arrays: Arrays, stored: Stored) -> Children:
         """What is stored below some of the parents."""
         raise NotImplementedError

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import FormatError
 from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
-from .loop import BinOp, Call, Const, Expr, call
+from .loop import BinOp, Call, Const, Expr, all_of, call
 
 WASTEFUL = 2.0  # positions for each entry from which packing warns
 
@@ -198,6 +198,37 @@ class Nonzero(Level):
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         return BinOp("!=", mode.values[position], Const(0))
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * size
+
+
+@dataclass(frozen=True, slots=True)
+class Outside(Level):
+    """Room for every coordinate, as in a dense tensor; stored are values below ``low[0]`` or above ``high[0]``, and NaN.
+
+    It is only read: to be converted.
+    """
+
+    spelling: ClassVar[str] = "outside"
+    gaps: ClassVar[bool] = True
+    letter: ClassVar[str] = "t"
+    arrays: ClassVar[tuple[str, ...]] = ("low", "high")
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start = mode.parent.begin * mode.size
+        return start, start + mode.size
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position - mode.parent.begin * mode.size
+
+    def present(self, mode: Mode, position: Expr) -> Expr | None:
+        value = mode.values[position]
+        tests: list[Expr] = [BinOp("<", value, mode.array("low")[0]), BinOp(">", value, mode.array("high")[0]), BinOp("!=", value, value)]
+        return all_of(tests, "or")
+
+    def array_dtype(self, name: str) -> str | None:
+        return "float64"
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * size

@@ -5,14 +5,16 @@ from typing import Any
 import torch
 
 from ..sparse_parameter import Parameter
-from . import functional, graphs, patterns
+from . import conversions, functional, graphs, patterns
 from .attention import SparseAttention
 from .conv import SparseConv2d
 from .embedding import SparseEmbeddingBag
+from .embedding_table import SparseEmbedding
 from .graph_attention import GATConv
 from .graph_convolutions import GCNConv, GINConv, SAGEConv
 from .linear import SparseLinear
 from .moe import MoE
+from .projections import SparseMultiheadAttention
 from .transformer import SparseTransformerEncoderLayer
 
 __all__ = [
@@ -24,13 +26,17 @@ __all__ = [
     "SAGEConv",
     "SparseAttention",
     "SparseConv2d",
+    "SparseEmbedding",
     "SparseEmbeddingBag",
     "SparseLinear",
+    "SparseMultiheadAttention",
     "SparseTransformerEncoderLayer",
     "functional",
     "graphs",
     "patterns",
 ]
+
+conversions.register()
 
 
 def __getattr__(name: str) -> Any:

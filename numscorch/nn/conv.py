@@ -89,7 +89,7 @@ class SparseConv2d(WithSparseWeight):
         self._take(new_weight(self, shape, named, density, pattern, format, dtype), bias)
 
     @classmethod
-    def from_dense(cls, conv: torch.nn.Conv2d, sparsifier: Sparsifier, format: Format | str | None = None) -> Self:
+    def from_dense(cls, conv: torch.nn.Conv2d, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:
         """A dense layer with the weights that a sparsifier keeps, its bias, its data type, and what is frozen in it.
 
         Args:

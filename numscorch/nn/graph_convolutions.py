@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..api import einsum
+from ..api import einsum, evaluate
 from ..errors import UnsupportedError
 from ..sparse_tensor import SparseTensor
 from .features import Features, check_channels, size_of, take_features, take_pair, transformed
@@ -20,6 +20,7 @@ from .graphs import gcn_norm, means, sums
 from .neighbours import largest
 
 PROPAGATED = "ij,jf,of->io"  # in which order the three are multiplied is the contraction path's decision
+WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"
 
 
 class GCNConv(torch.nn.Module):
@@ -85,7 +86,7 @@ class GCNConv(torch.nn.Module):
         if isinstance(x, tuple | list):
             raise UnsupportedError("GCNConv takes features of one kind of nodes, not a pair: use SAGEConv, GATConv or GINConv")
         x = take_features(x, self.in_channels, self)
-        return _plus(einsum(PROPAGATED, self._matrix(x, graph, edge_weight), x, self.lin.weight), self.bias)
+        return _propagated(self._matrix(x, graph, edge_weight), x, self.lin.weight, self.bias)
 
     def _matrix(self, x: Features, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
         """The matrix that is multiplied by."""
@@ -179,8 +180,7 @@ class SAGEConv(torch.nn.Module):
     def _gathered(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Tensor:
         """What neighbours send, times the weight of ``lin_l``."""
         if self.aggr == "mean":
-            made: Tensor = einsum(PROPAGATED, means(graph, nodes, sources.dtype), sources, self.lin_l.weight)
-            return made
+            return _propagated(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
         return transformed(largest(sources, graph, nodes), self.lin_l.weight)
 
     def __repr__(self) -> str:
@@ -235,6 +235,16 @@ class GINConv(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"GINConv(nn={self.nn})"
+
+
+def _propagated(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The matrix times the features times the weight, and the bias; without gradients, the last product's kernel adds it."""
+    made: Tensor
+    if bias is None or torch.is_grad_enabled():
+        made = _plus(einsum(PROPAGATED, matrix, x, weight), bias)
+    else:
+        made = evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)
+    return made
 
 
 def _plus(result: Any, bias: Tensor | None) -> Tensor:

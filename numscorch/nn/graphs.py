@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -72,6 +73,15 @@ def gcn_norm(
     tensor([[1.0000, 0.0000],
             [0.7071, 0.5000]])
     """
+    made = partial(_gcn_norm, graph, edge_weight, num_nodes, improved, add_self_loops, dtype)
+    if edge_weight is None and type(graph) is Tensor and not graph.requires_grad:  # what was found right once isn't looked at again
+        return remembered(graph, ("gcn_norm of", num_nodes, improved, add_self_loops, dtype), made)
+    return made()
+
+
+def _gcn_norm(
+    graph: Any, edge_weight: Tensor | None, num_nodes: int | None, improved: bool, add_self_loops: bool, dtype: torch.dtype | None
+) -> SparseTensor:
     taken = take_graph(graph, edge_weight, None if num_nodes is None else (num_nodes, num_nodes))
     targets, sources = taken.shape
     if targets != sources:

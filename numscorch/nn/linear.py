@@ -64,12 +64,12 @@ class SparseLinear(WithSparseWeight):
         self._take(new_weight(self, shape, named, density, pattern, format, dtype), bias)
 
     @classmethod
-    def from_dense(cls, linear: torch.nn.Linear, sparsifier: Sparsifier, format: Format | str | None = None) -> Self:
+    def from_dense(cls, linear: torch.nn.Linear, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:
         """A dense layer with the weights that a sparsifier keeps, its bias, its data type, and what is frozen in it.
 
         Args:
             linear: the dense layer, which stays as it is.
-            sparsifier: a callable that makes a mask of the weight, True where a weight is kept.
+            sparsifier: a callable that makes a mask of the weight, True where a weight is kept; or the name of a registered one.
             format: how the weight is stored; by default in the sparsifier's ``format`` if it has one, else CSR.
 
         Raises:

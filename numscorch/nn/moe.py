@@ -18,7 +18,7 @@ from ..operators.elementwise import is_sparse
 from ..pattern import Pattern
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor, beside_programs
-from .rows import of_rows
+from .rows import of_even_rows, of_same_rows, of_single
 
 GROUP = 4  # tokens that share what is loaded of an expert
 
@@ -126,19 +126,19 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
     if scores.ndim != 2:
         raise SizeError(f"scores has shape {tuple(scores.shape)}: scores of experts are (tokens, n)")
     top_k = _checked_top_k(top_k, scores.shape[1])
-    chosen = _largest(scores.detach(), top_k)
-    values = scores.gather(1, torch.from_numpy(chosen))
+    values, chosen = _largest(scores, top_k)
     if normalize:
         values = values / values.sum(1, keepdim=True)
-    pattern = of_rows(np.full(len(scores), top_k), chosen.ravel(), tuple(scores.shape))
+    pattern = of_even_rows(chosen.numpy(), tuple(scores.shape))
     return SparseTensor(pattern, values.reshape(-1))
 
 
-def _largest(scores: torch.Tensor, top_k: int) -> np.ndarray:
-    """Where the largest scores of each row are, in order; of one alone, torch.max takes a quarter of the time."""
+def _largest(scores: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest scores of each row, and where they are, in order; of one alone, torch.max takes a quarter of the time."""
     if top_k == 1:
-        return scores.max(1, keepdim=True).indices.numpy()
-    return np.sort(scores.topk(top_k, sorted=False).indices.numpy(), axis=1)
+        return scores.max(1, keepdim=True)
+    chosen = scores.detach().topk(top_k, sorted=False).indices.sort(1).values
+    return scores.gather(1, chosen), chosen
 
 
 @beside_programs
@@ -172,10 +172,9 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
     _check_sizes(input, taken, experts)
     stored = taken.to(CSR)
     plan: Dispatch = stored.pattern.remember("dispatch", lambda: dispatched(stored.pattern))
-    ones = torch.ones((), dtype=input.dtype)
-    slots = einsum("sb,bd->sd", _filled(plan.taken, ones), input)
+    slots = einsum("sb,bd->sd", _of_ones(plan.taken, input.dtype), input)
     grouped = slots.reshape(-1, GROUP, input.shape[1])
-    outputs = einsum("gn,gud,ndh->guh", _filled(plan.owners, ones), grouped, experts)
+    outputs = einsum("gn,gud,ndh->guh", _of_ones(plan.owners, input.dtype), grouped, experts)
     made: torch.Tensor = einsum("bs,sh->bh", SparseTensor(plan.given, stored.values), outputs.reshape(-1, experts.shape[2]))
     return made
 
@@ -199,25 +198,30 @@ def dispatched(gates: Pattern) -> Dispatch:
     ([4, 0, 5], [0, 1])
     """
     (tokens, count), (pos, expert) = gates.shape, gates.level_arrays(1)
-    order = expert.argsort(kind="stable")
+    order = expert.astype(np.min_scalar_type(count)).argsort(kind="stable")  # of few bits, numpy sorts by digits
     loads = np.bincount(expert, minlength=count)
     groups = -(-loads // GROUP)
     most = min(len(expert), (len(expert) + count * (GROUP - 1)) // GROUP)
     starts = (np.cumsum(groups) - groups) * GROUP - (np.cumsum(loads) - loads)
-    slots = np.arange(len(expert)) + starts[expert[order]]
-    token = np.arange(tokens).repeat(np.diff(pos))
-    owned = np.repeat(np.arange(count), groups)
+    slots = np.arange(len(expert)) + starts.repeat(loads)
     given = np.empty_like(slots)
     given[order] = slots  # of a token in increasing order, as its experts are
+    owned = np.arange(count).repeat(groups)
     return Dispatch(
-        of_rows(np.bincount(slots, minlength=most * GROUP), token[order], (most * GROUP, tokens)),
-        of_rows(np.arange(most) < len(owned), owned, (most, count)),
-        of_rows(np.diff(pos), given, (tokens, most * GROUP)),
+        of_single(slots, _rows(pos, len(expert))[order], (most * GROUP, tokens)),
+        of_single(np.arange(len(owned)), owned, (most, count)),
+        of_same_rows(gates, given, (tokens, most * GROUP)),
     )
 
 
-def _filled(pattern: Pattern, value: torch.Tensor) -> SparseTensor:
-    return SparseTensor(pattern, value.repeat(pattern.nnz))
+def _rows(pos: np.ndarray, count: int) -> np.ndarray:
+    """The row of each entry of a CSR matrix."""
+    rows = np.arange(len(pos) - 1)
+    return rows if len(rows) == count and bool((pos[1:] > pos[:-1]).all()) else rows.repeat(np.diff(pos))
+
+
+def _of_ones(pattern: Pattern, dtype: torch.dtype) -> SparseTensor:
+    return SparseTensor.trusted(pattern, torch.ones(pattern.nnz, dtype=dtype))
 
 
 def _empty(experts: Any, d_in: int | None, d_out: int | None, dtype: torch.dtype | None) -> torch.Tensor:
@@ -251,6 +255,8 @@ def _check_sizes(input: torch.Tensor, gates: SparseTensor, experts: torch.Tensor
     Raises:
         SizeError: they don't.
     """
+    if (input.ndim, gates.ndim, experts.ndim) == (2, 2, 3) and (*gates.shape, input.shape[1]) == (len(input), *experts.shape[:2]):
+        return
     shapes = f"input: {tuple(input.shape)}   gates: {tuple(gates.shape)}   experts: {tuple(experts.shape)}"
     if (input.ndim, gates.ndim, experts.ndim) != (2, 2, 3):
         raise SizeError(f"a mixture takes input (tokens, d), gates (tokens, n) and experts (n, d, h)\n  {shapes}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import log2
+
 import numpy as np
 import torch
 
 from ..ir.format import CSR
 from ..packing import index_dtype_for
-from ..pattern import Pattern
+from ..pattern import SPREAD_FROM, Pattern
 from ..sparse_tensor import SparseTensor
 
 
@@ -75,7 +77,45 @@ def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
     dtype = index_dtype_for(shape, len(columns))
     pos = np.zeros(len(counts) + 1, dtype)
     np.cumsum(counts, out=pos[1:])
-    return Pattern.written(CSR, shape, ((), (pos, columns.astype(dtype))), dtype.name)
+    return Pattern.written(CSR, shape, ((), (pos, columns.astype(dtype))), f"int{8 * dtype.itemsize}")
+
+
+def of_even_rows(columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
+    """The CSR pattern of rows of equally many columns, given as a matrix.
+
+    >>> of_even_rows(np.array([[0, 2], [1, 2]]), (2, 3)).level_arrays(1)[0].tolist()
+    [0, 2, 4]
+    """
+    rows, width = columns.shape
+    dtype = index_dtype_for(shape, columns.size)
+    pos = np.arange(rows + 1, dtype=dtype) * dtype.type(width)
+    return _known(pos, columns.ravel(), shape, (1, 1))
+
+
+def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
+    """The CSR pattern of one entry in each of these rows, which increase, and none in the others.
+
+    >>> of_single(np.array([1, 2]), np.array([0, 4]), (4, 5)).level_arrays(1)[0].tolist()
+    [0, 0, 1, 2, 2]
+    """
+    dtype = index_dtype_for(shape, len(rows))
+    pos = np.zeros(shape[0] + 1, dtype)
+    pos[1:][rows] = 1
+    longer = 1 if len(rows) < SPREAD_FROM else 2 ** round(log2(shape[0] / len(rows)))
+    return _known(pos.cumsum(dtype=dtype), columns, shape, (1, longer))
+
+
+def of_same_rows(pattern: Pattern, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
+    """The CSR pattern with as many entries in each row as another one."""
+    return _known(pattern.level_arrays(1)[0], columns, shape, pattern.spreads)
+
+
+def _known(pos: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...]) -> Pattern:
+    """A CSR pattern of which is known what the compiler asks for."""
+    dtype = index_dtype_for(shape, len(columns))
+    pattern = Pattern.written(CSR, shape, ((), (pos.astype(dtype, copy=False), columns.astype(dtype))), f"int{8 * dtype.itemsize}")
+    pattern.counts, pattern.derived["spreads"] = (len(pos) - 1, len(columns)), spreads
+    return pattern
 
 
 def lower(pattern: Pattern) -> Pattern:

@@ -2,55 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
+from types import NoneType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import gradients
+from ..chains import Recorder
 from ..computing import compute, current_transform
+from ..datatypes import WIDENED
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..gradient_requests import CONSTANT
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
-from ..operands import STRIDED, check_is_tensor
+from ..operands import STRIDED, check_is_tensor, identify
+from ..runtime.dispatch import known_plan, remember
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
-from ..statements import Part, parse_program, tensor_names
+from ..statements import Part, Request, parse_program, tensor_names
 from .fused_gradients import fused_with_gradients
 from .fused_operands import returned, taken
 from .fusion import Group, group_from
+from .pairing import in_pairs
+
+NUMBERS = {int, float}
+PLAIN = {SparseTensor, Tensor, torch.nn.Parameter} | NUMBERS
+SCALAR = torch.Size([])
 
 
 def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | None) -> Any:
-    """Every part of a program, one after the other.
+    """Every part of a program, one after the other; where it was evaluated before, as the chain that this came to.
 
     Raises:
         ExpressionError: operands are missing, unknown, or have another rank than their indices.
     """
+    key = _key(text, given, format)
+    if key is None:
+        return _evaluated(text, given, format, None)
+    ready, found = key
+    chain = known_plan(text, format, found)
+    if chain is not None:
+        return chain.run(*ready)
+    recorder = Recorder(ready)
+    made = _evaluated(text, dict(zip(given, ready, strict=True)), format, recorder)
+    if isinstance(made, Tensor) and (chain := recorder.chain()) is not None:
+        remember((text, format, *found), chain)
+    return made
+
+
+def _key(text: Any, given: Mapping[str, Any], format: Any) -> tuple[list[Any], tuple[Hashable, ...]] | None:
+    """The operands as kernels take them, and what a chain is found by; None where gradients flow, or some operand is converted first."""
+    values = list(given.values())
+    kinds = set(map(type, values))
+    if not kinds <= PLAIN or current_transform() is not None or not isinstance(text, str) or type(format) not in (NoneType, str, Format):
+        return None
+    if not NUMBERS.isdisjoint(kinds):
+        leading = next((own.dtype for own in values if type(own) not in NUMBERS and own.ndim), None)
+        if leading is None:
+            return None
+        values = [_number(own, leading) if type(own) in NUMBERS else own for own in values]
+    ready, signatures = identify(values)
+    if None in signatures or not WIDENED.keys().isdisjoint(signatures):
+        return None
+    if SCALAR in signatures and len({own.dtype for own in ready}) > 1:
+        return None
+    if any(type(own) is SparseTensor and type(value) is not SparseTensor for own, value in zip(ready, values, strict=True)):
+        return None
+    return ready, (*given, *signatures)
+
+
+@lru_cache(maxsize=256)
+def _number(value: float, dtype: torch.dtype) -> Tensor:
+    """The number as a tensor, which nothing writes to."""
+    return as_tensor(value, dtype)
+
+
+def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None, recorder: Recorder | None) -> Any:
+    """Every part of a program, as :func:`computed`."""
     if not isinstance(text, str):
         raise ExpressionError(f"evaluate takes a program's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
     if isinstance(format, SparseTensor | Tensor):
         raise ExpressionError(f"format= is the result's format, not an operand: name that tensor otherwise\n  {text}")
-    parts = parse_program(text)
     if given.keys() != tensor_names(text):
         _refuse_names(text, given)
+    parts = parse_program(text)
+    return computed(text, parts, given, format, recorder)[parts[-1].name]
+
+
+def computed(
+    text: str, parts: tuple[Part, ...], given: Mapping[str, Any], format: Format | str | None, recorder: Recorder | None = None
+) -> dict[str, Any]:
+    """What is given, and what each part makes of it, one after the other; a last part that prunes is left out where it isn't fused."""
     values = dict(given)
     for name, value in given.items():
         if not _is_plain(value):
             values[name] = unwrapped(_operand(value, given))
             check_is_tensor(values[name])
+    places = {name: at for at, name in enumerate(given)}
     at = 0
     while at < len(parts):
+        parts = in_pairs(parts, at, values)
         group = group_from(parts, at, values, format) if current_transform() is None else None
         if group is not None and (made := _fused(text, parts, at, group, values)) is not None:
-            at = group.end
+            own, names, at = None, group.operands, group.end
+            ran: Request = group.request
+        elif parts[at].request.prunes:
+            break
         else:
             own = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)
-            made, at = _computed(text, parts[at], values, own), at + 1
+            made = _computed(text, parts[at], values, own)
+            ran, names, at = parts[at].request, parts[at].operands, at + 1
+        if recorder is not None:
+            recorder.note(ran, own, [places[name] for name in names], [values[name] for name in names], made)
+            places[parts[at - 1].name] = len(given) + len(recorder.steps) - 1
         values[parts[at - 1].name] = made
-    return values[parts[-1].name]
+    return values
 
 
 def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:

@@ -28,9 +28,10 @@ from ..ir.index import (
     variables_in,
     with_dtype,
 )
+from ..ir.levels import Compressed, Dense
 from ..ir.workspace_levels import Beside
 from ..operand import Operand
-from ..problem import Problem, extents_of
+from ..problem import Problem, extents_of, index_dtype_of
 from ..schedule.facts import Facts, Target
 from ..statements import NAMES, Request
 
@@ -125,9 +126,16 @@ def _result(
     if request.keeps and request.owner is not None:
         owner = tensors[request.owner.tensor.name]
         return Access(TensorVar(name, owner.format, dtype, owner.index_dtype, shares=owner.name), indices), {}
+    if request.prunes:
+        return Access(TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True), indices), {}
     shape = tuple(extents[var] for var in indices)
     strides = row_major(shape)
     return Access(TensorVar(name, dense(len(shape)), dtype, strides=letters_of(shape, strides)), indices), {name: strides}
+
+
+def by_rows(order: int) -> Format:
+    """Dense levels above a compressed one."""
+    return Format([*[Dense()] * (order - 1), Compressed()])
 
 
 def _returned(member: Member, extents: Mapping[IndexVar, int], dtype: str) -> Access:

@@ -188,13 +188,16 @@ class _Fusing:
                 raise NotFused(f"{part.name} is read again later")
             self.members[part.name] = self._member(part)
         made = self._member(last)
-        keeps = made.owner is not None and made.is_stored
+        prunes = last.request.prunes
+        keeps = made.owner is not None and made.is_stored and not prunes
         if not self.letters or all(self._kind(name).format is None for name, _ in self.letters):
             raise NotFused("every operand is dense")
         terms = tuple(names for _, names in self.letters)
         subscripts = Subscripts(terms, last.request.subscripts.result)
         members = tuple(self.members.values())
-        request = FusedRequest(subscripts, made.value, made.op, members=members, outer=self.outer, owner=made.owner, keeps=keeps)
+        request = FusedRequest(
+            subscripts, made.value, made.op, members=members, outer=self.outer, owner=made.owner, keeps=keeps, prunes=prunes
+        )
         return request, tuple(name for name, _ in self.letters)
 
     def _check_dtypes(self) -> None:
@@ -247,7 +250,7 @@ class _Fusing:
         alone = self._format_alone(part, value, indices)
         is_stored = owner is not None and indices == owner.indices and alone == owner.tensor.format
         self.alone[part.name] = alone
-        if part is self.parts[-1] and not alone.is_dense and not is_stored:
+        if part is self.parts[-1] and not alone.is_dense and not is_stored and not request.prunes:
             raise NotFused(f"{part.name} would be sparse, with a pattern of its own")
         member = Member(self._name(part.name, indices), indices, value, request.op, owner, is_stored)
         self._check_loops(part, member)

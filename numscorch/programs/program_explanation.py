@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import ExpressionError, UnsupportedError
-from ..explanation import Explanation, assumed, described, explained, read_format
+from ..explanation import Explanation, assumed, described, explained, read_format, read_formats
 from ..gradient_requests import CONSTANT
 from ..ir.format import Format, dense
 from ..ir.index import Access, IndexVar, TensorVar, mapped
@@ -25,25 +25,48 @@ from .evaluation import format_of
 from .fused_operands import taken
 from .fused_problem import valued
 from .fusion import Group, Kind, NotFused, group_from, why_alone
+from .pairing import in_pairs, statement_of
+from .sparsified import BOUND, pruning
 
 
-def explain_program(text: str, given: Mapping[str, Any], format: Format | str | None) -> Explanation:
+def explain_program(text: str, given: Mapping[str, Any], format: Format | str | None, parts: tuple[Part, ...] | None = None) -> Explanation:
     """The story of each kernel of a program, the last one's with those before it; what kernels make is described as they leave it.
 
     Raises:
         ExpressionError: an operand is missing.
         UnsupportedError: every part is torch's.
     """
-    parts = parse_program(text)
+    parts = parse_program(text) if parts is None else parts
     missing = sorted({name for part in parts for name in part.operands} - {part.name for part in parts} - set(given))
     if missing:
         raise ExpressionError(f"operands: {', '.join(missing)} missing\n  {text}     give each tensor, or its format, by its name, as A=A")
     telling = _Telling(text, parts, format)
     telling.read(given)
     at = 0
-    while at < len(parts):
+    while at < len(telling.parts):
         at = telling.tell(at)
     return telling.told()
+
+
+def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, format: Format | str | None) -> Explanation:
+    """The story of a program whose result is sparsified: with its last part, where the kernel that makes it stores what is kept."""
+    from ..sparsify import threshold  # late: it is built on einsum
+    from ..sparsify.names import named
+
+    kept = named(sparsifier)
+    if not isinstance(kept, threshold):
+        return explain_program(text, given, None)
+    dtypes = [own.dtype for own in map(unwrapped, given.values()) if isinstance(own, SparseTensor | torch.Tensor) and own.ndim]
+    bound = torch.tensor(kept.t, dtype=dtypes[0] if dtypes else torch.float32)
+    return explain_program(text, {**given, BOUND: bound}, format, pruning(text))
+
+
+def explain_pairs(expr: str, given: Sequence[Any], format: Format | str | None) -> Explanation | None:
+    """The story of an einsum that is contracted in pairs, as that of a statement; None for another one."""
+    operands = read_formats(expr, given) if any(isinstance(own, str) for own in given) else given
+    known = [assumed(own) if isinstance(own, Format) else describe(explained(own)) for own in operands]
+    statement = statement_of(expr, known)
+    return None if statement is None else explain_program(statement, dict(zip(NAMES, operands, strict=False)), format)
 
 
 @dataclass(slots=True)
@@ -77,6 +100,7 @@ class _Telling:
 
     def tell(self, at: int) -> int:
         """Tell the kernel that computes the part at this place; the place after what it computes."""
+        self.parts = in_pairs(self.parts, at, self.known)
         group = group_from(self.parts, at, self.fused, self.format)
         if group is not None:
             wanted = tuple(NAMES[n] for n, name in enumerate(group.operands) if name in self.moving)
@@ -86,6 +110,8 @@ class _Telling:
             except NotFused as why:
                 self._alone(at, ("gradient", f"part by part: parts {at + 1} to {group.end} would be one kernel, but {why}"))
                 return at + 1
+        if self._after_all(at):
+            return at + 1
         why_not = why_alone(self.parts, at, self.fused)
         if why_not is None and at < len(self.parts) - 1:
             why_not = f"format={str(self.format)!r} is asked for"
@@ -102,6 +128,13 @@ class _Telling:
         if not isinstance(last, Explanation):
             raise TypeError("a story of torch's has no kernel")
         return replace(last, before=tuple(self.stories[: compiled[-1]]), after=after)
+
+    def _after_all(self, at: int) -> bool:
+        """Whether a part is what sparsifies the result once it is there."""
+        if not self.parts[at].request.prunes:
+            return False
+        self.stories.append(f"{self.parts[at].name} = {self.parts[at].request}: of the result, once it is there, by a conversion's kernel")
+        return True
 
     def _alone(self, at: int, note: tuple[str, str] | None) -> None:
         part = self.parts[at]

@@ -66,16 +66,18 @@ class AssemblingBinder(Binder):
 
     def in_one_pass(self, bound: Bound) -> list[str]:
         """Entries that operands bound are appended at once, and what workers leave free is closed up."""
-        patterns = [f"P{NAMES.index(name)}" for name in bound.operands]
+        patterns, sizes = [f"P{NAMES.index(name)}" for name in bound.operands], self.problem.format.sizes(self.problem.shape)
         if self.parallel:
             lines = ["n = workers()", f"parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}"]
-            lines += [f"S = bounded_starts(({', '.join(patterns)},), {bound.each}, parents)", "starts = S[:-1].copy()"]
+            found = f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {sizes[-1]}"
+            lines += [f"S = {found}", "starts = S[:-1].copy()"]
         else:
-            counts = [f"{pattern}.counts[-1]" for pattern in patterns]
+            counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [str(prod(sizes))]
             most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
-            lines = ["parents = None", f"S = (0, {most})", "starts = np.zeros(1, np.int64)"]
+            lines = ["n = 1", "parents = None", f"S = (0, {most})", "starts = np.zeros(1, np.int64)"]
         return [
             *lines,
+            *self.spaces_made(),
             "R = layout.bounded(S)",
             *self.called("fill", self.kernel),
             "return layout.finished(layout.closed(R, S, starts, parents))",

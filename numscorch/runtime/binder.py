@@ -7,6 +7,7 @@ operands, no question whose answer the plan knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from ..statements import NAMES
 from . import blocks, threads
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, shared_out
 from .memory import aligned, check_memory, check_workspace, flat
+from .reuse import SMALLEST, room
 
 MADE = {"list": "empty", "mark": "zeros", "table": "empty"}  # how the arrays of a workspace start
 
@@ -54,6 +56,7 @@ class Binder:
             "space": np.empty if not isinstance(kernel, PlainKernel) else _unwritten,
             "shared_out": shared_out,
             "flat": flat,
+            "room": room,
             "aligned": aligned,
             "workers": threads.workers,
             "call_lock": threads.call_lock,
@@ -155,8 +158,8 @@ class Binder:
                 self.scope["inf"] = np.inf
                 return [f"C = np.full(P{self.shared}.counts[-1], {fill}, dtype)"]
             gaps = any(level.gaps for level in self.problem.format.levels)
-            make = f"np.{'zeros' if zeroed or gaps else 'empty'}(P{self.shared}.counts[-1], dtype)"
-            return [f"C = {make}"]
+            make = "np.zeros" if zeroed or gaps else "room" if self.is_large(self.operands[self.shared].counts[-1:]) else "np.empty"
+            return [f"C = {make}(P{self.shared}.counts[-1], dtype)"]
         check_memory(self.problem)
         if self.last is not None:
             shape = with_last(self.problem.shape, self.last)
@@ -167,8 +170,11 @@ class Binder:
             return [f"C = np.full({self.spaced(shape)}, {fill}, dtype)"]
         if self.problem.spaced:
             return [f"C = aligned({self.spaced(shape)}, dtype, {zeroed})"]
-        make = f"np.{'zeros' if zeroed else 'empty'}({shape}, dtype)"
-        return [f"C = {make}"]
+        return [f"C = {'np.zeros' if zeroed else 'room' if self.is_large(shape) else 'np.empty'}({shape}, dtype)"]
+
+    def is_large(self, shape: Sequence[int]) -> bool:
+        """Whether a result takes so much memory that it is worth while to use some again."""
+        return prod(shape) * np.dtype(self.result.dtype).itemsize >= SMALLEST
 
     def spaced(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The memory of a result, whose rows may lie apart."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..pattern import Pattern
+from ..pattern import BY_ROWS, Pattern
 
 BLOCKS = 64  # enough that threads finish together, few enough that cutting costs nothing
 ROW_COST = 2  # what a row costs besides its nonzeros, in nonzeros
@@ -47,6 +47,8 @@ def longest_row(pattern: Pattern) -> int:
 
 def leaf_starts(pattern: Pattern) -> np.ndarray:
     """For each position of the first level, and one past the last, where its values start."""
+    if pattern.format.levels == BY_ROWS:
+        return pattern.level_arrays(1)[0]
     starts = np.arange(pattern.counts[0] + 1, dtype=np.int64)
     for at, level in list(enumerate(pattern.format.levels))[1:]:
         if "pos" in level.arrays:

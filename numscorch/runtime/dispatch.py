@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..codegen.assembly import stages_of
 from ..codegen.kernel import BUILDING, Kernel, build, build_plain
@@ -37,8 +37,9 @@ from .target import host
 from .tuned import chosen
 
 MOST_PLANS = 4096
+P = TypeVar("P")
 
-_plans: dict[Hashable, Plan] = {}
+_plans: dict[Hashable, Any] = {}  # a Plan each, or a Chain
 _kernels: dict[str, Kernel] = {}
 
 
@@ -57,7 +58,7 @@ class Tables:
     """How kernels are built, and the plans and kernels that were made so."""
 
     build: Callable[[Source], Kernel]
-    plans: dict[Hashable, Plan]
+    plans: dict[Hashable, Any]
     kernels: dict[str, Kernel]
 
 
@@ -68,8 +69,8 @@ def _tables() -> Tables:
     return _apart.get() or Tables(build, _plans, _kernels)
 
 
-def known_plan(expr: str | Request, format: Format | str | None, signatures: Sequence[Hashable]) -> Plan | None:
-    """The plan for operands of these signatures, if it was made before."""
+def known_plan(expr: str | Request, format: Format | str | None, signatures: Sequence[Hashable]) -> Any:
+    """The plan, or the chain, for operands of these signatures, if it was made before; else None."""
     apart = _apart.get()
     return (_plans if apart is None else apart.plans).get((expr, format, *signatures))
 
@@ -78,16 +79,17 @@ def find_plan(expr: str | Request, format: Format | str | None, operands: Sequen
     """The plan for these operands, SparseTensors and strided tensors; made at the first call."""
     with BUILDING:
         key = (expr, format, *signatures)
-        return _tables().plans.get(key) or _remember(key, make_plan(expr, operands, format))
+        return _tables().plans.get(key) or remember(key, make_plan(expr, operands, format))
 
 
-def _remember(key: Hashable, plan: Plan) -> Plan:
-    """Keep a plan; past the bound, the oldest goes."""
-    plans = _tables().plans
-    while len(plans) >= MOST_PLANS:
-        del plans[next(iter(plans))]
-    plans[key] = plan
-    return plan
+def remember(key: Hashable, plan: P) -> P:
+    """Keep a plan, or a chain of them; past the bound, the oldest goes."""
+    with BUILDING:
+        plans = _tables().plans
+        while len(plans) >= MOST_PLANS:
+            del plans[next(iter(plans))]
+        plans[key] = plan
+        return plan
 
 
 def make_plan(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Plan:

@@ -30,8 +30,7 @@ def kernel(weights_array, scale, rows_array, n, m, columns, chunk, kinds_array, 
         share(weights, scale, rows, chunk, kinds, blocks * worker // workers, blocks * (worker + 1) // workers)
 '''
 SCALE = 2.0**44  # what the largest magnitude becomes as a whole number: sums of 62 of them fit
-
-MOST = 1e300
+LEAST = 1e-200  # magnitudes below are taken for 0
 
 
 @lru_cache(maxsize=4)
@@ -73,8 +72,7 @@ def shared_out(weights: np.ndarray, n: int, g: int) -> np.ndarray:
     kinds = np.zeros(blocks * columns, dtype=np.int64)
     if not kinds.size:
         return kinds.reshape(blocks, columns)
-    largest = float(weights.max())
-    scale = min(SCALE / largest, MOST) if largest > 0 else 0.0
+    scale = SCALE / max(float(weights.max()), LEAST)
     kernel, count = _kernel(str(weights.dtype)), workers()
     run = kernel.serial() if count == 1 else kernel.parallel()
     with call_lock():

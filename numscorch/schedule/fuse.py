@@ -50,7 +50,7 @@ SPREAD = 8  # coordinates from which a loop is worth being cut into blocks: one 
 @lru_cache(maxsize=1024)
 def schedule_fused(members: tuple[Assignment, ...], outer: tuple[IndexVar, ...], facts: Facts, target: Target) -> tuple[Step, ...]:
     """The passes on statements that share the outer loops; the last step holds the nest."""
-    order = _outermost(outer, facts)
+    order = outer if members[-1].lhs.tensor.prunes else _outermost(outer, facts)  # what is appended comes in order
     reserved = {var.name for member in members for var in (*variables_in(member.rhs), *outer)}
     bodies = [_scheduled(member, order, facts, target, member is not members[-1]) for member in members]
     nest = fused([_with_free_registers(body, reserved) for body in bodies], reserved)
@@ -123,7 +123,7 @@ def _scheduled(member: Assignment, outer: tuple[IndexVar, ...], facts: Facts, ta
 def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target) -> Stmt:
     """A statement in loops: sums in registers, and in vectors where these pay."""
     nest: Stmt = wrap(loops, member)
-    if not loops:
+    if not loops or member.lhs.tensor.prunes:
         return nest
     if member.lhs.indices:
         nest, _ = insert_workspaces(nest, facts)

@@ -1,10 +1,73 @@
-"""Sparsifiers: which entries of a dense tensor to keep, and what is left of it as a SparseTensor.
+"""Sparsifiers: which entries of a tensor to keep, and what is left of it as a SparseTensor; of whole models, by name; and their training.
 
-A sparsifier is any callable that takes a tensor and returns a mask of its shape, True where an entry is kept.
+A sparsifier is any callable that takes a tensor and returns a mask of its shape, True where an entry is kept. It may say how
+much it has to see (``kind``), and how what it keeps is stored (``format``).
 """
 
+from . import schedules
+from .budgets import erk, global_magnitude, uniform
+from .composing import compose
+from .distributed import broadcast_patterns, check_patterns, data_parallel
+from .dynamic import SET, RigL
+from .entries import keep_all, random, threshold
 from .grouped import n_m_g
+from .kinds import Kind
+from .layers import register_sparse_module
+from .low_rank import LowRankPlusSparse, low_rank_plus_sparse
 from .masking import Sparsifier, sparsify
+from .models import densify_model, sparsify_model
+from .patterned import n_m, same_pattern, topk
+from .plan import SparsityPlan
+from .pruning import GradualPruning
+from .registration import register_sparsifier
+from .repattern import repattern
+from .reports import LayoutReport, LayoutRow, report
+from .scored import MovementScores, movement, wanda
 from .sparsifiers import block_magnitude, magnitude
+from .straight import resparsify, settle, straight_through
+from .table import ModelReport, ModelRow
 
-__all__ = ["Sparsifier", "block_magnitude", "magnitude", "n_m_g", "sparsify"]
+__all__ = [
+    "SET",
+    "GradualPruning",
+    "Kind",
+    "LayoutReport",
+    "LayoutRow",
+    "LowRankPlusSparse",
+    "ModelReport",
+    "ModelRow",
+    "MovementScores",
+    "RigL",
+    "Sparsifier",
+    "SparsityPlan",
+    "block_magnitude",
+    "broadcast_patterns",
+    "check_patterns",
+    "compose",
+    "data_parallel",
+    "densify_model",
+    "erk",
+    "global_magnitude",
+    "keep_all",
+    "low_rank_plus_sparse",
+    "magnitude",
+    "movement",
+    "n_m",
+    "n_m_g",
+    "random",
+    "register_sparse_module",
+    "register_sparsifier",
+    "repattern",
+    "report",
+    "resparsify",
+    "same_pattern",
+    "schedules",
+    "settle",
+    "sparsify",
+    "sparsify_model",
+    "straight_through",
+    "threshold",
+    "topk",
+    "uniform",
+    "wanda",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 
@@ -11,6 +12,7 @@ from ..errors import SizeError
 from ..ir.combinations import table
 from ..ir.format import NMG, Format
 from ..runtime.sharing import shared_out
+from .kinds import Block, Kind
 from .sparsifiers import magnitudes
 
 SLAB = 1 << 22  # magnitudes that are looked at together, so that what is made beside the tensor stays small
@@ -48,6 +50,7 @@ class n_m_g:
     n: int
     m: int
     g: int
+    kind: ClassVar[Kind] = Kind.BLOCKING
 
     def __post_init__(self) -> None:
         NMG(self.n, self.m, self.g)
@@ -76,6 +79,11 @@ class n_m_g:
     def format(self) -> Format:
         """NMG, in which ``sparsify`` stores what is left."""
         return NMG(self.n, self.m, self.g)
+
+    @property
+    def block(self) -> Block:
+        """The rows of a block, and the columns of a chunk."""
+        return self.m, len(table(self.n, self.m)) * self.g
 
     def __repr__(self) -> str:
         return f"n_m_g({self.n}, {self.m}, {self.g})"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from ..errors import OperandError, SizeError
 from ..ir.format import BCSR, CSR, Format
+from ..ir.level import INT32_MAX
 from ..ir.parts import whole_numbers
+from .kinds import Kind
+from .selecting import has_nan, others_than_least
 
 
 @dataclass(frozen=True)
@@ -35,18 +39,22 @@ class magnitude:
     """
 
     fraction: float
+    kind: ClassVar[Kind] = Kind.MATERIALIZING
+    format: ClassVar[Format] = CSR
 
     def __post_init__(self) -> None:
         check_fraction(self, self.fraction)
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
-        return ~lowest(magnitudes(self, tensor), self.fraction)
+        if not tensor.is_floating_point() or has_nan(tensor):
+            magnitudes(self, tensor)  # which says what is wrong
+        return others_than_least(tensor, round(self.fraction * tensor.numel()))
 
-    @property
-    def format(self) -> Format:
-        """CSR, in which ``sparsify`` stores what is left of a matrix."""
-        return CSR
+    def of_stored(self, values: torch.Tensor, size: int) -> torch.Tensor:
+        """Which of a sparse tensor's values to keep, among ``size`` entries; those that aren't stored go first. O(nnz)."""
+        drop = round(self.fraction * size) - (size - len(values))
+        return ~least(magnitudes(self, values), max(drop, 0))
 
     def __repr__(self) -> str:
         return f"magnitude({self.fraction})"
@@ -80,6 +88,7 @@ class block_magnitude:
     b0: int
     b1: int
     fraction: float
+    kind: ClassVar[Kind] = Kind.MATERIALIZING
 
     def __post_init__(self) -> None:
         whole_numbers("block_magnitude", self.b0, self.b1)
@@ -128,7 +137,7 @@ def magnitudes(sparsifier: object, tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_floating_point():
         raise OperandError(f"{sparsifier} of a tensor of {tensor.dtype}: it takes floating-point numbers; convert with .to(torch.float32)")
     made = tensor.detach().abs()
-    if bool(made.isnan().any()):
+    if bool(made.sum().isnan()):  # positive numbers have no other sum that is NaN
         at = tuple(made.isnan().nonzero()[0].tolist())
         raise OperandError(f"{sparsifier} of a tensor with NaN at {at}, which is neither small nor large: replace it, as with nan_to_num()")
     return made if made.dtype == torch.float64 else made.float()
@@ -140,10 +149,40 @@ def lowest(scores: torch.Tensor, fraction: float) -> torch.Tensor:
     >>> lowest(torch.tensor([1.0, 0.0, 1.0, 1.0]), 0.75)
     tensor([ True,  True,  True, False])
     """
-    count = round(fraction * scores.numel())
-    if not count:
+    return least(scores.reshape(-1), round(fraction * scores.numel())).reshape(scores.shape)
+
+
+def least(scores: torch.Tensor, count: int, dim: int = -1) -> torch.Tensor:
+    """The mask of so many scores of each slice, the lowest ones, and of equal ones those that come first. O(n).
+
+    >>> least(torch.tensor([[1.0, 0.0, 1.0], [3.0, 2.0, 1.0]]), 2)
+    tensor([[ True,  True, False],
+            [False,  True,  True]])
+    """
+    if not count or not scores.numel():
         return torch.zeros_like(scores, dtype=torch.bool)
-    flat = scores.reshape(-1)
-    bound = flat.kthvalue(count).values
-    below, equal = flat < bound, flat == bound
-    return (below | (equal & (equal.cumsum(0) <= count - below.sum()))).reshape(scores.shape)
+    slices = scores.movedim(dim, -1)
+    rows = slices.reshape(-1, slices.shape[-1]).contiguous()
+    bounds = np.partition(rows.numpy(force=True), count - 1)[:, count - 1 : count]  # ten times as fast as kthvalue
+    bound = torch.from_numpy(bounds).to(scores.device)
+    found = rows <= bound
+    if int(torch.count_nonzero(found)) > count * len(rows):
+        _leave_out(found, rows == bound, count)
+    return found.reshape(slices.shape).movedim(-1, dim)
+
+
+def _leave_out(found: torch.Tensor, equal: torch.Tensor, count: int) -> None:
+    """Of equal scores, take out those that come last, until each row has found so many."""
+    surplus = found.sum(-1, keepdim=True) - count
+    if len(found) > 1:
+        rows = surplus[:, 0].nonzero()[:, 0]  # most often a few
+        part = found[rows]
+        _leave_out_last(part, equal[rows], surplus[rows])
+        found[rows] = part
+    else:
+        _leave_out_last(found, equal, surplus)
+
+
+def _leave_out_last(found: torch.Tensor, equal: torch.Tensor, surplus: torch.Tensor) -> None:
+    number = equal.cumsum(-1, dtype=torch.int32 if equal.shape[-1] <= INT32_MAX else torch.int64)
+    found &= ~(equal & (number > number[:, -1:] - surplus))

@@ -1,0 +1,69 @@
+"""A level of one's own: windows of consecutive coordinates, of which one number is stored.
+
+Here each hidden number sees 98 pixels, three rows and a half. Once it is registered, which checks it in random expressions, the
+level takes part in formats, products, gradients and layers as any other. ``--data mnist`` takes a folder with MNIST's files.
+"""
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from common import agree
+from datasets import SIZE
+from torch.nn.utils import prune
+from training import compare, dense_first, difference, train
+
+import numscorch as ns
+from numscorch.ir.level import Arrays, Children, Entries, Level, Mode, Stored
+from numscorch.ir.loop import Const, Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Level):
+    """``width`` consecutive coordinates below each parent, the first of which is stored; zeros where there are fewer entries."""
+
+    width: int = 2
+    spelling: ClassVar[str] = "window"
+    arrays: ClassVar[tuple[str, ...]] = ("first",)
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return mode.parent.begin * Const(self.width), mode.parent.begin * Const(self.width) + self.width
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return mode.array("first")[mode.parent.begin] + (position - mode.parent.begin * Const(self.width))
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        first = np.full(entries.count, max(entries.size - self.width, 0))
+        np.minimum.at(first, entries.parents, entries.coordinates)
+        places = entries.coordinates - first[entries.parents]
+        if places.max(initial=0) >= self.width or (len(first) and entries.size < self.width):
+            raise ns.FormatError(f"has no place for {entries.size} coordinates, or for some {places.max(initial=0)} apart")
+        return self, (first,), entries.parents * self.width + places, self.count((first,), entries.count, entries.size)
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * self.width
+
+    def length(self, parents: int, count: int) -> int:
+        return parents
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        starts = arrays[0][stored.parents], stored.parents * self.width
+        return Children(self.width, *(np.add.outer(start, np.arange(self.width)).reshape(-1) for start in starts))
+
+
+def main() -> None:
+    ns.register_level(Window(), most=250)
+    chosen, data, dense, before = dense_first(__doc__)
+    at = torch.arange(SIZE**2) - torch.linspace(0, SIZE**2 - 98, chosen.hidden).long()[:, None]
+    seen = (at >= 0) & (at < 98)
+    nets = {"windows": deepcopy(dense), "with masks": deepcopy(dense)}
+    nets["windows"][0] = ns.nn.SparseLinear.from_dense(dense[0], lambda _: seen, "(i, j) -> (i: dense, j: window(98))")
+    prune.custom_from_mask(nets["with masks"][0], "weight", seen)
+    agree("scores", difference(*nets.values(), data), 1e-3)
+    compare(train(nets, data, chosen.epochs, "windows"), before, chosen.out)
+
+
+if __name__ == "__main__":
+    main()

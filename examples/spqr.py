@@ -1,0 +1,59 @@
+"""Weights of two bits each, beside the few that matter most, which are sparse and exact.
+
+SpQR: Dettmers, Svirschevski, Egiazarian, Kuznedelev, Frantar, Ashkboos, Borzunov, Hoefler, Alistarh, "SpQR: a sparse-quantized
+representation for near-lossless LLM weight compression", 2023; here outliers are the largest weights. Stored are 2 bits of each
+weight, 2 x 16 of each 16 weights (least value and step), 32 + 16 of each outlier (value, column), 32 of each row of outliers. A
+product unpacks all to float32 in passing. Its twin has the sum as a dense weight. ``--data mnist`` takes MNIST's files.
+"""
+
+from copy import deepcopy
+
+import torch
+from common import agree, table
+from torch import nn
+from training import accuracy, dense_first, difference, plot
+
+import numscorch as ns
+from numscorch.sparsify import magnitude, sparsify
+
+TOP, GROUP, SHIFTS = 3, 16, torch.arange(0, 8, 2, dtype=torch.uint8)  # the largest number of two bits, and where a byte has them
+NARROW = "(i, j) -> (i: dense, j: compressed(bits=16))"
+
+
+class SpQR(nn.Module):
+    """A linear layer whose weight is what two bits say, and a sparse matrix of what they leave of the outliers."""
+
+    def __init__(self, layer: nn.Linear, share: float):
+        super().__init__()
+        W, self.bias = layer.weight.detach(), layer.bias
+        self.shape, outliers = W.shape, magnitude(1 - share)(W)
+        groups = W.masked_fill(outliers, 0).view(-1, GROUP)
+        self.low, self.step = groups.amin(1, True).half(), ((groups.amax(1, True) - groups.amin(1, True)) / TOP).half()
+        numbers = ((groups - self.low) / self.step.clamp(min=1e-7)).round().clamp(0, TOP).to(torch.uint8)
+        self.packed = (numbers.view(-1, len(SHIFTS)) << SHIFTS).sum(1, True, dtype=torch.uint8)
+        self.outliers = ns.nn.Parameter(sparsify(W - self.unpacked(), lambda _: outliers, NARROW))
+
+    def unpacked(self) -> torch.Tensor:
+        """What the bits say, as float32."""
+        return (self.low + self.step * (self.packed >> SHIFTS & TOP).view(-1, GROUP)).float().view(self.shape)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.unpacked(), self.bias) + nn.functional.linear(x, self.outliers)
+
+
+def main() -> None:
+    chosen, data, dense, _ = dense_first(__doc__)
+    rows, cells = [], []
+    for share in (0, 0.003, 0.01, 0.03, 0.1):
+        net, twin = nn.Sequential(SpQR(dense[0], share), *dense[1:]), deepcopy(dense)
+        twin[0].weight.data = net[0].unpacked() + net[0].outliers.to_dense()
+        agree(f"scores with {share:.1%} outliers", difference(net, twin, data), 1e-3)
+        stored = (net[0].packed, net[0].low, net[0].step, *net[0].outliers.state_dict().values())
+        rows.append((8 * sum(own.nbytes for own in stored) / twin[0].weight.numel(), difference(net, dense, data)))
+        cells.append((f"{share:.1%}", f"{rows[-1][0]:.2f}", f"{rows[-1][1]:.3f}", f"{accuracy(net, data):.1%}"))
+    table(("outliers", "bits of a weight", "scores off by", "accuracy"), *cells)
+    plot(chosen.out, "bits of a weight", "scores off by", {"2 bits and outliers": tuple(zip(*rows, strict=True))})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""SparseMultiheadAttention: torch.nn.MultiheadAttention whose projections may have sparse weights."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any, Self
+
+import torch
+from torch.nn.functional import dropout, scaled_dot_product_attention
+
+from ..errors import UnsupportedError
+from ..ir.format import Format
+from ..operators.products import linear
+from ..sparse_parameter import SparseParameter
+from ..sparsify import Sparsifier, sparsify
+from .weights import check_dense
+
+
+class SparseMultiheadAttention(torch.nn.MultiheadAttention):
+    """torch.nn.MultiheadAttention with projections that store only some entries; every query meets every key.
+
+    It is made by :meth:`from_dense`, and called as torch's module. For attention at a pattern's entries, see
+    :class:`SparseAttention`.
+
+    >>> from numscorch.sparsify import magnitude
+    >>> attend = SparseMultiheadAttention.from_dense(torch.nn.MultiheadAttention(8, 2, batch_first=True), magnitude(0.5))
+    >>> x = torch.ones(3, 6, 8)
+    >>> attend(x, x, x, need_weights=False)[0].shape, attend.in_proj_weight.nnz
+    (torch.Size([3, 6, 8]), 96)
+    """
+
+    @classmethod
+    def from_dense(cls, layer: torch.nn.MultiheadAttention, sparsifier: Sparsifier, format: Format | str | None = None) -> Self:
+        """A module with the entries of ``in_proj_weight`` that a sparsifier keeps; biases and ``out_proj`` are the layer's own.
+
+        Args:
+            layer: the dense module, which stays as it is.
+            sparsifier: a callable that makes a mask of the matrix (3 * embed_dim, embed_dim), True where an entry is kept.
+            format: how it is stored; by default in the sparsifier's ``format`` if it has one, else CSR.
+
+        Raises:
+            OperandError: not a torch.nn.MultiheadAttention, or no sparsifier.
+            UnsupportedError: keys or values of other sizes than queries, or biases of theirs.
+        """
+        made = cls.around(layer)
+        weight: Any = made._parameters.pop("in_proj_weight")
+        made._modules["in_proj_weight"] = SparseParameter(sparsify(weight.detach(), sparsifier, format), weight.requires_grad)
+        return made
+
+    @classmethod
+    def around(cls, layer: torch.nn.MultiheadAttention) -> Self:
+        """A module that has everything of another one, whose output projection may be sparse.
+
+        Raises:
+            OperandError, UnsupportedError: as :meth:`from_dense`.
+        """
+        check_dense(cls, layer, torch.nn.MultiheadAttention)
+        if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
+            raise UnsupportedError(f"{cls.__name__} has no kdim, vdim, add_bias_kv and add_zero_attn: project keys and values before it")
+        made = cls.__new__(cls)
+        vars(made).update(vars(layer))
+        for held in ("_parameters", "_buffers", "_modules"):
+            vars(made)[held] = dict(vars(layer)[held])
+        return made
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_padding_mask: torch.Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: torch.Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attention as torch's module computes it; arguments and results are the same.
+
+        Raises:
+            UnsupportedError: is_causal without the mask it is a hint of.
+        """
+        if is_causal and attn_mask is None:
+            raise UnsupportedError("is_causal=True is a hint of attn_mask: give that, as Transformer.generate_square_subsequent_mask(L)")
+        is_batched, turned = query.ndim == 3, query.ndim == 3 and not self.batch_first
+        q, k, v = (self._heads(own, turned) for own in self._projected(query, key, value))
+        mask = _joined(attn_mask, key_padding_mask, q)
+        weights = None
+        if need_weights:
+            attended, weights = self._weighted(q, k, v, mask)
+            weights = weights.mean(1) if average_attn_weights else weights
+            weights = weights if is_batched else weights[0]
+        else:
+            attended = scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
+        made: torch.Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))
+        return made.transpose(0, 1) if turned else made if is_batched else made[0], weights
+
+    def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Queries, keys and values: thirds of one product, which is computed once for each different input."""
+        weight: Any = self.in_proj_weight
+        made: dict[int, tuple[torch.Tensor, ...]] = {}
+        for own in (query, key, value):
+            if id(own) not in made:
+                made[id(own)] = linear(own, unwrapped(weight), self.in_proj_bias).chunk(3, -1)
+        return made[id(query)][0], made[id(key)][1], made[id(value)][2]
+
+    def _heads(self, projected: torch.Tensor, turned: bool) -> torch.Tensor:
+        """(N, heads, L, size of a head)."""
+        batch = projected.transpose(0, 1) if turned else projected if projected.ndim == 3 else projected[None]
+        heads: torch.Tensor = batch.unflatten(-1, (self.num_heads, -1))
+        return heads.transpose(1, 2)
+
+    def _weighted(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is attended to, and with which weights."""
+        scores = q @ k.transpose(-1, -2) / sqrt(q.shape[-1])
+        weights = dropout((scores if mask is None else scores + mask).softmax(-1), self.dropout, self.training)
+        return weights @ v, weights
+
+    def to_dense(self) -> torch.nn.MultiheadAttention:
+        """The module with dense projections."""
+        made = torch.nn.MultiheadAttention.__new__(torch.nn.MultiheadAttention)
+        vars(made).update(vars(self.around(self)))
+        weight: Any = self.in_proj_weight
+        if isinstance(weight, SparseParameter):
+            del made._modules["in_proj_weight"]
+            full = torch.nn.Parameter(weight.tensor.to_dense().detach(), weight.requires_grad)
+            vars(made)["_parameters"] = {"in_proj_weight": full, **made._parameters}  # the first one, as in torch's
+        projection: Any = self.out_proj
+        if hasattr(projection, "to_dense"):
+            made.out_proj = projection.to_dense()
+        return made
+
+
+def unwrapped(weight: Any) -> Any:
+    """A weight as products take it, sparse or dense."""
+    return weight.tensor if isinstance(weight, SparseParameter) else weight
+
+
+def _joined(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
+    """Both masks as one that is added to the scores (N, heads, L, S)."""
+    if attn_mask is not None:
+        attn_mask = _added(attn_mask, q)
+        attn_mask = attn_mask.unflatten(0, q.shape[:2]) if attn_mask.ndim == 3 else attn_mask
+    if key_padding_mask is None:
+        return attn_mask
+    padding = _added(key_padding_mask, q).reshape(-1, 1, 1, key_padding_mask.shape[-1])
+    return padding if attn_mask is None else attn_mask + padding
+
+
+def _added(mask: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """A mask as numbers that are added to scores: of truth values, True leaves out."""
+    if mask.dtype == torch.bool:
+        return torch.zeros(mask.shape, dtype=q.dtype).masked_fill(mask, -torch.inf)
+    return mask.to(q.dtype)

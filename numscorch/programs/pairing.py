@@ -1,0 +1,96 @@
+"""Pairing: a part that multiplies many operands, as parts of two operands each, where the contraction path says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ..computing import pairs_for
+from ..contraction import LETTERS, Pair
+from ..ir.format import dense
+from ..ir.index import Access, Binary, IndexVar, TensorVar, accesses_in, factors_of
+from ..parser import Subscripts, parse_einsum
+from ..schedule.options import AUTOMATIC
+from ..statements import NAMES, Part, Request
+
+
+def in_pairs(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> tuple[Part, ...]:
+    """The program with the part at this place in pairs; the very same one where a single nest is better, or it is no product.
+
+    Operands of about the same size share a path, and what is made of it.
+
+    >>> import torch, numscorch as ns
+    >>> from numscorch.statements import parse_program
+    >>> given = {"A": ns.eye(90, format=ns.CSR), "x": torch.ones(90, 80), "w": torch.ones(80, 2), "b": torch.ones(2)}
+    >>> [part.operands for part in in_pairs(parse_program("y[i,k] = A[i,j] * x[j,f] * w[f,k] + b[k]"), 0, given)]
+    [('x', 'w'), ('A', '2'), ('1', 'b')]
+    """
+    part = parts[at]
+    if len(part.operands) < 3 or not _is_plain_product(part.request):
+        return parts
+    operands = [values[name] for name in part.operands]
+    if any(len(o.shape) != len(names) for o, names in zip(operands, part.request.subscripts.operands, strict=True)):
+        return parts  # which is refused where it is computed
+    pairs = pairs_for(str(part.request.subscripts), operands)
+    return _with_pairs(parts, at, pairs) if pairs else parts
+
+
+def _is_plain_product(request: Request) -> bool:
+    """Whether a request adds up products of the values of its operands, each once and in order."""
+    if request.value is None or request.op not in ("=", "+=") or request.mask is not None or request.options != AUTOMATIC:
+        return False
+    accesses = accesses_in(request.value)
+    return (
+        all(isinstance(factor, Access) and factor.tensor.has_values for factor in factors_of(request.value))
+        and [access.tensor.name for access in accesses] == list(NAMES[: len(request.subscripts.operands)])
+        and all(len(name) == 1 for names in request.subscripts.operands for name in names)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _with_pairs(parts: tuple[Part, ...], at: int, pairs: tuple[Pair, ...]) -> tuple[Part, ...]:
+    """The program with one part for each pair, of which the last has the part's name; the others are numbered on."""
+    part, made = parts[at], []
+    number = max((int(own.name) for own in parts if own.is_temporary), default=0)
+    left, names = list(part.operands), dict.fromkeys(n for term in part.request.subscripts.operands for n in term)
+    letters = str.maketrans(dict(zip(LETTERS, names, strict=False)))
+    for pair in pairs:
+        is_last = pair is pairs[-1]
+        number += 1
+        name = part.name if is_last else str(number)
+        operands = left[pair.left], left.pop(pair.right)
+        made.append(Part(name, operands, _product(pair.expr.translate(letters), part.request.in_order or not is_last)))
+        left[pair.left] = name
+    return (*parts[:at], *made, *parts[at + 1 :])
+
+
+def _product(expr: str, in_order: bool) -> Request:
+    """The request of a pair, whose indices are named as in the part."""
+    terms, _, result = expr.partition("->")
+    left, right = (Access(TensorVar(NAMES[n], dense(len(t))), tuple(map(IndexVar, t))) for n, t in enumerate(terms.split(",")))
+    subscripts = Subscripts(tuple(tuple(term) for term in terms.split(",")), tuple(result))
+    return Request(subscripts, Binary("*", left, right), in_order=in_order)
+
+
+def statement_of(expr: str, operands: Sequence[Any]) -> str | None:
+    """An einsum as a statement, if it is contracted in pairs; of tensors, or of what is known of them.
+
+    >>> import torch, numscorch as ns
+    >>> statement_of("ij,jf,fk->ik", [ns.eye(90, format=ns.CSR), torch.ones(90, 80), torch.ones(80, 2)])
+    'D[i,k] = A[i,j] * B[j,f] * C[f,k]'
+    """
+    if len(operands) < 3 or not pairs_for(expr, operands):
+        return None
+    return spelled_einsum(parse_einsum(expr, tuple(len(o.shape) for o in operands)))
+
+
+def spelled_einsum(subscripts: Subscripts) -> str:
+    """The statement of an einsum of operands A, B, ...
+
+    >>> spelled_einsum(parse_einsum("ij,j->i", (2, 1)))
+    'C[i] = A[i,j] * B[j]'
+    """
+    *factors, result = (*subscripts.operands, subscripts.result)
+    written = [f"{NAMES[at]}[{','.join(names)}]" if names else NAMES[at] for at, names in enumerate((*factors, result))]
+    return f"{written[-1]} = {' * '.join(written[:-1])}"

@@ -1,0 +1,118 @@
+"""Budgets: how many zeros each weight of a model gets, when all of them together get a given share.
+
+A budget is a callable from the weights by name, tensors or shapes, to the share of each that becomes zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from ..errors import OperandError
+from .selecting import bound_of, counts_of
+from .sparsifiers import check_fraction
+
+Sized = torch.Tensor | Sequence[int]
+
+
+@dataclass(frozen=True)
+class uniform:
+    """The same share of each weight becomes zero.
+
+    Raises:
+        SizeError: the fraction is not between 0 and 1.
+
+    >>> uniform(0.9)({"first": (4, 8), "second": (2, 4)})
+    {'first': 0.9, 'second': 0.9}
+    """
+
+    fraction: float
+
+    def __post_init__(self) -> None:
+        check_fraction(self, self.fraction)
+
+    def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
+        """The share of each weight that becomes zero."""
+        return dict.fromkeys(weights, self.fraction)
+
+
+@dataclass(frozen=True)
+class erk:
+    """Erdős-Rényi-kernel: the share that is kept goes with the sum of a weight's sizes over their product, so that small ones keep more.
+
+    Of a matrix it goes with (out + in) / (out * in). What would keep more than it has stays whole, and the others share the rest.
+
+    Raises:
+        SizeError: the fraction is not between 0 and 1.
+
+    Source: Mocanu and others, "Scalable training of artificial neural networks with adaptive sparse connectivity", 2018; with
+    kernels: Evci, Gale, Menick, Castro, Elsen, "Rigging the lottery: making all tickets winners", 2020, section 3.
+
+    >>> erk(0.5)({"wide": (32, 32), "narrow": (2, 32)})
+    {'wide': 0.53125, 'narrow': 0.0}
+    """
+
+    fraction: float
+
+    def __post_init__(self) -> None:
+        check_fraction(self, self.fraction)
+
+    def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
+        """The share of each weight that becomes zero."""
+        shapes = {name: _shape(own) for name, own in weights.items() if prod(_shape(own))}
+        left, free = (1 - self.fraction) * sum(map(prod, shapes.values())), dict(shapes)
+        while free:
+            scale = left / sum(map(sum, free.values()))
+            full = [name for name, shape in free.items() if scale * sum(shape) > prod(shape)]
+            if not full:
+                break
+            left -= sum(prod(free.pop(name)) for name in full)
+        return {name: 1 - scale * sum(free[name]) / prod(free[name]) if name in free else 0.0 for name in weights}
+
+
+@dataclass(frozen=True)
+class global_magnitude:
+    """One bound for all: the smallest absolute values of the whole model become zero, wherever they are. Of equal ones, the first.
+
+    O(n), with little memory beside the weights.
+
+    Raises:
+        SizeError: the fraction is not between 0 and 1.
+        OperandError: it is given shapes, or whole numbers: it looks at the values.
+
+    Source: Han, Pool, Tran, Dally, "Learning both weights and connections for efficient neural networks", 2015; Frankle and
+    Carbin, "The lottery ticket hypothesis", 2019, section 4, for one bound.
+
+    >>> global_magnitude(0.5)({"small": torch.tensor([1.0, -2.0]), "large": torch.tensor([3.0, -1.5])})
+    {'small': 0.5, 'large': 0.5}
+    """
+
+    fraction: float
+
+    def __post_init__(self) -> None:
+        check_fraction(self, self.fraction)
+
+    def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
+        """The share of each weight that becomes zero."""
+        tensors = {name: _values(self, name, own) for name, own in weights.items()}
+        own = list(tensors.values())
+        bound, ties = bound_of(own, round(self.fraction * sum(map(torch.Tensor.numel, own))))
+        shares = {}
+        for (name, weight), (below, equal) in zip(tensors.items(), counts_of(own, bound), strict=True):
+            shares[name] = (below + min(equal, ties)) / max(weight.numel(), 1)
+            ties -= min(equal, ties)
+        return shares
+
+
+def _shape(weight: Sized) -> tuple[int, ...]:
+    return tuple(weight.shape if isinstance(weight, torch.Tensor) else weight) or (1,)
+
+
+def _values(budget: object, name: str, weight: Sized) -> torch.Tensor:
+    """A weight that can be compared."""
+    if not isinstance(weight, torch.Tensor) or not weight.is_floating_point():
+        raise OperandError(f"{budget} looks at values, and {name} has none: give floating-point tensors, or take uniform or erk")
+    return weight.detach()

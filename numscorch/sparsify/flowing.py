@@ -1,0 +1,84 @@
+"""Which modules and parameters get a plan's rules of activations and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..errors import UnsupportedError
+from ..ir.format import COO
+from ..sparse_parameter import SparseParameter
+from .flows import SparseActivation, SparseOutputGradient, SparseWeightGradient, remove_flows
+from .matching import sites_of
+from .plan import Rule, SparsityPlan, named_by
+
+
+@dataclass(frozen=True)
+class Flows:
+    """The rules that hold: of modules' results, of these' gradients, and of parameters' gradients, each with the dimensions it has."""
+
+    activations: dict[str, Rule] = field(default_factory=dict)
+    outputs: dict[str, Rule] = field(default_factory=dict)
+    weights: dict[str, tuple[Rule, int]] = field(default_factory=dict)
+
+    def check(self, sparse: Collection[str]) -> None:
+        """That gradients can be had in their formats, when parameters of these names will be sparse.
+
+        Raises:
+            UnsupportedError: one can't.
+        """
+        for rule in self.outputs.values():
+            if rule.format is not None:
+                raise UnsupportedError(f"{rule} in {rule.format.name}: torch hands modules dense gradients; leave format= out")
+        for name, (rule, ndim) in self.weights.items():
+            if rule.format is None:
+                continue
+            if name in sparse or not ndim:
+                raise UnsupportedError(f"{rule} in {rule.format.name}: a sparse weight's gradient has its pattern; leave format= out")
+            if rule.format != COO(ndim):
+                raise UnsupportedError(f"{rule} in {rule.format.name}: grad of {name} is dense or COO({ndim}), as torch has it")
+
+
+def flows_of(model: torch.nn.Module, plan: SparsityPlan) -> Flows:
+    """What a plan says of a model's activations and gradients; of rules for the same thing the last one holds.
+
+    Raises:
+        ExpressionError: a rule names nothing.
+    """
+    modules = [(name, own) for name, own in model.named_modules(remove_duplicate=False) if name and not isinstance(own, SparseParameter)]
+    first = {id(own): name for name, own in reversed(modules)}  # what is at several places is one thing
+    once = {name: first[id(own)] for name, own in modules}
+    sites = {site.name: site for site in sites_of(model)}
+    made = Flows()
+    for rule in plan.of("activation"):
+        made.activations.update((once[name], rule) for name in named_by(rule, once))
+    for rule in plan.of("gradient"):
+        for name in named_by(rule, [*once, *sites]):
+            if name in once:
+                made.outputs[once[name]] = rule
+            else:
+                own = sites[name].parameter
+                made.weights[name] = rule, 0 if isinstance(own, SparseParameter) else own.ndim
+    return made
+
+
+def attach(model: torch.nn.Module, flows: Flows) -> None:
+    """Give modules their hooks, in the place of those of a plan before."""
+    for name, rule in flows.activations.items():
+        _hook(model.get_submodule(name), SparseActivation(name, rule.sparsifier, rule.format))
+    for name, rule in flows.outputs.items():
+        _hook(model.get_submodule(name), SparseOutputGradient(name, rule.sparsifier))
+    for name, (rule, _) in flows.weights.items():
+        home, _, key = name.rpartition(".")
+        _hook(model.get_submodule(home), SparseWeightGradient(key, rule.sparsifier, rule.format))
+
+
+def _hook(module: torch.nn.Module, hook: Any) -> None:
+    remove_flows(module, hook)
+    if isinstance(hook, SparseWeightGradient):
+        module.register_forward_pre_hook(hook)
+    else:
+        module.register_forward_hook(hook)

@@ -1,0 +1,37 @@
+"""Kinds of sparsifiers: how much of a tensor each has to see before it can say whether an entry is kept."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+WHOLE = -1  # in a block's shape, the whole extent, as torch's expand takes it
+Block = tuple[int, int]
+
+
+class Kind(StrEnum):
+    """What a sparsifier decides by.
+
+    * STREAMING: each entry by its own value, as ``threshold``. It can be asked for any part of a tensor.
+    * BLOCKING: each block of a matrix by the values in it, as ``n_m``; ``block`` is the block's shape, -1 the whole extent.
+    * MATERIALIZING: by all values, or by the tensor's shape, as ``magnitude`` and ``random``.
+
+    Source: Ivanov, Dryden, Ben-Nun, Ashkboos, Hoefler, "STen: productive and efficient sparsity in PyTorch", 2023, section 3.
+
+    >>> from numscorch.sparsify import magnitude, threshold
+    >>> threshold(0.1).kind == "streaming", str(magnitude(0.9).kind)
+    (True, 'materializing')
+    """
+
+    STREAMING = "streaming"
+    BLOCKING = "blocking"
+    MATERIALIZING = "materializing"
+
+
+def kind_of(sparsifier: Any) -> Kind:
+    """A sparsifier's kind; a callable that declares none has to see the whole tensor.
+
+    >>> str(kind_of(lambda t: t > 0))
+    'materializing'
+    """
+    return Kind(getattr(sparsifier, "kind", Kind.MATERIALIZING))

@@ -1,0 +1,176 @@
+"""What a plan says of a model: which rule holds for which weight, and why some weights stay dense whatever it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch.nn.utils.parametrize import ParametrizationList
+
+from ..errors import OperandError, UnsupportedError
+from ..sparse_parameter import SparseParameter
+from .flows import is_masking
+from .layers import Missing, adapted, version_of
+from .masking import Sparsifier
+from .plan import Rule, SparsityPlan, named_by
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A parameter at one of its places in a model."""
+
+    name: str
+    module: torch.nn.Module
+    key: str
+
+    @property
+    def home(self) -> str:
+        """The module's name."""
+        return self.name[: -len(self.key) - 1]
+
+    @property
+    def parameter(self) -> torch.nn.Parameter | SparseParameter:
+        """What is there."""
+        own: torch.nn.Parameter | SparseParameter = getattr(self.module, self.key)
+        return own
+
+
+@dataclass(eq=False)
+class Choice:
+    """A weight that a plan names, with all its places, and the rules that name it; ``why`` says why it stays dense."""
+
+    sites: list[Site]
+    rules: list[Rule]
+    sparsifier: Sparsifier
+    why: str = ""
+    missing: Missing | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """How it is called: by its first place."""
+        return self.sites[0].name
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that holds: the last one."""
+        return self.rules[-1]
+
+    @property
+    def parameter(self) -> torch.nn.Parameter:
+        """The weight."""
+        own: torch.nn.Parameter = getattr(self.sites[0].module, self.sites[0].key)
+        return own
+
+    def modules(self) -> list[Site]:
+        """A site for each module that has the weight; a module that is at several places counts once."""
+        return list({id(site.module): site for site in reversed(self.sites)}.values())[::-1]
+
+
+def sites_of(model: torch.nn.Module) -> Iterator[Site]:
+    """Every parameter at every place, dense or sparse."""
+    for home, module in model.named_modules(remove_duplicate=False):
+        if not isinstance(module, SparseParameter):
+            held = {**module._parameters, **{key: own for key, own in module._modules.items() if isinstance(own, SparseParameter)}}
+            yield from (Site(f"{home}.{key}" if home else key, module, key) for key, own in held.items() if own is not None)
+
+
+def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[Choice]:
+    """The weights that a plan names, each with what is known of it before any is looked at.
+
+    Raises:
+        ExpressionError: a rule names nothing.
+    """
+    sites = list(sites_of(model))
+    naming: dict[str, list[int]] = {}
+    rules = plan.of("weight")
+    for at, rule in enumerate(rules):
+        for name in named_by(rule, [site.name for site in sites]):
+            naming.setdefault(name, []).append(at)
+    places: dict[int, list[Site]] = {}
+    for site in sites:
+        places.setdefault(id(site.parameter), []).append(site)
+    made = []
+    for group in places.values():
+        numbers = sorted({at for site in group for at in naming.get(site.name, ())})
+        if numbers:
+            named = [rules[at] for at in numbers]
+            choice = Choice(group, named, named[-1].sparsifier)
+            _look_at(choice, model, naming)
+            made.append(choice)
+    _one_each(made)
+    _share_budgets(made)
+    return made
+
+
+def _look_at(choice: Choice, model: torch.nn.Module, naming: dict[str, list[int]]) -> None:
+    """Write down what speaks against a choice, and what is to be said of it."""
+    choice.why = _why_dense(choice, model, naming)
+    names = [site.name for site in choice.sites]
+    if len(names) > 1 and not choice.why:
+        choice.notes.append(f"also {', '.join(names[1:])}")
+    if len(choice.rules) > 1:
+        choice.notes.append(f"{choice.rule} holds over {', '.join(map(str, choice.rules[:-1]))}")
+
+
+def _why_dense(choice: Choice, model: torch.nn.Module, naming: dict[str, list[int]]) -> str:
+    own, named = choice.parameter, {id(site.module) for site in choice.sites if site.name in naming}
+    if isinstance(own, SparseParameter):
+        return "is sparse already; densify_model makes it dense"
+    if isinstance(own, torch.nn.parameter.UninitializedParameter):
+        return "has no size yet; run the model once"
+    if own.ndim < 2:
+        return "a vector, which stays dense"
+    if apart := [site.name for site in choice.sites if id(site.module) not in named]:
+        return f"tied to {apart[0]}, which no rule names; name both, or neither"
+    hooks = [*(own._backward_hooks or {}).values(), *(getattr(own, "_post_accumulate_grad_hooks", None) or {}).values()]
+    if any(not is_masking(hook) for hook in hooks):
+        return "has hooks of its own, which expect a dense gradient; remove them first"
+    for site in choice.modules():
+        if why := _why_module(choice, site, model):
+            return why
+    return ""
+
+
+def _why_module(choice: Choice, site: Site, model: torch.nn.Module) -> str:
+    """What speaks against one of the modules that has the weight."""
+    if isinstance(site.module, ParametrizationList):
+        return "is parametrized; torch.nn.utils.parametrize.remove_parametrizations leaves a plain weight"
+    if site.key.endswith("_orig") and hasattr(site.module, f"{site.key[:-5]}_mask"):
+        return f"is pruned by torch; torch.nn.utils.prune.remove(module, '{site.key[:-5]}') leaves a plain weight"
+    if version_of(site.module, site.key) is None:
+        choice.missing = Missing(site.name, type(site.module), site.key, choice.parameter.nbytes)
+        return choice.missing.why
+    if choice.parameter.device.type != "cpu":
+        return f"is on {choice.parameter.device}, but numscorch runs on the CPU; move it with .cpu()"
+    try:
+        adapted(model.get_submodule(site.home.rpartition(".")[0]))
+    except UnsupportedError as error:
+        return str(error)
+    return ""
+
+
+def _one_each(choices: list[Choice]) -> None:
+    """Of several weights of one module, the first becomes sparse."""
+    taken: dict[int, str] = {}
+    for choice in choices:
+        for site in choice.modules() if not choice.why else ():
+            first = taken.setdefault(id(site.module), choice.name)
+            if first != choice.name:
+                choice.why = f"{first}, of the same module, becomes sparse; of several, one does"
+
+
+def _share_budgets(choices: list[Choice]) -> None:
+    """Ask each rule's budget for the shares of the weights for which it holds.
+
+    Raises:
+        OperandError: it leaves one out.
+    """
+    for rule in {id(choice.rule): choice.rule for choice in choices if choice.rule.budget is not None}.values():
+        own = {choice.name: choice for choice in choices if choice.rule is rule and not choice.why}
+        shares = rule.budget({name: choice.parameter for name, choice in own.items()})  # type: ignore[misc]  # there is one
+        for name, choice in own.items():
+            if name not in shares:
+                raise OperandError(f"the budget of {rule} has no share for {name}: return one for each weight that it is given")
+            choice.sparsifier = rule.sparsifier(shares[name])

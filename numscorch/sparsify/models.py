@@ -1,0 +1,222 @@
+"""sparsify_model and densify_model: a model's layers by name, in place, with its optimizer, state and hooks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..errors import OperandError, UnsupportedError
+from ..files.progress import Progress
+from ..sparse_parameter import SparseParameter
+from .advice import Call, calls_of
+from .flowing import attach, flows_of
+from .flows import remove_flows
+from .layers import adapted, converted, is_adapted, tell_missing
+from .matching import Choice, chosen
+from .owners import carry_over, check_states, gathered, hand_over, replace_module, scattered
+from .plan import SparsityPlan
+from .settling import Settling
+from .table import ModelReport, ModelRow
+
+Module = torch.nn.Module
+Optimizer = torch.optim.Optimizer
+Optimizers = Optimizer | Sequence[Optimizer] | None
+NO_OPTIMIZER = "no optimizer was given: one made before holds the dense weights, not these; pass optimizer=, or make a new one"
+
+
+def sparsify_model(
+    model: Module,
+    plan: SparsityPlan,
+    example_inputs: Any = None,
+    *,
+    optimizer: Optimizers = None,
+    advise: bool = True,
+    inplace: bool = True,
+    report: Callable[[ModelReport], object] | None = print,
+    progress: bool | None = None,
+) -> Module:
+    """Store weights of a model with only the entries that a plan keeps, and have activations and gradients go through its sparsifiers.
+
+    Layers are replaced by sparse ones of the same name: ``Linear``, ``Conv2d``, ``Embedding`` and ``MultiheadAttention``, and
+    those of :func:`register_sparse_module`. Their biases, hooks, mode and what is frozen stay. A weight that several modules
+    share becomes one sparse weight, if a plan names all of them. Every mask is drawn, and every layer tried, before the first one
+    is replaced: if anything is wrong, the model is as before.
+
+    Args:
+        model: what is changed; where the model itself is such a layer, use the result.
+        plan: rules by name.
+        example_inputs: a tensor, or a tuple or dict of arguments, to run the model with once, in evaluation mode; layers are then
+            timed with inputs of the sizes that they get, forward.
+        optimizer: whose groups then hold the sparse weights' values, with what it remembers of these entries. They stay where the
+            dense weights were: to load a state of it, make an optimizer of a dense model, and that model sparse with it. It may be
+            a list of several.
+        advise: whether layers that are faster dense stay so, unless their rule says ``always=True``. Without example_inputs,
+            nothing is timed, and all become sparse.
+        inplace: False for a copy.
+        report: what is called with a :class:`ModelReport`, one row for each weight; None for no report.
+        progress: whether to show a bar on stderr; by default for large models, where it is a terminal.
+
+    Returns:
+        The model.
+
+    Raises:
+        ExpressionError: a rule names nothing; the nearest names are listed.
+        OperandError: a weight has NaN, a sparsifier makes no mask, or the plan is none.
+        FormatError: a format can't store what is kept.
+        UnsupportedError: the optimizer can't follow; or within ``ns.strict()``, a module has no sparse version.
+
+    Complexity:
+        Beside the model, memory for one layer's conversion, and a bit for each weight.
+
+    >>> from numscorch.sparsify import magnitude
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    >>> model = sparsify_model(model, SparsityPlan().weight("0.weight", magnitude(0.9)))
+    weight    module  density  format  before  after     speed-up
+    0.weight  Linear  0.1      CSR     16 KiB  3.46 KiB  not measured
+    1 of 1 weights sparse, 16 KiB -> 3.46 KiB
+    no optimizer was given: ...
+    >>> model[0]
+    SparseLinear(
+      in_features=64, out_features=64, bias=True, density=0.1, CSR
+      (weight): SparseParameter(SparseTensor(CSR, shape=(64, 64), nnz=410, density=0.1, float32, int32 indices, requires_grad=True))
+    )
+    """
+    _check(model, plan, inplace or optimizer is None)
+    optimizers = _listed(optimizer)
+    model = model if inplace else copy.deepcopy(model)
+    choices, flows = chosen(model, plan), flows_of(model, plan)
+    tell_missing([choice.missing for choice in choices if choice.missing is not None])
+    size = sum(choice.parameter.nbytes for choice in choices if not choice.why)
+    with Progress("sparsifying", 2 * size, shown=progress, size=size) as bar:
+        rows = _settled(choices, Settling(optimizers, _calls(model, choices, example_inputs), advise), bar)
+        choices = [choice for choice in choices if not choice.why]
+        flows.check({site.name for choice in choices for site in choice.sites})
+        notes = (NO_OPTIMIZER,) if not optimizers and any(choice.parameter.requires_grad for choice in choices) else ()
+        while choices:  # none is held longer than it takes, and its dense weight with it
+            bar.reach(bar.done + choices[0].parameter.nbytes)
+            model = _made_sparse(model, choices.pop(0), optimizers)
+    model = _adapted(model)
+    attach(model, flows)
+    if report is not None:
+        report(ModelReport(tuple(rows), notes))
+    return model
+
+
+def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
+    """Undo :func:`sparsify_model`: layers have dense weights, 0 where nothing was stored, and a plan's hooks are gone.
+
+    Args:
+        model: what is changed; where the model itself is a sparse layer, use the result.
+        optimizer: whose groups then hold the dense weights, with what it remembers of the entries, and 0 of others; or several.
+
+    Returns:
+        The model.
+
+    Raises:
+        UnsupportedError: a module with a sparse weight has no ``to_dense()``, or the optimizer can't follow.
+
+    >>> from numscorch.sparsify import magnitude
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    >>> densify_model(sparsify_model(model, SparsityPlan().weight("0.weight", magnitude(0.5)), report=None))
+    Sequential(
+      (0): Linear(in_features=4, out_features=2, bias=True)
+    )
+    """
+    optimizers = _listed(optimizer)
+    modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or is_adapted(module)]
+    for name, module in modules:
+        for key, weight in _sparse_weights(module).items():
+            check_states(f"{name}.{key}" if name else key, weight.values, optimizers)
+        if not hasattr(type(module), "to_dense"):
+            raise UnsupportedError(f"{name}: {type(module).__name__} has no to_dense(), which makes a dense module of it")
+    for module in model.modules():
+        remove_flows(module)
+    known: dict[int, torch.nn.Parameter] = {}
+    del module
+    while modules:  # inner ones first
+        model = _made_dense(model, modules.pop()[1], optimizers, known)
+    return model
+
+
+def _check(model: object, plan: object, optimizer_fits: bool) -> None:
+    """That these are what they should be.
+
+    Raises:
+        OperandError: they aren't.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise OperandError(f"sparsify_model takes a torch.nn.Module, not {type(model).__name__}")
+    if not isinstance(plan, SparsityPlan):
+        raise OperandError(f"sparsify_model takes a SparsityPlan, not {plan!r}: give SparsityPlan().weight('*.weight', magnitude(0.9))")
+    if not optimizer_fits:
+        raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one of the copy's")
+
+
+def _listed(optimizer: Any) -> tuple[Optimizer, ...]:
+    """The optimizers, however many.
+
+    Raises:
+        OperandError: something else.
+    """
+    made = () if optimizer is None else (optimizer,) if isinstance(optimizer, Optimizer) else optimizer
+    if not isinstance(made, list | tuple) or not all(isinstance(own, Optimizer) for own in made):
+        raise OperandError(f"optimizer={optimizer!r}: give an optimizer of torch.optim, or a list of them")
+    return tuple(made)
+
+
+def _calls(model: Module, choices: list[Choice], example_inputs: Any) -> dict[Module, Call] | None:
+    """What the modules are called with, where there is an example."""
+    modules = [site.module for choice in choices for site in choice.modules()]
+    return None if example_inputs is None else calls_of(model, modules, example_inputs)
+
+
+def _settled(choices: list[Choice], settling: Settling, bar: Progress) -> list[ModelRow]:
+    """A row for each choice."""
+    rows = []
+    for choice in choices:
+        rows.append(settling.row(choice))
+        bar.reach(bar.done + (0 if choice.why else choice.parameter.nbytes))
+    return rows
+
+
+def _made_sparse(model: Module, choice: Choice, optimizers: tuple[Optimizer, ...]) -> Module:
+    """The model with a sparse weight in all its places."""
+    dense, weights = choice.parameter, []
+    for site in choice.modules():
+        module = model.get_submodule(site.home)
+        with torch.random.fork_rng(devices=()):
+            made = converted(module, site.key, choice.sparsifier, choice.rule.format)
+        weights.append(getattr(made, site.key))
+        made._modules[site.key] = weights[0]
+        model = replace_module(model, module, carry_over(module, made, {site.key}))
+    hand_over(optimizers, dense, weights[0].values, partial(gathered, weights[0].pattern))
+    return model
+
+
+def _made_dense(model: Module, module: Any, optimizers: tuple[Optimizer, ...], known: dict[int, torch.nn.Parameter]) -> Module:
+    """The model with a dense module in the place of a sparse one; weights that are shared stay so."""
+    with torch.random.fork_rng(devices=()):
+        made, sparse = module.to_dense(), _sparse_weights(module)
+    for key, weight in sparse.items():
+        if id(weight) not in known:
+            known[id(weight)] = getattr(made, key)
+            hand_over(optimizers, weight.values, known[id(weight)], partial(scattered, weight.pattern, shape=known[id(weight)].shape))
+        made._parameters[key] = known[id(weight)]
+    return replace_module(model, module, carry_over(module, made, sparse.keys()))
+
+
+def _sparse_weights(module: Module) -> dict[str, SparseParameter]:
+    return {key: own for key, own in module._modules.items() if isinstance(own, SparseParameter)}
+
+
+def _adapted(model: Module) -> Module:
+    """The model in which modules that read their children's weights know that these are sparse."""
+    for module in list(model.modules()):
+        if any(isinstance(own, SparseParameter) for own in module.modules()):
+            made = adapted(module)
+            model = model if made is module else replace_module(model, module, made)
+    return model

@@ -1,0 +1,168 @@
+"""SparsityPlan: which weights, activations and gradients of a model become sparse, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from ..errors import ExpressionError, OperandError, UnsupportedError
+from ..ir.format import Format, as_format
+from .low_rank import low_rank_plus_sparse
+from .masking import Sparsifier
+from .names import named
+from .sparsifiers import magnitude
+
+Kind = Literal["weight", "activation", "gradient"]
+Budget = Callable[[Mapping[str, Any]], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one line of a plan asks for.
+
+    ``names`` is a pattern as the shell has them: ``*`` stands for any text, dots too, ``?`` for one character. With a budget,
+    ``sparsifier`` makes a sparsifier of the share that the budget gives a weight.
+    """
+
+    kind: Kind
+    names: str
+    sparsifier: Callable[[Any], Any]
+    format: Format | None = None
+    always: bool = False
+    budget: Budget | None = None
+
+    def __str__(self) -> str:
+        return f'{self.kind}("{self.names}")'
+
+
+@dataclass(frozen=True)
+class SparsityPlan:
+    """Rules by name; each method returns a new plan with one rule more. Where several rules name the same thing, the last one holds.
+
+    >>> plan = SparsityPlan().weight("*.weight", magnitude(0.8)).weight("head.weight", magnitude(0.5))
+    >>> [str(rule) for rule in plan.rules]
+    ['weight("*.weight")', 'weight("head.weight")']
+    """
+
+    rules: tuple[Rule, ...] = ()
+
+    def weight(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None, *, always: bool = False) -> SparsityPlan:
+        """Store parameters with only the entries that a sparsifier keeps.
+
+        Args:
+            names: a pattern of the parameters' names, as ``"encoder.*.linear?.weight"``.
+            sparsifier: a callable that makes a mask, or the name of a registered one; it is given the weight as a matrix, a row for
+                each output.
+            format: how the weight is stored; by default as ``sparsify`` does.
+            always: whether a layer that is faster dense becomes sparse, too.
+
+        Raises:
+            OperandError: no name, or no sparsifier.
+            UnsupportedError: ``low_rank_plus_sparse``, of which a sparse layer would keep only a part.
+        """
+        return self._with("weight", names, sparsifier, format, always)
+
+    def weights(
+        self,
+        names: str,
+        budget: Budget,
+        sparsifier: Callable[[float], Sparsifier] = magnitude,
+        format: Format | str | None = None,
+        *,
+        always: bool = False,
+    ) -> SparsityPlan:
+        """Share one budget among the parameters that a pattern names.
+
+        Args:
+            names: a pattern of the parameters' names.
+            budget: from the weights by name to the share of each that becomes zero: ``uniform(0.9)``, ``erk(0.9)``,
+                ``global_magnitude(0.9)``, or a function.
+            sparsifier: from a share to a sparsifier: ``magnitude``, or ``functools.partial(block_magnitude, 16, 1)``.
+            format, always: as in :meth:`weight`.
+
+        Raises:
+            OperandError: no name, no sparsifier, or no budget.
+        """
+        if not callable(budget):
+            raise OperandError(f"{budget!r} is no budget: give uniform({budget!r}), erk({budget!r}) or global_magnitude({budget!r})")
+        made = self._with("weight", names, sparsifier, format, always)
+        return replace(made, rules=(*self.rules, replace(made.rules[-1], budget=budget)))
+
+    def activation(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:
+        """Make what modules return sparse: entries that aren't kept become zero, and no gradient flows to them.
+
+        Args:
+            names: a pattern of the modules' names, as ``"encoder.*.linear1"``.
+            sparsifier: a callable that makes a mask of the module's result.
+            format: None, for a dense tensor with zeros, which every module takes; with a format the next one gets a
+                SparseTensor, which :class:`~numscorch.nn.SparseLinear` and torch's functions take.
+
+        Raises:
+            OperandError: no name, or no sparsifier.
+        """
+        return self._with("activation", names, sparsifier, format, False)
+
+    def gradient(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:
+        """Make gradients sparse: of a parameter, or of what a module returns, whichever has the name.
+
+        Args:
+            names: a pattern of names of parameters or modules.
+            sparsifier: a callable that makes a mask of the gradient. A sparse weight's gradient has its pattern: the sparsifier
+                is given its values, one after the other.
+            format: None, for a dense gradient with zeros; of a dense parameter, COO(n) gives ``grad`` torch's layout of that
+                name, as ``torch.nn.Embedding(sparse=True)`` has it.
+
+        Raises:
+            OperandError: no name, or no sparsifier.
+        """
+        return self._with("gradient", names, sparsifier, format, False)
+
+    def _with(self, kind: Kind, names: str, sparsifier: Any, format: Format | str | None, always: bool) -> SparsityPlan:
+        if not isinstance(names, str) or not names:
+            raise OperandError(f"{kind}({names!r}, ...): give a pattern of names, as 'encoder.*.weight'")
+        sparsifier = named(sparsifier)
+        if isinstance(sparsifier, low_rank_plus_sparse):
+            raise UnsupportedError(
+                f'{kind}("{names}", {sparsifier!r}): a layer would keep what is sparse of it, and lose what has low rank;'
+                " register_sparse_module takes a layer that has both, of sparsifier.split(weight)"
+            )
+        if not callable(sparsifier):
+            raise OperandError(f'{kind}("{names}", {sparsifier!r}): give a sparsifier, as magnitude(0.9)')
+        return SparsityPlan((*self.rules, Rule(kind, names, sparsifier, None if format is None else as_format(format), always)))
+
+    def of(self, *kinds: Kind) -> list[Rule]:
+        """The rules of some kinds, in order."""
+        return [rule for rule in self.rules if rule.kind in kinds]
+
+
+def named_by(rule: Rule, names: Iterable[str]) -> list[str]:
+    """Those names that a rule's pattern stands for.
+
+    Raises:
+        ExpressionError: there are none.
+
+    >>> named_by(Rule("weight", "layers.?.weight", magnitude(0.9)), ["layers.0.weight", "layers.0.bias"])
+    ['layers.0.weight']
+    >>> named_by(Rule("weight", "layer.*.weight", magnitude(0.9)), ["layers.0.weight", "layers.0.bias"])
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.ExpressionError: weight("layer.*.weight") names no parameter: did you mean 'layers.0.weight' or 'layers.0.bias'?
+    """
+    names = list(names)
+    if found := [name for name in names if fnmatchcase(name, rule.names)]:
+        return found
+    what = {"weight": "parameter", "activation": "module", "gradient": "parameter and no module"}[rule.kind]
+    raise ExpressionError(f"{rule} names no {what}: {_near(rule.names, names)}")
+
+
+def _near(pattern: str, names: list[str]) -> str:
+    """The names that are most like a pattern, or else the first ones."""
+    if not names:
+        return "the model has none"
+    close = get_close_matches(pattern, names, 4, 0.5)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return f"there are {', '.join(map(repr, names[:6]))}{' and others' if len(names) > 6 else ''}"

@@ -1,0 +1,202 @@
+"""repattern: another pattern for a weight that is being trained, in place; optimizers' states follow the entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import torch
+
+from ..construct import from_torch
+from ..errors import OperandError, SizeError, UnsupportedError
+from ..operators.entries import numbered
+from ..packing import coordinates, positions_of
+from ..pattern import Pattern
+from ..reformat import to_format
+from ..sparse_parameter import SparseParameter, named_arrays
+from ..sparse_tensor import SparseTensor
+
+Optimizer: TypeAlias = torch.optim.Optimizer
+Optimizers: TypeAlias = Optimizer | Iterable[Optimizer] | None
+OTHER = {torch.float64: torch.float32}  # another data type than a given one; float64 for all that aren't here
+
+
+def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torch.Tensor, optimizer: Optimizers = None) -> None:
+    """Give a parameter another pattern: kept entries keep their values, new ones start at 0.
+
+    Everything that has a number for each value goes along, whole: the gradient, and what optimizers remember, as Adam's ``exp_avg``
+    and SGD's momentum. ``parameter.values`` stays the same ``torch.nn.Parameter``, in the same group of its optimizer, with its hooks
+    and its ``requires_grad``; where as many values are stored as before, its memory stays the same, too. Nothing is changed if
+    anything is wrong. O(nnz log nnz), and O(size) for a mask.
+
+    Args:
+        parameter: whose pattern is changed, as ``layer.weight`` of a ``SparseLinear``. Copies made before keep theirs.
+        pattern: the new entries, stored in the parameter's format: a Pattern, a SparseTensor, whose values don't matter, or a mask,
+            True where an entry is stored. Blocks are stored whole.
+        optimizer: those that train the parameter, one or several; None if none has been made yet.
+
+    Raises:
+        SizeError: the pattern has another shape.
+        FormatError: the parameter's format can't store these entries.
+        OperandError: no parameter, no pattern, or the optimizer doesn't hold the parameter.
+        UnsupportedError: the optimizer remembers what can't follow, as LBFGS does.
+
+    >>> import numscorch as ns
+    >>> weight = ns.nn.Parameter(ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 0.0]])))
+    >>> repattern(weight, torch.tensor([[False, True], [True, False]]))
+    >>> weight.to_dense().tolist(), weight.nnz, weight.requires_grad
+    ([[0.0, 2.0], [0.0, 0.0]], 2, True)
+    """
+    if not isinstance(parameter, SparseParameter):
+        raise OperandError(f"repattern takes a SparseParameter, as layer.weight of a SparseLinear, not {type(parameter).__name__}")
+    new = as_stored(parameter, pattern)
+    states = [(state, followers(state, parameter.values.shape, own)) for own, state in held(parameter.values, optimizer)]
+    move = Move(parameter.pattern, new)
+    place(parameter, new, move(parameter.values.detach()), move)
+    for state, names in states:
+        for name in names:
+            state[name] = _moved(state[name], move)
+
+
+class Move:
+    """Where the values of one pattern lie in another one."""
+
+    def __init__(self, old: Pattern, new: Pattern):
+        self.nnz = new.nnz
+        numbers, places = sorted_places(old)
+        wanted = numbered(list(coordinates(new)), new.shape)
+        at = torch.searchsorted(numbers, wanted)
+        at[at == len(numbers)] = 0  # beyond the last one, which isn't the one that is looked for
+        found = (numbers[at] == wanted).nonzero()[:, 0] if len(numbers) else at[:0]
+        self.sources = places[at[found]]
+        self.targets = torch.from_numpy(positions_of(new, found.numpy()))
+
+    def __call__(self, values: torch.Tensor) -> torch.Tensor:
+        """The values in the new pattern's order, 0 where the old one had none."""
+        return values.new_zeros(self.nnz).index_copy_(0, self.targets, values.index_select(0, self.sources))
+
+
+def sorted_places(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers of all entries' places, counted row by row, in order, and the positions of their values."""
+    numbers, order = torch.sort(numbered(list(coordinates(pattern)), pattern.shape))
+    return numbers, torch.from_numpy(positions_of(pattern, order.numpy()))
+
+
+def as_stored(parameter: SparseParameter, pattern: Pattern | SparseTensor | torch.Tensor) -> Pattern:
+    """A pattern in the parameter's format.
+
+    Raises:
+        SizeError: it has another shape.
+        FormatError: the format can't store it.
+        OperandError: it is no pattern.
+    """
+    if isinstance(pattern, Pattern):
+        pattern = SparseTensor(pattern, torch.ones(pattern.nnz))
+    if not isinstance(pattern, SparseTensor | torch.Tensor) or (isinstance(pattern, torch.Tensor) and pattern.dtype != torch.bool):
+        given = f"a tensor of {pattern.dtype}" if isinstance(pattern, torch.Tensor) else type(pattern).__name__
+        raise OperandError(f"a new pattern is a Pattern, a SparseTensor, or a bool mask as made by mask != 0, not {given}")
+    if tuple(pattern.shape) != tuple(parameter.shape):
+        raise SizeError(f"the new pattern has shape {tuple(pattern.shape)}, but the weight has {tuple(parameter.shape)}")
+    if isinstance(pattern, torch.Tensor):
+        return from_torch(pattern, parameter.format).pattern
+    same = pattern.format == parameter.format
+    return pattern.pattern if same else to_format(pattern.with_values(torch.ones(pattern.pattern.nnz)), parameter.format).pattern
+
+
+def held(values: torch.Tensor, optimizer: Optimizers) -> list[tuple[Optimizer, dict[str, Any]]]:
+    """The state of a parameter in each optimizer; empty ones of those that haven't made a step.
+
+    Raises:
+        OperandError: no optimizer, or one that doesn't hold the parameter.
+        UnsupportedError: LBFGS, whose state joins all parameters.
+    """
+    found: list[tuple[Optimizer, dict[str, Any]]] = []
+    for own in listed(optimizer):
+        if not any(values is other for group in own.param_groups for other in group["params"]):
+            raise OperandError(
+                f"{type(own).__name__} doesn't hold the values of this weight, so that it would not be trained: "
+                "make the optimizer of model.parameters(), or give the one that was"
+            )
+        if isinstance(own, torch.optim.LBFGS):
+            raise UnsupportedError("LBFGS joins all parameters in one vector, which can't follow a pattern: use SGD, Adam, or make it anew")
+        found.append((own, own.state.get(values, {})))
+    return found
+
+
+def check_held(name: str, weight: torch.Tensor, optimizer: Optimizers) -> None:
+    """That optimizers hold a weight that is trained, and can follow.
+
+    Raises:
+        OperandError: they don't hold it.
+        UnsupportedError: one is LBFGS.
+    """
+    if not weight.requires_grad:
+        return
+    try:
+        held(weight, optimizer)
+    except OperandError as error:
+        raise OperandError(f"{name}: {error}") from error
+
+
+def listed(optimizer: Optimizers) -> list[Optimizer]:
+    """Optimizers as a list.
+
+    Raises:
+        OperandError: something else is given.
+
+    >>> listed(None)
+    []
+    """
+    given = [] if optimizer is None else [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+    for own in given:
+        if not isinstance(own, Optimizer):
+            raise OperandError(f"{type(own).__name__} is no torch.optim.Optimizer: give the one that trains the model")
+    return given
+
+
+def followers(state: dict[str, Any], shape: torch.Size, optimizer: Optimizer) -> list[str]:
+    """The names in a state of tensors of this shape; those of no dimensions, as a count of steps, belong to all values.
+
+    Raises:
+        UnsupportedError: tensors of other shapes.
+    """
+    names = [name for name, own in state.items() if isinstance(own, torch.Tensor) and own.ndim]
+    for name in names:
+        if state[name].shape != shape:
+            raise UnsupportedError(
+                f"{type(optimizer).__name__} remembers {name!r} of shape {tuple(state[name].shape)} for values of shape {tuple(shape)}: "
+                "it can't follow a pattern; use an optimizer that works entry by entry, as SGD or Adam"
+            )
+    return names
+
+
+def place(parameter: SparseParameter, pattern: Pattern, values: torch.Tensor, move: Move | None = None) -> None:
+    """Write a pattern and values into a parameter; its gradient moves, or is dropped."""
+    gradient = parameter.values.grad
+    moved = None if gradient is None or move is None else _moved(gradient, move)
+    resize(parameter.values, values)
+    parameter.values.grad = moved
+    parameter.pattern = pattern
+    for name, array in named_arrays(pattern):
+        setattr(parameter, name, array)
+
+
+def resize(values: torch.nn.Parameter, new: torch.Tensor) -> None:
+    """Write other values, maybe of another number, to a parameter.
+
+    Autograd remembers the size of a leaf as long as a graph lives that reached it, as that of the last step's loss, and would refuse
+    gradients of the new size; it forgets that when the data type changes.
+    """
+    with torch.no_grad():
+        if new.shape == values.shape:
+            values.copy_(new)
+            return
+        values.grad = None
+        values.data = torch.empty(0, dtype=OTHER.get(values.dtype, torch.float64))
+        values.data = new
+
+
+def _moved(own: torch.Tensor, move: Move) -> torch.Tensor:
+    """A tensor that goes along with the values; in its own memory, which others may share, where there are as many as before."""
+    made = move(own)
+    return own.copy_(made) if made.shape == own.shape else made

@@ -1,0 +1,80 @@
+"""The smallest absolute values of tensors, found some at a time: beside the tensors that takes next to no memory.
+
+A float's bits without its sign are a whole number, and larger for larger floats. The bound between what is small and what is not
+is found 16 bits at a time: those who share its upper bits are counted by their next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+CHUNK = 1 << 20  # values that are looked at together
+DIGITS = 1 << 16
+
+
+def bound_of(tensors: Sequence[torch.Tensor], count: int) -> tuple[int, int]:
+    """The largest of the ``count`` smallest values of all tensors together, as a key, and how many that are just as large are among them.
+
+    >>> bound, equal = bound_of([torch.tensor([1.0, -2.0]), torch.tensor([2.0, 3.0])], 2)
+    >>> bound == int(torch.tensor(2.0).view(torch.int32)), equal
+    (True, 1)
+    """
+    wide = any(own.dtype == torch.float64 for own in tensors)
+    bound, first = 0, 48 if wide else 16
+    if not tensors:
+        return 0, 0
+    for shift in range(first, -1, -16):
+        histogram = torch.zeros(DIGITS, dtype=torch.int64, device=tensors[0].device)
+        for _, keys in keys_of(tensors, wide):
+            among = keys if shift == first else keys[keys >> shift + 16 == bound]
+            histogram += torch.bincount(among >> shift & DIGITS - 1, minlength=DIGITS)
+        before = histogram.cumsum(0)
+        digit = min(int(torch.searchsorted(before, count)), DIGITS - 1)
+        count -= int(before[digit] - histogram[digit])
+        bound = bound << 16 | digit
+    return bound, count
+
+
+def keys_of(tensors: Sequence[torch.Tensor], wide: bool) -> Iterator[tuple[int, torch.Tensor]]:
+    """The keys of tensors' values, chunk by chunk, each with the number of its tensor."""
+    for at, own in enumerate(tensors):
+        for part in own.detach().reshape(-1).split(CHUNK):
+            yield at, part.double().abs().view(torch.int64) if wide else part.float().abs().view(torch.int32)
+
+
+def counts_of(tensors: Sequence[torch.Tensor], bound: int) -> list[tuple[int, int]]:
+    """For each tensor, how many keys are below a bound, and how many are equal to it."""
+    made = [(0, 0)] * len(tensors)
+    for at, keys in keys_of(tensors, any(own.dtype == torch.float64 for own in tensors)):
+        made[at] = made[at][0] + int((keys < bound).sum()), made[at][1] + int((keys == bound).sum())
+    return made
+
+
+def others_than_least(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """The mask of all but the ``count`` smallest absolute values, and of equal ones all but the first. O(n).
+
+    >>> others_than_least(torch.tensor([1.0, 0.0, -1.0, 1.0]), 3)
+    tensor([False, False, False,  True])
+    """
+    made = torch.ones(tensor.numel(), dtype=torch.bool, device=tensor.device)
+    if not count:
+        return made.reshape(tensor.shape)
+    bound, equal = bound_of([tensor], count)
+    for (_, keys), own in zip(keys_of([tensor], tensor.dtype == torch.float64), made.split(CHUNK), strict=True):
+        torch.ge(keys, bound, out=own)
+        if equal:
+            ties = (keys == bound).nonzero()[:equal, 0]
+            own[ties] = False
+            equal -= len(ties)
+    return made.reshape(tensor.shape)
+
+
+def has_nan(tensor: torch.Tensor) -> bool:
+    """Whether some value is NaN; no mask of them all is made.
+
+    >>> has_nan(torch.tensor([1.0, torch.nan])), has_nan(torch.tensor([torch.inf, -torch.inf])), has_nan(torch.empty(0))
+    (True, False, False)
+    """
+    return bool(tensor.numel()) and bool(tensor.detach().amax().isnan())

@@ -1,0 +1,149 @@
+"""What becomes of each weight: masks are drawn, sparse versions tried and timed, and nothing is changed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import NumscorchError, OperandError, UnsupportedError
+from ..sparse_parameter import SparseParameter
+from .advice import Call, speed_up
+from .layers import converted
+from .masking import Sparsifier, mask_of
+from .matching import Choice
+from .owners import check_states
+from .selecting import has_nan
+from .table import ModelRow
+
+
+class Drawn:
+    """A sparsifier whose mask is drawn already: it is kept as bits, 1/32 of a weight's memory. All else is the sparsifier's."""
+
+    def __init__(self, sparsifier: Sparsifier, mask: torch.Tensor):
+        self._sparsifier, self._bits, self._count = sparsifier, np.packbits(mask.numpy()), mask.numel()
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The mask, of the tensor's shape."""
+        if tensor.numel() != self._count:
+            return mask_of(tensor, self._sparsifier)  # of other than the weight: its error tells
+        return torch.from_numpy(np.unpackbits(self._bits, count=self._count)).view(torch.bool).reshape(tensor.shape)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._sparsifier, name)
+
+
+class Settling:
+    """Goes through the choices of a plan, and writes down for each why it stays dense, or draws its mask.
+
+    Args:
+        optimizers: which have to be able to follow.
+        calls: what modules are called with, for timings.
+        advise: whether what is slower sparse stays dense.
+    """
+
+    def __init__(self, optimizers: tuple[torch.optim.Optimizer, ...], calls: dict[torch.nn.Module, Call] | None, advise: bool):
+        self.optimizers, self.calls, self.advise = optimizers, calls, advise
+        self.held = {id(own) for optimizer in optimizers for group in optimizer.param_groups for own in group["params"]}
+        self.known: dict[Any, float] = {}
+
+    def row(self, choice: Choice) -> ModelRow:
+        """What is told of a choice, once it is settled.
+
+        Raises:
+            NumscorchError: what its sparsifier or its format raises, with the weight's name.
+        """
+        if choice.why:
+            return dense_row(choice)
+        with naming(choice.name), torch.no_grad():
+            check_states(choice.name, choice.parameter, self.optimizers)
+            choice.sparsifier = Drawn(choice.sparsifier, _mask(choice.parameter, choice.sparsifier))
+            return self._tried(choice)
+
+    def _tried(self, choice: Choice) -> ModelRow:
+        first, made = choice.modules()[0], None
+        for site in reversed(choice.modules()):
+            try:
+                with torch.random.fork_rng(devices=()):  # modules draw values before they take them
+                    made = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
+            except OperandError:
+                raise
+            except UnsupportedError as error:
+                choice.why = str(error)
+                return dense_row(choice)
+        weight: SparseParameter = getattr(made, first.key)
+        speed = self._speed(choice, made, weight)
+        if speed is not None and speed < 1 and self.advise and not choice.rule.always:
+            choice.why = f"dense is {1 / speed:.2g}x faster here; always=True in its rule makes it sparse"
+            return dense_row(choice, speed)
+        size = sum(array.nbytes for array in (weight.values, *weight.buffers()))
+        if not choice.parameter.requires_grad:
+            choice.notes.append("frozen, and stays so")
+        elif self.optimizers and id(choice.parameter) not in self.held:
+            choice.notes.append("the optimizer doesn't hold it")
+        return ModelRow(
+            *(choice.name, kind_of(first.module), float(weight.density), weight.format.name),
+            *(choice.parameter.nbytes, size, speed, "; ".join(choice.notes)),
+        )
+
+    def _speed(self, choice: Choice, made: Any, weight: SparseParameter) -> float | None:
+        """How many times faster the layer is; the same layers are timed once."""
+        site = choice.modules()[0]
+        call = None if self.calls is None else self.calls.get(site.module)
+        if call is None:
+            if self.calls is not None:
+                choice.notes.append("not called by the example")
+            return None
+        key = type(site.module), choice.parameter.shape, weight.dtype, weight.format, round(weight.density, 2), call.key
+        if key not in self.known:
+            self.known[key] = speed_up(site.module, made, call)
+        return self.known[key]
+
+
+def dense_row(choice: Choice, speed: float | None = None) -> ModelRow:
+    """What is told of a weight that stays as it is."""
+    own, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), kind_of(choice.sites[0].module)
+    if isinstance(own, SparseParameter):
+        size = sum(array.nbytes for array in (own.values, *own.buffers()))
+        return ModelRow(choice.name, module, float(own.density), own.format.name, size, size, None, why)
+    size = 0 if isinstance(own, torch.nn.parameter.UninitializedParameter) else own.nbytes
+    return ModelRow(choice.name, module, 1.0, "dense", size, size, speed, why)
+
+
+def kind_of(module: torch.nn.Module) -> str:
+    """The name of a module's class; of torch's own, one that is known.
+
+    >>> kind_of(torch.nn.MultiheadAttention(4, 2).out_proj)
+    'Linear'
+    """
+    kinds = [kind for kind in type(module).__mro__ if hasattr(torch.nn, kind.__name__) or not kind.__module__.startswith("torch.")]
+    return kinds[0].__name__
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Errors within it start with a weight's name."""
+    try:
+        yield
+    except NumscorchError as error:
+        if str(error).startswith(name):
+            raise
+        raise type(error)(f"{name}: {error}") from error
+
+
+def _mask(weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:
+    """What is kept of a weight, as a matrix.
+
+    Raises:
+        OperandError: the weight has NaN, whatever the sparsifier would make of it.
+    """
+    matrix = weight.detach().flatten(1)
+    if matrix.is_floating_point() and has_nan(matrix):
+        at = tuple(weight.isnan().nonzero()[0].tolist())
+        raise OperandError(f"the weight has NaN at {at}, which is neither small nor large: replace it, as with nan_to_num()")
+    return mask_of(matrix, sparsifier)

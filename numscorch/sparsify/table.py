@@ -1,0 +1,76 @@
+"""What sparsify_model did, as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ledgers import shown_bytes
+
+HEAD = ("weight", "module", "density", "format", "before", "after", "speed-up", "")
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """What became of one weight.
+
+    ``density`` is the share of its entries that is stored, ``speedup`` how many times faster its layer is than the dense one,
+    None where that wasn't measured, and ``note`` says why it stayed dense, or what else is to be known.
+    """
+
+    name: str
+    module: str
+    density: float
+    format: str
+    bytes_before: int
+    bytes_after: int
+    speedup: float | None = None
+    note: str = ""
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it became sparse."""
+        return self.format != "dense"
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        speed = "not measured" if self.speedup is None else f"{self.speedup:.2g}x"
+        sizes = shown_bytes(self.bytes_before), shown_bytes(self.bytes_after)
+        kept = f"{self.density:.3g}"
+        return self.name, self.module, kept, self.format, *sizes, speed if self.is_sparse or self.speedup else "", self.note
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What became of each weight that a plan names; printed, a table.
+
+    >>> rows = ModelRow("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2), ModelRow("1.weight", "Linear", 1, "dense", 64, 64, 0.5, "slower")
+    >>> print(ModelReport(rows))
+    weight    module  density  format  before    after      speed-up
+    0.weight  Linear  0.1      CSR     4 KiB     900 bytes  3.2x
+    1.weight  Linear  1        dense   64 bytes  64 bytes   0.5x      slower
+    1 of 2 weights sparse, 4.06 KiB -> 964 bytes
+    """
+
+    rows: tuple[ModelRow, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def bytes_before(self) -> int:
+        """What all of these weights took."""
+        return sum(row.bytes_before for row in self.rows)
+
+    @property
+    def bytes_after(self) -> int:
+        """What they take."""
+        return sum(row.bytes_after for row in self.rows)
+
+    def __getitem__(self, name: str) -> ModelRow:
+        return {row.name: row for row in self.rows}[name]
+
+    def __str__(self) -> str:
+        table = [HEAD, *(row.cells() for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
+        count = sum(row.is_sparse for row in self.rows)
+        sizes = f"{shown_bytes(self.bytes_before)} -> {shown_bytes(self.bytes_after)}"
+        return "\n".join([*lines, f"{count} of {len(self.rows)} weights sparse, {sizes}", *self.notes])

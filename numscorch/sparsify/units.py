@@ -1,0 +1,92 @@
+"""What dynamic sparse training drops and grows: entries, or the blocks that a format stores whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..errors import UnsupportedError
+from ..ir.format import Format
+from ..packing import coordinates, of_entries, pack
+from ..pattern import Pattern
+
+
+@dataclass(frozen=True)
+class Units:
+    """The entries or blocks of a matrix in a format, numbered row by row.
+
+    Raises:
+        UnsupportedError: the format stores equally many in each row or group, or diagonals.
+
+    >>> import numscorch as ns
+    >>> units = Units(ns.BCSR(2, 2), (4, 6))
+    >>> units.grid, units.count
+    ((2, 3), 6)
+    >>> units.keys(units.pattern(torch.tensor([1, 5]), "int32"))
+    tensor([1, 5])
+    """
+
+    format: Format
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 2:
+            raise UnsupportedError(f"a weight of shape {self.shape}: entries are dropped and grown in matrices")
+        if any(level.spaced for level in self.format.levels) or any(part.minus is not None for part in self.format.parts):
+            raise UnsupportedError(
+                f"a weight in {self.format.name}, which has its entries at set places: drop and grow in CSR or BCSR; "
+                "patterns of n:m are trained with straight_through"
+            )
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of a unit."""
+        size = [1, 1]
+        for level, part in zip(self.format.levels, self.format.parts, strict=True):
+            if part.modulus and part.divisor == 1 and level.full:
+                size[part.dimension] = part.modulus
+        return size[0], size[1]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """How many units there are below and beside each other."""
+        return -(-self.shape[0] // self.block[0]), -(-self.shape[1] // self.block[1])
+
+    @property
+    def count(self) -> int:
+        """How many units there are."""
+        return self.grid[0] * self.grid[1]
+
+    def keys(self, pattern: Pattern) -> torch.Tensor:
+        """The numbers of the units that are stored, in order, (n,). O(nnz log nnz)."""
+        made: torch.Tensor = torch.unique(self._of_entries(pattern))
+        return made
+
+    def sums(self, pattern: Pattern, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The numbers of the units that are stored, in order, and the sum of the scores in each, which are given for each value."""
+        keys, which = torch.unique(self._of_entries(pattern), return_inverse=True)
+        return keys, scores.new_zeros(len(keys)).index_add_(0, which, of_entries(pattern, scores))
+
+    def dense_sums(self, scores: torch.Tensor) -> torch.Tensor:
+        """Of scores for a whole matrix those of every unit, (count,)."""
+        (height, width), (rows, columns) = self.block, self.grid
+        padded = torch.nn.functional.pad(scores, (0, columns * width - self.shape[1], 0, rows * height - self.shape[0]))
+        made: torch.Tensor = padded.unflatten(0, (rows, height)).unflatten(2, (columns, width)).sum((1, 3)).flatten()
+        return made
+
+    def pattern(self, keys: torch.Tensor, index_dtype: str) -> Pattern:
+        """The pattern that stores the units with these numbers."""
+        (height, width), columns = self.block, self.grid[1]
+        corners = torch.stack([keys // max(columns, 1) * height, keys % max(columns, 1) * width])
+        inside = torch.cartesian_prod(torch.arange(height), torch.arange(width)).reshape(-1, 2).t()
+        indices = (corners[:, :, None] + inside[:, None]).flatten(1)
+        within = (indices < torch.tensor(self.shape)[:, None]).all(0)
+        return pack(indices[:, within].numpy(), self.shape, self.format, np.dtype(index_dtype))[0]
+
+    def _of_entries(self, pattern: Pattern) -> torch.Tensor:
+        """The number of each entry's unit."""
+        rows, columns = coordinates(pattern)
+        made: torch.Tensor = rows // self.block[0] * self.grid[1] + columns // self.block[1]
+        return made

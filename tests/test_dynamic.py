@@ -1,0 +1,401 @@
+"""SET and RigL: what is dropped and grown, against dense twins; optimizers, micro-batches, states and copies."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import numscorch as ns
+from numscorch.nn import SparseConv2d, SparseEmbeddingBag, SparseLinear
+from numscorch.sparsify import SET, RigL, magnitude, repattern, schedules
+from numscorch.sparsify.dynamic import drawn
+from numscorch.sparsify.units import Units
+
+X = torch.randn(12, 6, generator=torch.Generator().manual_seed(1))
+Y = torch.arange(12) % 4
+FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(2, 2), ns.BCSR(3, 1)]
+each_format = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
+Start = Callable[..., Any]
+STARTS: dict[str, Start] = {
+    "SET": lambda model, optimizer, **options: SET(model, optimizer, **{"every": 2, "fraction": 0.5, **options}),
+    "RigL": lambda model, optimizer, **options: RigL(model, optimizer, **{"every": 2, "fraction": 0.5, "until": 100, **options}),
+}
+each = pytest.mark.parametrize("kind", STARTS)
+
+
+def network(format: ns.Format = ns.CSR, density: float = 0.4) -> torch.nn.Sequential:
+    torch.manual_seed(2)
+    first, last = SparseLinear(6, 8, density=density, format=format), SparseLinear(8, 4, density=density, format=format)
+    return torch.nn.Sequential(first, torch.nn.ReLU(), last)
+
+
+def adam(model: torch.nn.Module) -> torch.optim.Adam:
+    return torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int = 1, after: Callable[[], Any] = lambda: None) -> None:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        cross_entropy(model(X), Y).backward()
+        optimizer.step()
+        after()
+
+
+def stored(weight: Any) -> torch.Tensor:
+    return weight.tensor.with_values(torch.ones(weight.tensor.pattern.nnz)).to_dense() != 0
+
+
+def dense(weight: Any, values: torch.Tensor | None = None) -> torch.Tensor:
+    return weight.tensor.with_values(weight.values.detach() if values is None else values).to_dense()
+
+
+def equal(first: Any, second: Any) -> bool:
+    """Whether two states hold the same, to the bit."""
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(equal(own, second[name]) for name, own in first.items())
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(equal, first, second))
+    return bool(first == second)
+
+
+def read_back(state: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+def dense_gradients(model: torch.nn.Sequential, x: torch.Tensor = X, y: torch.Tensor = Y) -> list[torch.Tensor]:
+    """Those of a twin whose weights are dense, and have the same numbers."""
+    twin = torch.nn.Sequential(*(own.to_dense() if isinstance(own, SparseLinear) else own for own in model))
+    cross_entropy(twin(x), y).backward()
+    return [own.weight.grad for own in twin if isinstance(own, torch.nn.Linear)]
+
+
+def blocks(scores: torch.Tensor, format: ns.Format) -> torch.Tensor:
+    """The sum of the scores in each block, given to all entries of it; made by loops."""
+    height, width = Units(format, tuple(scores.shape)).block
+    made = torch.empty_like(scores)
+    for i in range(0, scores.shape[0], height):
+        for j in range(0, scores.shape[1], width):
+            made[i : i + height, j : j + width] = scores[i : i + height, j : j + width].sum()
+    return made
+
+
+class TestRigL:
+    @each_format
+    def test_the_least_are_dropped_and_those_with_the_largest_dense_gradients_grown(self, format: ns.Format, plain: None) -> None:
+        model = network(format)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        rigl = RigL(model, optimizer, every=1, fraction=schedules.one_shot(0.5, at=0), until=10)
+        layers = [model[0], model[2]]
+        gradients = dense_gradients(model)
+        before = [(stored(own.weight), dense(own.weight)) for own in layers]
+        train(model, optimizer)
+        assert rigl.step()
+        for layer, gradient, (was, values) in zip(layers, gradients, before, strict=True):
+            units = Units(format, tuple(was.shape))
+            count = int(0.5 * len(units.keys(layer.weight.pattern)))
+            assert count > 0
+            per_unit = [units.dense_sums(own) for own in (was.float(), values.abs(), gradient.abs())]
+            active = per_unit[0] > 0
+            dropped = torch.where(active, per_unit[1], torch.inf).argsort()[:count]
+            kept = active.clone()
+            kept[dropped] = False
+            grown = torch.where(kept, -1.0, per_unit[2]).argsort(descending=True)[:count]
+            expected = kept.clone()
+            expected[grown] = True
+            now = stored(layer.weight)
+            assert torch.equal(units.dense_sums(now.float()) > 0, expected)
+            assert bool(kept.sum() + count == expected.sum() == active.sum())
+            assert torch.equal(dense(layer.weight), torch.where(now & was, values, 0))
+
+    def test_gradients_of_small_batches_add_up(self, plain: None) -> None:
+        """Neither half of the batch alone would choose the same entries."""
+        chosen = []
+        for parts in (((X, Y, 1.0),), ((X[:6], Y[:6], 0.5), (X[6:], Y[6:], 0.5)), ((X[:6], Y[:6], 1.0),)):
+            model = network()
+            rigl = RigL(model, adam(model), every=1, fraction=0.9, until=100)
+            for x, y, weight in parts:
+                (weight * cross_entropy(model(x), y)).backward()
+            rigl.step()
+            chosen.append(torch.cat([stored(model[at].weight).flatten() for at in (0, 2)]))
+        assert torch.equal(chosen[0], chosen[1])
+        assert not torch.equal(chosen[0], chosen[2])
+
+    def test_dense_gradients_are_kept_in_the_steps_before_changes_alone(self, plain: None) -> None:
+        model = network()
+        optimizer = adam(model)
+        rigl = RigL(model, optimizer, every=3, until=6)
+        seen = []
+        for _ in range(7):
+            train(model, optimizer)
+            seen.append([own.gradient is not None for own in rigl.probes.values()])
+            with torch.no_grad():
+                model(X)
+            rigl.step()
+            assert not rigl.gradients
+        assert seen == [[step == 3] * 2 for step in range(1, 8)]
+
+    @pytest.mark.parametrize("rank", [3, 4])
+    def test_convolutions(self, rank: int, plain: None) -> None:
+        torch.manual_seed(0)
+        conv = torch.nn.Conv2d(2, 3, 3, padding=1, stride=2)
+        layer = SparseConv2d.from_dense(conv, magnitude(0.7))
+        x = torch.randn((2, 2, 7, 6)[4 - rank :], generator=torch.Generator().manual_seed(0))
+        twin = layer.to_dense()
+        twin(x).square().sum().backward()
+        rigl = RigL(layer, None, every=1, until=10)
+        layer(x).square().sum().backward()
+        torch.testing.assert_close(rigl.probes["weight"].gradient, twin.weight.grad.flatten(1))
+
+    def test_autocast_and_inputs_of_other_ranks(self, plain: None) -> None:
+        layer = SparseLinear(6, 4, density=0.5)
+        rigl = RigL(layer, None, every=1, until=10)
+        for x in (X, X[0], X.reshape(2, 6, 6)):
+            rigl._prepare()
+            layer(x).sum().backward()
+            torch.testing.assert_close(rigl.probes["weight"].gradient, x.reshape(-1, 6).sum(0).expand(4, 6))
+        rigl._prepare()
+        with torch.autocast("cpu", torch.bfloat16):
+            made = layer(input=X)
+        made.float().sum().backward()
+        gradient = rigl.probes["weight"].gradient
+        assert gradient.dtype == torch.float32
+        torch.testing.assert_close(gradient, X.sum(0).expand(4, 6), rtol=0.02, atol=0.02)
+
+    def test_a_weight_that_two_layers_share_gets_the_gradients_of_both(self, plain: None) -> None:
+        model = torch.nn.Sequential(SparseLinear(6, 6, density=0.5), SparseLinear(6, 6, density=0.5))
+        model[1].weight = model[0].weight
+        rigl = RigL(model, None, every=1, until=10)
+        x = X.clone().requires_grad_()
+        inner = model[0](x)
+        inner.retain_grad()
+        model[1](inner).sum().backward()
+        first = inner.grad.t() @ X
+        torch.testing.assert_close(rigl.probes["0.weight"].gradient, first + inner.detach().sum(0).expand(6, 6))
+
+    def test_layers_that_no_gradient_reached_stay_and_none_at_all_is_an_error(self, plain: None) -> None:
+        model = network()
+        rigl = RigL(model, adam(model), every=1, until=10, fraction=0.9)
+        with pytest.raises(ns.OperandError, match="found no gradient of any weight"):
+            rigl.step()
+        rigl = RigL(model, adam(model), every=1, until=10, fraction=0.9)
+        was = [stored(model[at].weight) for at in (0, 2)]
+        model[0](X).square().sum().backward()
+        rigl.step()
+        assert [torch.equal(stored(model[at].weight), own) for at, own in zip((0, 2), was, strict=True)] == [False, True]
+
+    def test_an_overflow_puts_the_change_off_by_a_step(self, plain: None) -> None:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        rigl = RigL(model, optimizer, every=2, until=10)
+        changed = []
+        for step in range(1, 5):
+            (cross_entropy(model(X), Y) * (torch.inf if step == 2 else 1)).backward()
+            changed.append(rigl.step())
+        assert changed == [False, False, True, True]
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+    def test_compiled_programs_are_watched(self) -> None:
+        models = [network(), network()]
+        torch.compiler.reset()
+        for model, called in ((models[0], models[0]), (models[1], torch.compile(models[1], backend="aot_eager", fullgraph=True))):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            train(called, optimizer, 5, RigL(called, optimizer, every=2, until=10).step)
+        for at in (0, 2):
+            assert torch.equal(stored(models[0][at].weight), stored(models[1][at].weight))
+            torch.testing.assert_close(dense(models[0][at].weight), dense(models[1][at].weight))
+        torch.compiler.reset()
+
+
+class TestSET:
+    @each_format
+    def test_the_least_are_dropped_and_others_grown_that_were_not_there(self, format: ns.Format, plain: None) -> None:
+        model = network(format)
+        evolve = SET(model, adam(model), every=1, fraction=0.5)
+        weight = model[0].weight
+        was, values = stored(weight), dense(weight)
+        sums = blocks(values.abs(), format)
+        evolve.step()
+        now = stored(weight)
+        units = Units(format, (8, 6))
+        count = int(0.5 * int((units.dense_sums(was.float()) > 0).sum()))
+        assert int((units.dense_sums((now & ~was).float()) > 0).sum()) == count
+        assert torch.equal(dense(weight), torch.where(now & was, values, 0))
+        assert sums[was & ~now].max() <= sums[was & now].min()
+
+    def test_draws_follow_the_seed(self, plain: None) -> None:
+        chosen = []
+        for seed in (0, 0, 1):
+            model = network()
+            SET(model, adam(model), every=1, fraction=0.5, seed=seed).step()
+            chosen.append(stored(model[0].weight))
+        assert torch.equal(chosen[0], chosen[1])
+        assert not torch.equal(chosen[0], chosen[2])
+
+    def test_any_sparse_weight_is_taken(self, plain: None) -> None:
+        bag = SparseEmbeddingBag(6, 5, mode="sum")
+        net = torch.nn.Module()
+        net.weight = ns.nn.Parameter(ns.from_torch(torch.eye(4)))
+        SET(net, None, every=1, fraction=0.5).step()
+        assert net.weight.nnz == 4
+        assert int((dense(net.weight) != 0).sum()) == 2
+        with pytest.raises(ns.OperandError, match=r"'\*' matches no sparse weight of the model: it has none"):
+            SET(bag, None)
+
+    def test_numbers_are_drawn_evenly_and_once(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        for most, count in ((10, 10), (1000, 3), (1000, 200), (5, 0), (0, 0)):
+            made = drawn(most, count, generator)
+            assert len(made.unique()) == count
+            assert not count or 0 <= int(made.min()) <= int(made.max()) < most
+        many = torch.cat([drawn(20, 2, generator) for _ in range(2000)]).bincount(minlength=20)
+        assert 130 < int(many.min()) <= int(many.max()) < 270
+
+
+class TestBoth:
+    @each
+    @each_format
+    def test_as_many_are_stored_at_all_times(self, kind: str, format: ns.Format, plain: None) -> None:
+        model = network(format)
+        optimizer = adam(model)
+        was = [model[at].weight.values.numel() for at in (0, 2)]
+        addresses = [model[at].weight.values.data_ptr() for at in (0, 2)]
+        first = stored(model[0].weight)
+        train(model, optimizer, 6, STARTS[kind](model, optimizer).step)
+        assert [model[at].weight.values.numel() for at in (0, 2)] == was
+        assert [model[at].weight.values.data_ptr() for at in (0, 2)] == addresses
+        assert not torch.equal(stored(model[0].weight), first)
+        assert all(own.requires_grad for own in model.parameters())
+
+    @each
+    def test_what_the_optimizer_remembers_follows(self, kind: str, plain: None) -> None:
+        model = network()
+        optimizer = adam(model)
+        dynamic = STARTS[kind](model, optimizer)
+        train(model, optimizer, 1, dynamic.step)
+        train(model, optimizer)
+        weight = model[0].weight
+        state = optimizer.state[weight.values]
+        was, before = stored(weight), {name: dense(weight, state[name].clone()) for name in ("exp_avg", "exp_avg_sq")}
+        assert dynamic.step()
+        now = stored(weight)
+        assert bool((now & ~was).any())
+        for name, own in before.items():
+            assert torch.equal(dense(weight, state[name]), torch.where(now & was, own, 0))
+        assert float(state["step"]) == 2
+
+    @each
+    @pytest.mark.parametrize("at", [1, 2, 3])
+    def test_checkpoints_resume_to_the_bit(self, kind: str, at: int, plain: None) -> None:
+        runs = []
+        for _ in range(2):
+            model = network()
+            optimizer = adam(model)
+            runs.append((STARTS[kind](model, optimizer), model, optimizer))
+        (dynamic, model, optimizer), other = runs
+        train(model, optimizer, at, dynamic.step)
+        state = read_back([own.state_dict() for own in runs[0]])
+        train(model, optimizer, 4, dynamic.step)
+        for own, saved in zip(other, state, strict=True):
+            own.load_state_dict(saved)
+        train(other[1], other[2], 4, other[0].step)
+        for own, expected in zip(other, runs[0], strict=True):
+            assert equal(own.state_dict(), expected.state_dict())
+
+    @each
+    def test_copies_of_all_go_on_alike_and_leave_the_first_alone(self, kind: str, plain: None) -> None:
+        model = network()
+        optimizer = adam(model)
+        dynamic = STARTS[kind](model, optimizer)
+        train(model, optimizer, 3, dynamic.step)
+        before = copy.deepcopy(model.state_dict())
+        copied = copy.deepcopy((model, optimizer, dynamic))
+        train(copied[0], copied[1], 4, copied[2].step)
+        assert equal(model.state_dict(), before)
+        train(model, optimizer, 4, dynamic.step)
+        assert equal(copied[0].state_dict(), model.state_dict())
+        assert torch.equal(copy.deepcopy(model)(X), model(X))
+
+    @each
+    def test_frozen_weights_stay_as_they_are(self, kind: str, plain: None) -> None:
+        model = network()
+        model[0].weight.requires_grad = False
+        optimizer = torch.optim.SGD([own for own in model.parameters() if own.requires_grad], lr=0.1)
+        first, last = copy.deepcopy(model[0].state_dict()), stored(model[2].weight)
+        train(model, optimizer, 4, STARTS[kind](model, optimizer).step)
+        assert torch.equal(first["weight.values"], model[0].weight.values)
+        assert torch.equal(first["weight.level1_crd"], model[0].weight.level1_crd)
+        assert not torch.equal(stored(model[2].weight), last)
+
+    @each
+    @pytest.mark.parametrize("density", [0.0, 0.9, 1.0])
+    def test_weights_without_room(self, kind: str, density: float, plain: None) -> None:
+        """Nearly full ones, where fewer can be grown than asked for, and empty ones."""
+        model = network(density=density)
+        optimizer = adam(model)
+        was = [model[at].weight.nnz for at in (0, 2)]
+        train(model, optimizer, 4, STARTS[kind](model, optimizer, fraction=schedules.one_shot(0.9, at=0)).step)
+        assert [model[at].weight.nnz for at in (0, 2)] == was
+
+    @each
+    def test_names_choose_weights(self, kind: str, plain: None) -> None:
+        model = network()
+        optimizer = adam(model)
+        was = stored(model[0].weight)
+        dynamic = STARTS[kind](model, optimizer, weights=["2.*"])
+        assert list(dynamic.weights) == ["2.weight"]
+        train(model, optimizer, 2, dynamic.step)
+        assert torch.equal(stored(model[0].weight), was)
+        with pytest.raises(ns.OperandError, match=r"'4\.weight' matches no .*did you mean .*2\.weight"):
+            STARTS[kind](model, optimizer, weights="4.weight")
+
+    @each
+    def test_until(self, kind: str, plain: None) -> None:
+        model = network()
+        optimizer = adam(model)
+        dynamic = STARTS[kind](model, optimizer, until=4)
+        changed: list[bool] = []
+        train(model, optimizer, 6, lambda: changed.append(dynamic.step()))
+        assert changed == [False, True, False, False, False, False]
+
+    @each
+    def test_what_does_not_fit_is_refused(self, kind: str, plain: None) -> None:
+        model, start = network(), STARTS[kind]
+        with pytest.raises(ns.OperandError, match=r"0\.weight: Adam doesn't hold the values"):
+            start(model, adam(network()))
+        with pytest.raises(ns.UnsupportedError, match="LBFGS joins all parameters"):
+            start(model, torch.optim.LBFGS(model.parameters()))
+        with pytest.raises(ns.SizeError, match=r"every=0.*no number of steps"):
+            start(model, None, every=0)
+        with pytest.raises(ns.SizeError, match="lies between 0 and 1"):
+            start(model, None, fraction=1.5)
+        padded = SparseLinear.from_dense(torch.nn.Linear(6, 4), lambda w: torch.arange(24).reshape(4, 6) % 3 > 0, ns.NM(2, 3))
+        with pytest.raises(ns.UnsupportedError, match=r"a weight in NM\(2, 3\).*straight_through"):
+            start(padded, None)
+        dynamic = start(model, None)
+        with pytest.raises(ns.OperandError, match=r"of other weights: it lacks 2\.weight"):
+            dynamic.load_state_dict(start(model, None, weights="0.weight").state_dict())
+        other = torch.nn.Sequential(SparseLinear(6, 8, density=0.5), torch.nn.ReLU(), SparseLinear(8, 5, density=0.5))
+        with pytest.raises(ns.SizeError, match=r"a pattern of shape \(5, 8\) for 2\.weight, which has \(4, 8\)"):
+            dynamic.load_state_dict(start(other, None).state_dict())
+
+    @each
+    def test_after_other_changes_of_the_pattern(self, kind: str, plain: None) -> None:
+        model = network()
+        optimizer = adam(model)
+        dynamic = STARTS[kind](model, optimizer)
+        train(model, optimizer, 1, dynamic.step)
+        repattern(model[0].weight, stored(model[0].weight) & magnitude(0.9)(dense(model[0].weight)), optimizer)
+        nnz = model[0].weight.nnz
+        train(model, optimizer, 3, dynamic.step)
+        assert model[0].weight.nnz == nnz

@@ -1,0 +1,362 @@
+"""Each sparsifier keeps what its definition says, entry by entry, and refuses what it can't decide."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import hardshrink
+
+import numscorch as ns
+from numscorch.sparsify import (
+    Kind,
+    MovementScores,
+    block_magnitude,
+    compose,
+    keep_all,
+    low_rank_plus_sparse,
+    magnitude,
+    movement,
+    n_m,
+    n_m_g,
+    random,
+    same_pattern,
+    sparsify,
+    threshold,
+    topk,
+    wanda,
+)
+from numscorch.sparsify.kinds import kind_of
+from numscorch.sparsify.promises import check_promises
+
+SEED = torch.Generator().manual_seed(0)
+W = torch.randn(7, 10, generator=SEED)
+X = torch.randn(3, 5, 10, generator=SEED)
+COMPARING: list[Any] = [
+    *(threshold(0.5), topk(2), topk(1, 0), n_m(2, 4), n_m(2, 4, rows=3), n_m_g(2, 4, 2), wanda(0.5, X), movement(0.5, W)),
+    *(low_rank_plus_sparse(2, magnitude(0.5)), compose(magnitude(0.5), threshold(0.1))),
+]
+ALL: list[Any] = [*COMPARING, keep_all(), random(0.5, seed=1), same_pattern(W > 0), magnitude(0.5), block_magnitude(2, 3, 0.5)]
+
+OF_ONE_SHAPE: dict[type, Callable[[torch.Tensor], torch.Tensor]] = {  # made for each tensor
+    wanda: lambda t: wanda(0.5, torch.arange(t.shape[-1] + 1.0)[1:])(t),
+    movement: lambda t: movement(0.5, torch.arange(float(t.numel())).reshape(t.shape))(t),
+    same_pattern: lambda t: same_pattern(torch.arange(t.numel()).reshape(t.shape) % 2 == 0)(t),
+}
+
+
+def test_keep_all_keeps_zeros_and_anything_else() -> None:
+    full = torch.tensor([[0.0, torch.nan], [1.0, torch.inf]])
+    assert sparsify(full, keep_all()).nnz == 4
+    assert keep_all()(torch.ones(2, 3, dtype=torch.int64)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("t", [0, 0.3, 1.0, float("inf")])
+def test_threshold_keeps_what_hardshrink_keeps(t: float, dtype: torch.dtype) -> None:
+    full = torch.cat([W, torch.tensor([[0.3, -0.3, 1.0, -1.0, 0.0, -0.0, 2.0, 0.31, 0.29, torch.inf]])]).to(dtype)
+    assert torch.equal(threshold(t)(full), hardshrink(full, t) != 0)
+
+
+@pytest.mark.parametrize("t", [-0.1, float("nan"), "much", None])
+def test_thresholds_start_at_0(t: Any) -> None:
+    with pytest.raises(ns.SizeError, match="absolute values are compared with t, which is a number from 0 on"):
+        threshold(t)
+
+
+def test_random_masks_have_the_exact_count_and_are_drawn_once() -> None:
+    keep = random(0.3, seed=5)
+    first = keep(W)
+    assert int(first.sum()) == 49
+    first.zero_()  # a caller's own
+    drawn = keep(-W)
+    assert int(drawn.sum()) == 49
+    assert torch.equal(drawn, keep(W))
+    assert torch.equal(drawn, random(0.3, seed=5)(W))
+    assert not torch.equal(drawn, random(0.3, seed=6)(W))
+    assert keep(torch.ones(4, 5)).sum() == 14
+
+
+def test_random_masks_survive_copies_and_pickles_though_nobody_gave_a_seed() -> None:
+    keep = random(0.5)
+    for other in (copy.deepcopy(keep), pickle.loads(pickle.dumps(keep))):
+        assert other == keep
+        assert torch.equal(other(W), keep(W))
+    assert not torch.equal(keep(W), random(0.5)(W))
+
+
+def test_random_follows_torchs_seed_and_leaves_its_generator_alone() -> None:
+    torch.manual_seed(3)
+    first = random(0.5)
+    torch.manual_seed(3)
+    assert random(0.5) == first
+    state = torch.get_rng_state()
+    first(W)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("dim", [-1, 0, 1, -2])
+@pytest.mark.parametrize("k", [0, 1, 3, 7])
+def test_topk_keeps_the_largest_of_each_slice(k: int, dim: int) -> None:
+    expected = torch.zeros_like(W, dtype=torch.bool).scatter(dim, W.abs().topk(k, dim).indices, True)
+    assert torch.equal(topk(k, dim)(W), expected)
+
+
+def test_of_equal_entries_the_last_ones_are_kept() -> None:
+    ones = torch.ones(2, 5)
+    assert topk(2)(ones).tolist() == [[False, False, False, True, True]] * 2
+    assert topk(1, 0)(ones).tolist() == [[False] * 5, [True] * 5]
+    assert n_m(1, 2)(ones).tolist() == [[False, True, False, True, True]] * 2
+    assert wanda(0.4, torch.ones(5))(ones).tolist() == [[False, False, True, True, True]] * 2
+
+
+def test_topk_of_too_few() -> None:
+    with pytest.raises(ns.SizeError, match=r"topk\(11, dim=-1\) of a tensor of shape \(7, 10\): a slice has 10 entries"):
+        topk(11)(W)
+    with pytest.raises(ns.RangeError, match="it has 2 dimensions"):
+        topk(1, 2)(W)
+    for k, dim in ((-1, 0), (1.5, 0), (1, "rows")):
+        with pytest.raises(ns.SizeError, match="k is a whole number from 0 on"):
+            topk(k, dim)  # type: ignore[arg-type]
+    assert topk(0)(torch.empty(3, 0)).shape == (3, 0)
+
+
+def best_of_groups(full: torch.Tensor, n: int, m: int, rows: int) -> torch.Tensor:
+    """n:m by its definition, one group after the other."""
+    kept = torch.zeros_like(full, dtype=torch.bool)
+    for i in range(0, full.shape[0], rows):
+        for j in range(0, full.shape[1], m):
+            sums = full[i : i + rows, j : j + m].abs().sum(0)
+            for column in sums.argsort(descending=True)[:n].tolist():
+                kept[i : i + rows, j + column] = True
+    return kept
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 16])
+@pytest.mark.parametrize(("n", "m"), [(1, 2), (2, 4), (3, 4), (1, 8), (3, 6), (4, 4), (2, 16)])
+def test_n_m_keeps_the_best_of_each_group_with_tails(n: int, m: int, rows: int) -> None:
+    expected = best_of_groups(W, n, m, rows)
+    assert torch.equal(n_m(n, m, rows)(W), expected)
+    stored = sparsify(W, n_m(n, m, rows))
+    assert stored.format == ns.NM(n, m, rows)
+    assert torch.equal(stored.to_dense(), torch.where(expected, W, 0))
+
+
+def test_n_m_of_other_shapes_runs_along_the_last_dimension() -> None:
+    cube = torch.randn(2, 3, 5, generator=SEED)
+    assert torch.equal(n_m(1, 2)(cube), n_m(1, 2)(cube.reshape(6, 5)).reshape(2, 3, 5))
+    assert torch.equal(n_m(1, 2, rows=2)(cube)[1], n_m(1, 2, rows=2)(cube[1]))
+    assert sparsify(cube, n_m(1, 2)).format == ns.COO(3)
+    with pytest.raises(ns.SizeError, match="blocks run along its last dimension"):
+        n_m(1, 2)(torch.tensor(1.0))
+    with pytest.raises(ns.SizeError, match="2 rows are those of a matrix"):
+        n_m(1, 2, rows=2)(torch.ones(4))
+    for wrong in ((3, 2), (0, 2), (1, 2.5)):
+        with pytest.raises(ns.FormatError, match="NM"):
+            n_m(*wrong)  # type: ignore[arg-type]
+
+
+def test_movement_keeps_what_moved_away_from_zero() -> None:
+    weight = torch.nn.Parameter(W.clone())
+    target = torch.randn(7, 10, generator=SEED)
+    expected = torch.zeros_like(W)
+    with MovementScores(weight) as moved:
+        for part in (0.5, 2.0):  # micro-batches: the gradients add up in weight.grad, and are counted once each
+            loss = (weight * target * part).sum()
+            loss.backward()
+            expected -= W * target * part
+    torch.testing.assert_close(moved.scores, expected)
+    least = expected.flatten().argsort(stable=True)[:42]
+    gone = ~movement(0.6, moved)(weight)
+    assert set(gone.flatten().nonzero().flatten().tolist()) == set(least.tolist())
+    weight.sum().backward()
+    torch.testing.assert_close(moved.scores, expected)  # removed: it counts no more
+
+
+def test_movement_goes_on_from_a_checkpoint() -> None:
+    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.bfloat16))
+    moved = MovementScores(weight)
+    weight.square().sum().backward()
+    again = MovementScores(weight, moved.scores)
+    moved.reset()
+    assert again.scores.tolist() == [-2.0, -8.0]
+    assert moved.scores.tolist() == [0.0, 0.0]
+    assert again.scores.dtype == torch.float32
+
+
+def test_movement_of_a_sparse_parameters_values() -> None:
+    layer = ns.nn.SparseLinear.from_dense(torch.nn.Linear(6, 4), magnitude(0.5))
+    with MovementScores(layer.weight.values) as moved:
+        layer(torch.ones(2, 6)).sum().backward()
+    assert layer.weight.values.grad is not None
+    torch.testing.assert_close(moved.scores, -layer.weight.values.detach() * layer.weight.values.grad)
+
+
+def test_what_has_no_movement_is_refused() -> None:
+    for given in (W, W.clone().requires_grad_() * 2, None):
+        with pytest.raises(ns.OperandError, match="takes a leaf tensor that requires grad"):
+            MovementScores(given)  # type: ignore[arg-type]
+    with pytest.raises(ns.SizeError, match=r"scores have shape \(2,\), but the parameter has \(3,\)"):
+        MovementScores(torch.nn.Parameter(torch.ones(3)), torch.ones(2))
+    with pytest.raises(ns.SizeError, match=r"the scores have the shape \(7, 10\)"):
+        movement(0.5, W)(torch.ones(2, 2))
+    with pytest.raises(ns.OperandError, match=r"movement\(0.5\): the scores of a tensor with NaN at \(0,\)"):
+        movement(0.5, torch.tensor([torch.nan]))(torch.ones(1))
+    with pytest.raises(ns.OperandError, match="scores are a tensor, or a MovementScores, not list"):
+        movement(0.5, [1.0])  # type: ignore[arg-type]
+
+
+def test_wanda_compares_weight_times_norm_within_rows() -> None:
+    norms = X.reshape(15, 10).norm(dim=0)
+    kept = wanda(0.4, X)(W)
+    for row, own in zip(W, kept, strict=True):
+        least = (row.abs() * norms).argsort(stable=True)[:4]
+        assert set((~own).nonzero().flatten().tolist()) == set(least.tolist())
+    assert torch.equal(kept, wanda(0.4, norms)(W))
+    assert not torch.equal(kept, wanda(0.4, torch.ones(10))(W))
+
+
+def test_wanda_of_other_inputs() -> None:
+    for shape in ((7, 9), (10,), (2, 7, 10)):
+        with pytest.raises(ns.SizeError, match=r"the calibration is that of a matrix \(out, 10\)"):
+            wanda(0.5, X)(torch.ones(shape))
+    with pytest.raises(ns.OperandError, match=r"wanda\(0.5\): the calibration of a tensor with NaN"):
+        wanda(0.5, torch.full((3, 2), torch.nan))
+    with pytest.raises(ns.OperandError, match="calibration is a tensor of inputs"):
+        wanda(0.5, torch.tensor(1.0))
+
+
+def test_same_pattern_keeps_what_another_stores_zeros_included() -> None:
+    ref = sparsify(W, magnitude(0.6)).to(ns.CSC)
+    ref = ref.with_values(torch.zeros_like(ref.values))
+    made = sparsify(W, same_pattern(ref))
+    assert made.pattern is ref.pattern
+    assert torch.equal(made.to_dense(), torch.where(magnitude(0.6)(W), W, 0))
+    assert torch.equal(same_pattern(ref)(W), magnitude(0.6)(W))
+    assert torch.equal(same_pattern(ns.nn.Parameter(ref))(W), magnitude(0.6)(W))
+    assert sparsify(W, same_pattern(ref), ns.CSR).format == ns.CSR
+    blocks = sparsify(W, block_magnitude(4, 4, 0.5))
+    assert torch.equal(sparsify(W, same_pattern(blocks)).to_dense(), torch.where(block_magnitude(4, 4, 0.5)(W), W, 0))
+
+
+def test_same_pattern_holds_its_mask_and_refuses_another_shape() -> None:
+    mask = W > 0
+    keep = same_pattern(mask)
+    keep(W).zero_()
+    assert torch.equal(keep(W), W > 0)
+    for other in (keep, same_pattern(sparsify(W, keep))):
+        with pytest.raises(ns.SizeError, match=r"the pattern has the shape \(7, 10\)"):
+            sparsify(torch.ones(10, 7), other)
+    with pytest.raises(ns.OperandError, match=r"takes a SparseTensor or a bool mask, not a tensor of torch\.float32"):
+        same_pattern(W)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_low_rank_and_what_is_left(dtype: torch.dtype) -> None:
+    full = W.to(dtype)
+    parts = low_rank_plus_sparse(3, magnitude(0.8))
+    U, V, S = parts.split(full)
+    assert (U.shape, V.shape, S.nnz) == ((7, 3), (3, 10), 14)
+    best = torch.linalg.svd(full.float(), full_matrices=False)
+    torch.testing.assert_close(
+        (U @ V).float(), (best.U[:, :3] * best.S[:3] @ best.Vh[:3]), atol=0.05 if dtype == torch.bfloat16 else 1e-5, rtol=0
+    )
+    rest = full - U @ V
+    assert torch.equal(parts(full), magnitude(0.8)(rest))
+    assert torch.equal(S.to_dense(), torch.where(parts(full), rest, 0))
+    made = parts.split(full)
+    near = {"atol": 0.1, "rtol": 0.02} if dtype == torch.bfloat16 else {"atol": 1e-4, "rtol": 0}
+    torch.testing.assert_close(made @ full.t(), made.to_dense() @ full.t(), **near)
+
+
+def test_low_rank_of_a_large_matrix_is_nearly_the_best_and_always_the_same() -> None:
+    left, right = torch.randn(300, 4, generator=SEED), torch.randn(4, 200, generator=SEED)
+    full = left @ right + 0.01 * torch.randn(300, 200, generator=SEED)
+    state = torch.get_rng_state()
+    made = low_rank_plus_sparse(4, keep_all()).split(full)
+    assert torch.equal(torch.get_rng_state(), state)
+    best = torch.linalg.svdvals(full)[4:].norm()
+    assert (full - made.U @ made.V).norm() < 1.001 * best
+    assert torch.equal(low_rank_plus_sparse(4, keep_all()).split(full).U, made.U)
+    torch.testing.assert_close(made.to_dense(), full)
+
+
+def test_low_rank_of_what_has_none() -> None:
+    with pytest.raises(ns.SizeError, match="it takes a matrix with 8 rows and columns or more"):
+        low_rank_plus_sparse(8, magnitude(0.5)).split(W)
+    with pytest.raises(ns.SizeError, match="the rank is a whole number from 0 on"):
+        low_rank_plus_sparse(-1, magnitude(0.5))
+    with pytest.raises(ns.OperandError, match="is no sparsifier"):
+        low_rank_plus_sparse(1, 0.5)  # type: ignore[arg-type]
+    with pytest.raises(ns.OperandError, match="infinite entries"):
+        low_rank_plus_sparse(1, magnitude(0.5))(torch.tensor([[torch.inf]]))
+    assert low_rank_plus_sparse(0, magnitude(0.5)).split(W).sparse.nnz == 35
+
+
+def test_sparsifiers_are_shown_no_gradients() -> None:
+    seen: list[bool] = []
+    sparsify(W.clone().requires_grad_(), lambda t: seen.append(t.requires_grad) or t > 0)  # type: ignore[func-returns-value]
+    assert seen == [False]
+
+
+def test_composed_sparsifiers_see_what_those_before_them_left() -> None:
+    few = compose(n_m(2, 4), magnitude(0.8))
+    left = torch.where(n_m(2, 4)(W), W, 0)
+    assert torch.equal(few(W), magnitude(0.8)(left))
+    assert (few.kind, few.format) == (Kind.MATERIALIZING, ns.NM(2, 4))
+    both = compose(threshold(0.1), threshold(0.5), keep_all())
+    assert both.kind == "streaming"
+    assert torch.equal(both(W), threshold(0.5)(W))
+    assert compose(topk(3), n_m(2, 4)).kind == "materializing"  # blocks of two shapes
+    assert compose()(W).all()
+    with pytest.raises(ns.OperandError, match="is no sparsifier"):
+        compose(0.5)(W)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sparsifier", ALL, ids=repr)
+def test_each_keeps_the_promise_of_its_kind(sparsifier: Any) -> None:
+    assert isinstance(sparsifier.kind, Kind)
+    block = sparsifier.block if sparsifier.kind is Kind.BLOCKING else None
+    check_promises(OF_ONE_SHAPE.get(type(sparsifier), sparsifier), repr(sparsifier), sparsifier.kind, block)
+
+
+@pytest.mark.parametrize("sparsifier", COMPARING, ids=repr)
+def test_what_cant_be_compared_is_refused(sparsifier: Any) -> None:
+    broken = W.clone()
+    broken[1, 2] = torch.nan
+    with pytest.raises(ns.OperandError, match=r"of a tensor with NaN at \(1, 2\)"):
+        sparsify(broken, sparsifier)
+    with pytest.raises(ns.OperandError, match=r"of a tensor of torch\.int64: it takes floating-point numbers"):
+        sparsifier(torch.ones(7, 10, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("sparsifier", ALL, ids=repr)
+def test_nothing_but_zeros(sparsifier: Any) -> None:
+    zeros = torch.zeros(7, 10)
+    made = sparsify(zeros, sparsifier)
+    assert torch.equal(made.to_dense(), zeros)
+    if isinstance(sparsifier, magnitude):
+        assert made.nnz == 35
+
+
+@pytest.mark.parametrize("sparsifier", ALL, ids=repr)
+def test_sparsifiers_are_values_that_show_and_pickle(sparsifier: Any) -> None:
+    again = pickle.loads(pickle.dumps(sparsifier))
+    assert repr(again) == repr(sparsifier)
+    assert torch.equal(again(W), sparsifier(W))
+    assert str(kind_of(again)) == str(sparsifier.kind)
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan"), "half"])
+def test_shares_lie_between_0_and_1(fraction: Any) -> None:
+    for make in (random, lambda share: movement(share, W), lambda share: wanda(share, X)):
+        with pytest.raises(ns.SizeError, match="the share that becomes zero lies between 0 and 1"):
+            make(fraction)
+
+
+def test_a_callable_that_declares_nothing_is_shown_everything() -> None:
+    assert kind_of(lambda t: t > 0) is Kind.MATERIALIZING

@@ -1,0 +1,160 @@
+"""register_sparsifier holds a function against what it declares, and says which promise it breaks and how."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.sparsify import Kind, n_m, names, register_sparsifier, sparsify
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(names, "REGISTERED", {})
+    monkeypatch.setattr("numscorch.sparsify.registration.REGISTERED", names.REGISTERED)
+    yield
+
+
+def large(t: torch.Tensor) -> torch.Tensor:
+    """A streaming sparsifier."""
+    return t.abs() > 0.5
+
+
+def above_mean(t: torch.Tensor) -> torch.Tensor:
+    """One that sees everything."""
+    return t.abs() > t.abs().mean()
+
+
+def best_column(t: torch.Tensor) -> torch.Tensor:
+    """One that sees a row."""
+    return t.abs() == t.abs().amax(-1, keepdim=True)
+
+
+def by_name(name: str) -> Any:
+    return sparsify(torch.tensor([[0.2, 3.0], [-2.0, 0.0]]), name)
+
+
+def test_registered_sparsifiers_are_called_by_name_and_declare_what_they_are() -> None:
+    made = ns.register_sparsifier(large, kind="streaming", name="large ones", format="CSC")
+    assert (made.kind, made.block, made.format, repr(made)) == (Kind.STREAMING, None, ns.CSC, "large ones")
+    stored = by_name("large ones")
+    assert (stored.format, stored.values.tolist()) == (ns.CSC, [-2.0, 3.0])
+    assert torch.equal(made(torch.tensor([0.1, 1.0])), torch.tensor([False, True]))
+
+
+def test_as_a_decorator_and_through_pickles() -> None:
+    @register_sparsifier(kind=Kind.BLOCKING, block=(1, -1), name="best")
+    def best(t: torch.Tensor) -> torch.Tensor:
+        return best_column(t)
+
+    assert by_name("best").values.tolist() == [3.0, -2.0]
+    assert pickle.loads(pickle.dumps(best)) is best
+    layer = ns.nn.SparseLinear.from_dense(torch.nn.Linear(5, 3), "best")
+    assert layer.weight.nnz == 3
+
+
+def test_any_size_of_block_and_own_sparsifiers_pass() -> None:
+    register_sparsifier(n_m(2, 4), kind="blocking", block=(1, 4), name="2:4")
+    register_sparsifier(n_m(1, 2, rows=3), kind="blocking", block=(3, 2), name="1:2 by 3")
+    register_sparsifier(best_column, kind="blocking", block=(1, -1))
+    register_sparsifier(above_mean, kind="materializing")
+    assert by_name("above_mean").nnz == 2
+
+
+def test_a_sparsifier_may_refuse_what_is_no_matrix_of_whole_blocks() -> None:
+    def picky(t: torch.Tensor) -> torch.Tensor:
+        if t.ndim != 2 or t.shape[1] % 4 or not t.numel() or t.dtype != torch.float32:
+            raise ValueError("matrices of blocks of 4")
+        return n_m(2, 4)(t)
+
+    register_sparsifier(picky, kind="blocking", block=(1, 4))
+    with pytest.raises(ns.OperandError, match=r"of a float32 tensor of shape \(5, 7\), it raised ValueError: matrices of blocks of 4"):
+        register_sparsifier(picky, kind="materializing")
+
+
+def never_same(t: torch.Tensor) -> torch.Tensor:
+    return torch.rand(t.shape) > 0.5
+
+
+def writes(t: torch.Tensor) -> torch.Tensor:
+    return t.abs_() > 0.5
+
+
+def scribbles(t: torch.Tensor) -> torch.Tensor:
+    return t.mul_(1.0) > 0.5
+
+
+BROKEN: list[tuple[Function, str]] = [
+    (lambda t: t.abs(), "returned a torch.strided tensor of torch.float32: a mask is a dense bool tensor"),
+    (lambda t: [True], "returned list: a mask is a dense bool tensor"),  # type: ignore[arg-type, return-value]
+    (lambda t: (t > 0).to_sparse(), "returned a torch.sparse_coo tensor of torch.bool"),
+    (lambda t: (t > 0).t(), r"returned a mask of shape \(12, 8\): a mask has the tensor's shape"),
+    (never_same, "returned another mask when called again: draw random numbers once, from a seed"),
+    (writes, r"wrote to its input: work on tensor.clone\(\)"),
+    (scribbles, "wrote to its input"),
+    (lambda t: t[100] > 0, "raised IndexError"),
+    (above_mean, r"entry \(\d+, \d+\) = \S+ is.* beside the others, but is.* alone: a streaming sparsifier decides by one value"),
+    (lambda t: torch.arange(t.numel()).reshape(t.shape) % 2 == 0, r"entry \(0, 1\) = \S+ isn't kept beside the others, but is alone"),
+]
+
+
+@pytest.mark.parametrize(("function", "promise"), BROKEN, ids=[promise[:24] for _, promise in BROKEN])
+def test_a_broken_promise_is_named(function: Function, promise: str) -> None:
+    with pytest.raises(ns.OperandError, match=f"sparsifier 'mine', registered as streaming: of a float32 tensor of shape .*{promise}"):
+        register_sparsifier(function, kind="streaming", name="mine")
+    with pytest.raises(ns.OperandError, match="no sparsifier is registered as 'mine'"):
+        by_name("mine")
+
+
+def test_blocks_that_look_at_each_other_are_found_out() -> None:
+    with pytest.raises(ns.OperandError, match=r"the block at rows 0-0, columns 0-3 has another mask alone .* of block=\(1, 4\)"):
+        register_sparsifier(best_column, kind="blocking", block=(1, 4))
+    with pytest.raises(ns.OperandError, match="has another mask alone than beside the others"):
+        register_sparsifier(n_m(2, 4, rows=2), kind="blocking", block=(1, 4))
+    with pytest.raises(ns.OperandError, match="has another mask alone than beside the others"):
+        register_sparsifier(n_m(1, 3), kind="blocking", block=(1, 2))
+
+
+def test_what_is_declared_fits_together() -> None:
+    with pytest.raises(ns.OperandError, match="kind='quick': a sparsifier is 'streaming', 'blocking', 'materializing'"):
+        register_sparsifier(large, kind="quick")
+    for block in (None, 4, (4,), (0, 1), (1, -2), (1, 2.0)):
+        with pytest.raises(ns.OperandError, match=r"a blocking sparsifier decides by blocks of \(rows, columns\)"):
+            register_sparsifier(large, kind="blocking", block=block)  # type: ignore[arg-type]
+    with pytest.raises(ns.OperandError, match=r"block=\(1, 4\) of a streaming sparsifier"):
+        register_sparsifier(large, kind="streaming", block=(1, 4))
+    with pytest.raises(ns.OperandError, match=r"takes a callable that makes a mask of a tensor, not 0\.5"):
+        register_sparsifier(0.5, kind="streaming")  # type: ignore[call-overload]
+    with pytest.raises(ns.OperandError, match="a lambda has no name"):
+        register_sparsifier(lambda t: t > 0, kind="streaming")
+    with pytest.raises(ns.FormatError):
+        register_sparsifier(large, kind="streaming", format="CRS")
+
+
+def test_a_name_belongs_to_one_function_and_its_new_versions() -> None:
+    def make(least: float) -> Function:
+        def mine(t: torch.Tensor) -> torch.Tensor:
+            return t.abs() > least
+
+        return mine
+
+    register_sparsifier(make(0.5), kind="streaming")
+    register_sparsifier(make(2.5), kind="streaming")  # as a notebook's cell that is run again
+    assert by_name("mine").nnz == 1
+    with pytest.raises(ns.OperandError, match="the name 'mine' is that of another sparsifier"):
+        register_sparsifier(large, kind="streaming", name="mine")
+
+
+def test_names_that_nobody_registered() -> None:
+    register_sparsifier(large, kind="streaming")
+    with pytest.raises(ns.OperandError, match=r"no sparsifier is registered as 'larg': .* did you mean 'large'\?"):
+        by_name("larg")
+    with pytest.raises(ns.OperandError, match="those with parameters are called, as magnitude"):
+        by_name("magnitude")

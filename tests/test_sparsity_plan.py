@@ -1,0 +1,173 @@
+"""Plans are values, name what they mean or say what was near, and budgets add up."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.sparsify import ModelReport, SparsityPlan, block_magnitude, erk, global_magnitude, magnitude, sparsify_model, uniform
+
+pytestmark = pytest.mark.usefixtures("plain")
+half = magnitude(0.5)
+
+
+def net() -> torch.nn.Sequential:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16), torch.nn.Linear(16, 4))
+
+
+def reported(model: torch.nn.Module, plan: SparsityPlan, **options: Any) -> ModelReport:
+    reports: list[ModelReport] = []
+    sparsify_model(model, plan, report=reports.append, **options)
+    return reports[0]
+
+
+def test_plans_are_values_and_methods_return_new_ones() -> None:
+    first = SparsityPlan().weight("*.weight", half, "BCSR(2, 2)")
+    second = first.activation("0", half).gradient("2", half)
+    assert (len(first.rules), len(second.rules)) == (1, 3)
+    assert first == SparsityPlan().weight("*.weight", magnitude(0.5), ns.BCSR(2, 2)) != second
+    assert pickle.loads(pickle.dumps(second)) == second
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.rules = ()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "near"),
+    [
+        ("1.weigth", "did you mean '3.weight' or '2.weight' or '0.weight'?"),
+        ("linear.*.bias", "did you mean '3.bias' or '2.bias' or '0.bias'?"),
+        ("zzz", "there are '0.weight', '0.bias', '2.weight', '2.bias', '3.weight', '3.bias'"),
+    ],
+)
+def test_a_pattern_that_names_nothing_lists_near_misses(pattern: str, near: str) -> None:
+    model = net()
+    with pytest.raises(ns.ExpressionError, match=re.escape(f'weight("{pattern}") names no parameter: {near}')):
+        sparsify_model(model, SparsityPlan().weight("0.weight", half).weight(pattern, half))
+    assert type(model[0]) is torch.nn.Linear
+
+
+def test_modules_and_parameters_are_named_by_their_own_rules() -> None:
+    with pytest.raises(ns.ExpressionError, match=r'activation\("0\.weight"\) names no module: there are \'0\', \'1\', \'2\', \'3\''):
+        sparsify_model(net(), SparsityPlan().activation("0.weight", half))
+    with pytest.raises(ns.ExpressionError, match=r'gradient\("9"\) names no parameter and no module'):
+        sparsify_model(net(), SparsityPlan().gradient("9", half))
+
+
+def test_patterns_are_the_shells() -> None:
+    report = reported(net(), SparsityPlan().weight("[02].w?ight", half))
+    assert [row.name for row in report.rows] == ["0.weight", "2.weight"]
+
+
+def test_of_overlapping_rules_the_last_one_holds_and_the_report_says_so() -> None:
+    report = reported(net(), SparsityPlan().weight("*.weight", magnitude(0.75)).weight("0.*t", half, "CSC"))
+    assert (report["0.weight"].density, report["0.weight"].format) == (0.5, "CSC")
+    assert (report["2.weight"].density, report["2.weight"].format) == (0.25, "CSR")
+    assert report["0.weight"].note == 'weight("0.*t") holds over weight("*.weight")'
+    assert report["2.weight"].note == ""
+    earlier = reported(net(), SparsityPlan().weight("0.*t", half, "CSC").weight("*.weight", magnitude(0.75)))
+    assert earlier["0.weight"].density == 0.25
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda plan: plan.weight("", half), r"weight\(''.*give a pattern of names"),
+        (lambda plan: plan.weight("*", 0.9), r'weight\("\*", 0\.9\): give a sparsifier, as magnitude\(0\.9\)'),
+        (lambda plan: plan.weights("*", 0.9), r"0\.9 is no budget: give uniform\(0\.9\)"),
+        (lambda plan: plan.activation("*", None), "give a sparsifier"),
+    ],
+)
+def test_what_is_no_rule_is_refused(make: Callable[[SparsityPlan], Any], told: str) -> None:
+    with pytest.raises(ns.OperandError, match=told):
+        make(SparsityPlan())
+
+
+@pytest.mark.parametrize("budget", [uniform, erk, global_magnitude])
+@pytest.mark.parametrize("fraction", [-0.1, 1.5, "half"])
+def test_budgets_are_shares(budget: Any, fraction: Any) -> None:
+    with pytest.raises(ns.SizeError, match="lies between 0 and 1"):
+        budget(fraction)
+
+
+@pytest.mark.parametrize("budget", [uniform, erk, global_magnitude])
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.9, 1.0])
+def test_budgets_add_up(budget: Any, fraction: float) -> None:
+    weights = {name: own for name, own in net().named_parameters() if own.ndim > 1}
+    shares = budget(fraction)(weights)
+    total = sum(own.numel() for own in weights.values())
+    assert sum(shares[name] * own.numel() for name, own in weights.items()) == pytest.approx(fraction * total, abs=1)
+    assert all(0 <= share <= 1 for share in shares.values())
+
+
+def test_erk_keeps_in_proportion_to_sizes_and_never_more_than_there_is() -> None:
+    shapes = {"wide": (64, 128), "square": (32, 32), "kernel": (16, 8, 3, 3), "tiny": (2, 2)}
+    shares = erk(0.9)(shapes)
+    assert shares["tiny"] == 0
+    scales = [(1 - shares[name]) * torch.Size(shape).numel() / sum(shape) for name, shape in shapes.items() if name != "tiny"]
+    assert scales == pytest.approx([scales[0]] * 3)
+
+
+def test_a_global_bound_is_that_of_all_values_together() -> None:
+    weights = {"a": torch.randn(30, 40), "b": 3 * torch.randn(50, 20), "c": torch.randn(7, 3).to(torch.bfloat16)}
+    shares = global_magnitude(0.7)(weights)
+    together = torch.cat([own.float().abs().flatten() for own in weights.values()])
+    bound = together.kthvalue(round(0.7 * len(together))).values
+    for name, own in weights.items():
+        assert round(shares[name] * own.numel()) == pytest.approx(int((own.float().abs() <= bound).sum()), abs=1)
+        assert torch.equal(magnitude(shares[name])(own), own.abs() > bound)
+
+
+def test_equal_values_are_left_out_in_order() -> None:
+    assert global_magnitude(0.5)({"a": torch.ones(2, 3), "b": -torch.ones(2, 3)}) == {"a": 1.0, "b": 0.0}
+    assert global_magnitude(0.5)({"a": torch.zeros(2, 2), "b": torch.zeros(0, 2)}) == {"a": 0.5, "b": 0.0}
+    with pytest.raises(ns.OperandError, match="looks at values, and a has none"):
+        global_magnitude(0.5)({"a": (2, 3)})
+
+
+def test_registered_sparsifiers_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ns.OperandError, match="no sparsifier is registered as 'halv'"):
+        SparsityPlan().weight("*", "halv")
+    monkeypatch.setitem(ns.sparsify.names.REGISTERED, "half", half)
+    assert SparsityPlan().weight("*", "half") == SparsityPlan().weight("*", half)
+
+
+def test_nothing_of_a_weight_is_lost_silently() -> None:
+    with pytest.raises(ns.UnsupportedError, match="lose what has low rank"):
+        SparsityPlan().weight("*", ns.sparsify.low_rank_plus_sparse(2, half))
+
+
+@pytest.mark.parametrize(
+    "sparsifier", [ns.sparsify.n_m(2, 4), ns.sparsify.random(0.5, seed=0), ns.sparsify.topk(4), ns.sparsify.threshold(0.2)]
+)
+def test_every_sparsifier_goes_into_a_plan(sparsifier: Any) -> None:
+    model = net()
+    mask = sparsifier(model[2].weight.detach())
+    report = reported(model, SparsityPlan().weight("2.weight", sparsifier))
+    assert report["2.weight"].density == pytest.approx(float(mask.float().mean()))
+
+
+def test_a_budget_is_shared_by_the_weights_for_which_its_rule_holds() -> None:
+    plan = SparsityPlan().weights("*.weight", global_magnitude(0.8)).weight("3.weight", half)
+    model = net()
+    weights = {name: own.detach().clone() for name, own in model.named_parameters() if name in ("0.weight", "2.weight")}
+    expected = global_magnitude(0.8)(weights)
+    report = reported(model, plan)
+    assert report["3.weight"].density == 0.5
+    for name, share in expected.items():
+        assert report[name].density == pytest.approx(1 - share)
+
+
+def test_budgets_take_any_sparsifier_of_a_share() -> None:
+    report = reported(net(), SparsityPlan().weights("[02].weight", uniform(0.75), partial(block_magnitude, 4, 1)))
+    assert [(row.format, row.density) for row in report.rows] == [("BCSR(4, 1)", 0.25)] * 2
+    with pytest.raises(ns.OperandError, match=r'the budget of weight\("\*\.weight"\) has no share for 0\.weight'):
+        sparsify_model(net(), SparsityPlan().weights("*.weight", lambda weights: {}))

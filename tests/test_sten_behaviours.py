@@ -1,0 +1,357 @@
+"""What a library of sparsifiers and layouts has to do, and what an earlier one got wrong: each as a claim about ours.
+
+STen (Ivanov, Dryden, Ben-Nun, Ashkboos, Hoefler, "STen: productive and efficient sparsity in PyTorch", 2023) sparsifies
+weights, activations and gradients by name. The tests below restate what its own tests check, and then what fails in it.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import numscorch as ns
+from numscorch.nn import SparseConv2d, SparseLinear
+from numscorch.sparsify import (
+    block_magnitude,
+    keep_all,
+    magnitude,
+    n_m,
+    random,
+    register_sparsifier,
+    same_pattern,
+    sparsify,
+    threshold,
+    topk,
+)
+from numscorch.sparsify.names import REGISTERED
+
+FORMATS = ["CSR", "CSC", "DCSR", "DCSC", "COO(2)", "ELL(4)", "BCSR(2, 2)", "DIA", "(i, j) -> (i: dense, j: dense)"]
+NARROW, BITMAP = "(i, j) -> (i: dense, j: compressed(bits=8))", "(i, j) -> (i: dense, j: bitmap)"
+SPARSIFIERS: list[Any] = [
+    *(keep_all(), magnitude(0.5), random(0.5, seed=0), threshold(0.1), topk(3), block_magnitude(2, 2, 0.5), n_m(2, 4)),
+    same_pattern(torch.ones(4, 6).tril() > 0),
+]
+HALF = magnitude(0.5)
+each_format = pytest.mark.parametrize("format", [*FORMATS, NARROW, BITMAP])
+each_sparsifier = pytest.mark.parametrize("sparsifier", SPARSIFIERS, ids=repr)
+OPTIMIZERS: dict[str, dict[str, Any]] = {"SGD": {"lr": 0.05, "momentum": 0.9}, "Adam": {"lr": 0.01}, "AdamW": {"lr": 0.01}}
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+W = torch.randn(4, 6, generator=generator())
+X = torch.randn(3, 6, generator=generator(1))
+
+
+@pytest.fixture(autouse=True)
+def as_python(request: pytest.FixtureRequest) -> None:
+    """Kernels run as Python, where nothing is to be compiled by torch."""
+    torch.manual_seed(0)
+    if "compiled" not in request.node.name:
+        request.getfixturevalue("plain")
+
+
+def linear(sparsifier: Any = HALF, format: str | None = None) -> SparseLinear:
+    """The layer that a sparsifier leaves of a dense one."""
+    dense = nn.Linear(6, 4)
+    with torch.no_grad():
+        dense.weight.copy_(W)
+    return SparseLinear.from_dense(dense, sparsifier, format)
+
+
+def stored(A: Any) -> torch.Tensor:
+    """The mask of what a tensor stores."""
+    made: torch.Tensor = A.with_values(torch.ones_like(A.values)).to_dense() != 0
+    return made
+
+
+def read_back(value: Any) -> Any:
+    """What torch.load makes of what torch.save wrote, with its default of loading nothing but weights."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    buffer.seek(0)
+    return torch.load(buffer)
+
+
+def steps(net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, count: int) -> list[float]:
+    """The losses of so many steps."""
+    losses = []
+    for _ in range(count):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+class TestModels:
+    def test_a_graph_of_sparse_operands_and_its_gradients(self) -> None:
+        """A sum, a product with a sparse weight, and a function: what is sparse stays so, and gradients keep the patterns."""
+        parts = [sparsify(t, HALF, format) for t, format in ((X, "COO(2)"), (W, "CSR"))]
+        x, weight = (A.with_values(A.values.clone().requires_grad_()) for A in parts)
+        made = F.gelu(F.linear(x, weight))
+        assert isinstance(made, ns.SparseTensor)
+        made.sum().backward()
+        dense = [A.to_dense().requires_grad_() for A in parts]
+        F.gelu(F.linear(*dense)).sum().backward()
+        for ours, theirs in zip((x, weight), dense, strict=True):
+            assert ours.grad.format == ours.format
+            torch.testing.assert_close(ours.grad.to_dense(), theirs.grad * stored(ours))
+
+    @pytest.mark.parametrize("training", [True, False])
+    def test_an_encoder_layer_with_sparse_weights(self, training: bool) -> None:
+        """In evaluation, torch's layer looks into the weights of its parts to choose a fast path, which has to be declined."""
+        dense = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).train(training)
+        sparse, x = copy.deepcopy(dense), torch.randn(2, 3, 8, generator=generator())
+        for name in ("linear1", "linear2"):
+            own = getattr(dense, name)
+            setattr(sparse, name, SparseLinear.from_dense(own, magnitude(0.7)))
+            own.weight.data *= magnitude(0.7)(own.weight)
+        with torch.set_grad_enabled(training):
+            torch.testing.assert_close(sparse(x), dense(x))
+        for net in (sparse, dense):
+            net(x).square().sum().backward()
+        torch.testing.assert_close(sparse.self_attn.in_proj_weight.grad, dense.self_attn.in_proj_weight.grad)
+        found = sparse.linear1.weight.grad
+        torch.testing.assert_close(found.to_dense(), dense.linear1.weight.grad * stored(found))
+
+    def test_a_network_from_scratch_agrees_with_its_dense_twin(self) -> None:
+        sparse = nn.Sequential(SparseLinear(6, 8, density=0.5), nn.ReLU(), SparseLinear(8, 2, density=0.5, format=ns.CSC))
+        dense = nn.Sequential(sparse[0].to_dense(), nn.ReLU(), sparse[2].to_dense())
+        torch.testing.assert_close(sparse(X), dense(X))
+        for net in (sparse, dense):
+            net(X).square().sum().backward()
+        for at in (0, 2):
+            found = sparse[at].weight.grad
+            torch.testing.assert_close(found.to_dense(), dense[at].weight.grad * stored(found))
+            torch.testing.assert_close(sparse[at].bias.grad, dense[at].bias.grad)
+        state = sparse.state_dict()
+        assert {name for name in state if "level" not in name} == {"0.weight.values", "0.bias", "2.weight.values", "2.bias"}
+        assert copy.deepcopy(sparse).load_state_dict(read_back(state)) == ([], [])
+
+    def test_an_activation_is_sparsified_between_layers(self) -> None:
+        first, second = nn.Linear(6, 6), linear()
+        hidden = first(X)
+        few = sparsify(hidden, threshold(0.3))
+        second(few).to_dense().sum().backward()
+        expected = first.weight.grad.clone()
+        first.zero_grad()
+        hidden = first(X)
+        F.linear(hidden * (hidden.abs() > 0.3), second.weight.to_dense().detach(), second.bias.detach()).sum().backward()
+        torch.testing.assert_close(expected, first.weight.grad)
+
+    def test_a_sparsifier_of_ones_own_needs_no_operators(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("numscorch.sparsify.registration.REGISTERED", dict(REGISTERED))
+        own = register_sparsifier(lambda t: t > 0, kind="streaming", name="upper", format="DCSC")
+        layer = linear(own)
+        assert layer.weight.format == ns.DCSC
+        layer(X).sum().backward()
+        torch.testing.assert_close(layer(X), layer.to_dense()(X))
+        assert layer.weight.grad.format == ns.DCSC
+
+
+class TestTraining:
+    @each_format
+    @pytest.mark.parametrize("optimizer", OPTIMIZERS)
+    def test_every_format_trains_with_every_optimizer(self, optimizer: str, format: str) -> None:
+        """A weight in COO was refused under SGD, one that kept all its entries was a TypeError."""
+        layer = linear(keep_all() if "j: dense" in format else HALF, format)
+        before, pattern = layer.weight.values.detach().clone(), layer.weight.pattern
+        losses = steps(layer, getattr(torch.optim, optimizer)(layer.parameters(), **OPTIMIZERS[optimizer]), X, 5)
+        assert losses[-1] < losses[0]
+        assert not torch.equal(layer.weight.values, before)
+        assert layer.weight.pattern is pattern
+
+    @each_format
+    def test_the_gradient_arrives_in_the_layout_of_the_weight_step_by_step(self, format: str) -> None:
+        layer = linear(HALF, format)
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.01)
+        for _ in range(10):
+            steps(layer, optimizer, X, 1)
+            gradient = layer.weight.grad
+            assert isinstance(gradient, ns.SparseTensor)
+            assert gradient.pattern is layer.weight.pattern
+            assert gradient.format == ns.Format(format)
+
+    @each_sparsifier
+    def test_no_weight_is_frozen_silently(self, sparsifier: Any) -> None:
+        """A CSR weight of magnitude pruning had requires_grad=False, and nothing said so."""
+        layer = linear(sparsifier)
+        assert layer.weight.requires_grad
+        assert ns.nn.Parameter(sparsify(W, sparsifier)).requires_grad
+        full = W.clone().requires_grad_()
+        sparsify(full, sparsifier).values.sum().backward()
+        assert torch.equal(full.grad != 0, sparsifier(W))
+        before = layer.weight.values.detach().clone()
+        steps(layer, torch.optim.SGD(layer.parameters(), lr=0.1), X, 1)
+        assert not torch.equal(layer.weight.values, before)
+
+    @each_sparsifier
+    def test_weights_stay_sparse_and_masks_as_they_were_drawn(self, sparsifier: Any) -> None:
+        """A random mask was drawn anew in every step, so that less and less was left of the weight."""
+        layer = linear(sparsifier)
+        mask, count = stored(layer.weight), layer.weight.nnz
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.05, weight_decay=0.1)
+        steps(layer, optimizer, X, 10)
+        assert layer.weight.nnz == count
+        assert torch.equal(stored(layer.weight), mask)
+        assert not layer.to_dense().weight[~mask].any()
+
+    def test_sparsifying_again_with_a_random_mask_keeps_the_same_entries(self) -> None:
+        keep = random(0.5)
+        weight = sparsify(W, keep, "CSC")
+        for _ in range(10):
+            weight = sparsify(weight.to_dense() + 1.0, keep, "CSC")
+        assert weight.nnz == 12
+        assert torch.equal(stored(weight), keep(W))
+
+    @each_format
+    def test_nothing_is_made_dense_for_the_gradient_of_a_weight(self, format: str) -> None:
+        """It was computed as a full matrix, and then sparsified."""
+        layer = linear(HALF, format)
+        with ns.ledger() as led:
+            layer(X).square().sum().backward()
+        assert not [entry for entry in led if entry.kind == "densification"]
+
+    def test_clipping_and_accumulated_gradients(self) -> None:
+        layer = linear()
+        for rows in (X[:1], X[1:]):
+            layer(rows).square().sum().backward()
+        accumulated = layer.weight.grad.to_dense()
+        layer.zero_grad()
+        layer(X).square().sum().backward()
+        torch.testing.assert_close(layer.weight.grad.to_dense(), accumulated)
+        nn.utils.clip_grad_norm_(layer.parameters(), 0.1)
+        assert torch.cat([own.grad.reshape(-1) for own in layer.parameters()]).norm() <= 0.1001
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_convolutions_and_products_under_autocast(self, dtype: torch.dtype) -> None:
+        conv = SparseConv2d.from_dense(nn.Conv2d(2, 3, 3), HALF)
+        for layer, x in ((conv, torch.randn(1, 2, 5, 5, generator=generator())), (linear(), X)):
+            with torch.autocast("cpu", dtype):
+                made = layer(x)
+            assert made.dtype == dtype
+            made.float().sum().backward()
+            assert layer.weight.values.grad.dtype == torch.float32
+            torch.testing.assert_close(made.float(), layer(x), rtol=0.05, atol=0.05)
+
+
+class TestDispatch:
+    def test_one_weight_takes_dense_and_sparse_inputs_in_either_order(self) -> None:
+        """What was built for the first input's format was used for the second one's."""
+        few = sparsify(X, HALF, "COO(2)")
+        for weight in (linear().weight.tensor, sparsify(W, HALF, "CSC")):
+            dense = weight.to_dense()
+            for order in ((few, X), (X, few), (few, X, few)):
+                for x in order:
+                    made = F.linear(x, weight)
+                    full = x.to_dense() if isinstance(x, ns.SparseTensor) else x
+                    torch.testing.assert_close(made.to_dense() if isinstance(made, ns.SparseTensor) else made, F.linear(full, dense))
+
+    @each_format
+    def test_tensors_answer_as_torchs_do(self, format: str) -> None:
+        A = sparsify(W, HALF, format)
+        full = A.to_dense()
+        for made, expected in (
+            *((A + A, full + full), (A.clone().add_(A), 2 * full), (torch.ones(4, 6).add_(A), 1 + full), (2 * A, 2 * full)),
+            *((A * torch.tensor(2.0), 2 * full), (A.clone(), full), (A.detach(), full), (A == A, full == full)),
+            *((torch.stack([A, A]), torch.stack([full, full])), (torch.ones_like(A), stored(A).float())),
+            *((torch.mm(A, X.t()), torch.mm(full, X.t())), (torch.mm(X, A.t()), torch.mm(X, full.t()))),
+        ):
+            torch.testing.assert_close(made.to_dense() if isinstance(made, ns.SparseTensor) else made, expected)
+        for ours, theirs in ((A, full), (A.values, A.values)):
+            torch.testing.assert_close(torch.std_mean(ours), torch.std_mean(theirs))
+        assert (A.shape, A.size(), A.size(1), A.dim()) == ((4, 6), torch.Size([4, 6]), 6, 2)
+        assert repr(A).startswith(f"SparseTensor({ns.Format(format).name}, shape=(4, 6), nnz=")
+        assert {A: 1, ns.nn.Parameter(A): 2}[A] == 1
+
+    def test_clones_follow_gradients_and_detached_ones_do_not(self) -> None:
+        weight = ns.nn.Parameter(sparsify(W, HALF))
+        assert weight.clone().requires_grad
+        assert not weight.detach().requires_grad
+        assert weight.clone().values.data_ptr() != weight.values.data_ptr()
+        assert weight.detach().values.data_ptr() == weight.values.data_ptr()
+
+    def test_all_signatures_of_to(self) -> None:
+        A = sparsify(W, HALF)
+        for made in (A.to(torch.float64), A.to("cpu", torch.float64), A.to(torch.ones(1, dtype=torch.float64)), A.to(dtype=torch.float64)):
+            assert (made.dtype, made.format) == (torch.float64, ns.CSR)
+            assert torch.equal(made.to_dense(), A.to_dense().double())
+        layer = linear().double()
+        assert (layer.weight.dtype, layer(X.double()).dtype, layer.weight.requires_grad) == (torch.float64, torch.float64, True)
+
+    def test_an_operator_that_makes_a_tensor_dense_says_what_would_not(self) -> None:
+        A = sparsify(W, HALF)
+        with ns.strict(), pytest.raises(ns.UnsupportedError, match=r"exp makes .* dense .*A\.with_values\(torch\.exp\(A\.values\)\)"):
+            torch.exp(A)
+        with ns.ledger() as led:
+            torch.testing.assert_close(torch.exp(A), A.to_dense().exp())
+        assert [entry.kind for entry in led if entry.kind == "densification"]
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+    @pytest.mark.parametrize("format", ["CSR", "COO(2)", "NM(2, 4)"])
+    def test_compiled_models_have_the_gradients_of_eager_ones(self, format: str) -> None:
+        """torch.compile was an internal error."""
+        eager = nn.Sequential(linear(n_m(2, 4), format), nn.ReLU())
+        other = copy.deepcopy(eager)
+        torch.compiler.reset()
+        compiled = torch.compile(other, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(X), eager(X))
+        compiled(X).sum().backward()
+        eager(X).sum().backward()
+        torch.testing.assert_close(other[0].weight.values.grad, eager[0].weight.values.grad)
+        torch.compiler.reset()
+
+
+class TestFiles:
+    @each_format
+    def test_torch_loads_tensors_and_weights_by_its_own_defaults(self, format: str) -> None:
+        """torch.load takes weights_only=True by default."""
+        A, layer = sparsify(W, HALF, format), linear(HALF, format)
+        read = read_back({"A": A, "state": layer.state_dict()})
+        assert read["A"].format == A.format
+        assert torch.equal(read["A"].to_dense(), A.to_dense())
+        other = linear(HALF, format)
+        other.weight.values.data.zero_()
+        assert other.load_state_dict(read["state"]) == ([], [])
+        assert torch.equal(other(X), layer(X))
+
+    def test_training_goes_on_from_a_checkpoint_to_the_bit(self) -> None:
+        nets = [linear(), linear()]
+        whole, parted = ((net, torch.optim.Adam(net.parameters(), lr=0.01)) for net in nets)
+        nets[1].load_state_dict(nets[0].state_dict())
+        steps(*whole, X, 6)
+        steps(*parted, X, 3)
+        net = linear()
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+        net.load_state_dict(read_back(nets[1].state_dict()))
+        optimizer.load_state_dict(read_back(parted[1].state_dict()))
+        steps(net, optimizer, X, 3)
+        assert torch.equal(net.weight.values, nets[0].weight.values)
+        assert torch.equal(net.bias, nets[0].bias)
+
+
+@pytest.mark.parametrize("columns", [1, 5, 17])
+@pytest.mark.parametrize("rows", [1, 5, 17])
+@pytest.mark.parametrize(("n", "m"), [(2, 4), (1, 4), (3, 6), (5, 12)])
+def test_n_m_takes_any_shape_and_keeps_its_share(n: int, m: int, rows: int, columns: int) -> None:
+    """Sizes that m doesn't divide were padded, and had to be multiples of a kernel's own number in products."""
+    weight = torch.randn(rows, columns, generator=generator(rows + columns))
+    A = sparsify(weight, n_m(n, m))
+    kept, total = A.values.abs().sum(), weight.abs().sum()
+    assert n / m * total <= kept + 1e-5
+    assert kept <= total + 1e-5
+    assert (A.to_dense() != 0).sum(1).max() <= n * -(-columns // m)
+    torch.testing.assert_close(A.to_dense(), weight * n_m(n, m)(weight))
+    torch.testing.assert_close(sparsify(weight.t(), n_m(n, m)).to_dense(), weight.t() * n_m(n, m)(weight.t()))
+    x = torch.randn(3, columns, generator=generator())
+    torch.testing.assert_close(F.linear(x, A), F.linear(x, A.to_dense()))
