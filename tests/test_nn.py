@@ -307,3 +307,12 @@ def test_what_modules_print(name: str) -> None:
         "embedding": "SparseEmbeddingBag(6, 5, mode='sum')",
     }
     assert wanted[name] in shown
+
+
+@pytest.mark.parametrize("format", [ns.NM(2, 4), ns.NM(1, 2, 8), ns.NMG(2, 4, 2)], ids=lambda format: format.name)
+def test_a_density_draws_what_a_structured_format_can_hold(format: ns.Format) -> None:
+    layer = ns.nn.SparseLinear(24, 32, density=0.5, format=format)
+    assert layer.weight.format.name == format.name and abs(layer.weight.density - 0.5) < 0.01
+    assert layer(torch.ones(2, 24)).shape == (2, 32)
+    with pytest.raises(ns.SizeError, match="density=0.3 in .*, which stores . of every .: give density=0.5, or another format"):
+        ns.nn.SparseLinear(24, 32, density=0.3, format=format)

@@ -13,9 +13,13 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format, as_format
 from ..sparse_parameter import Explained, SparseParameter
 from ..sparse_tensor import SparseTensor
+from ..sparsify.structures import structured
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+
+CLOSE = 1e-3  # by how much a density may differ from that of a format
 
 
 class WithSparseWeight(torch.nn.Module):
@@ -119,6 +123,12 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
     """A CSR matrix with this share of its entries, or of a format's blocks, spread evenly over the rows."""
     if not 0 <= density <= 1:
         raise SizeError(f"density={density}: the share of entries that are stored lies between 0 and 1")
+    if (keep := structured(format)) is not None:
+        if abs(density - keep.n / keep.m) > CLOSE:
+            told = f"density={density} in {format.name}, which stores {keep.n} of every {keep.m}"
+            raise SizeError(f"{told}: give density={keep.n / keep.m:.3g}, or another format")
+        kept = from_torch(keep(torch.rand(shape)))
+        return kept.with_values(torch.zeros(kept.nnz, dtype=dtype))
     height, width = _block(format)
     indices = _places(-(-shape[0] // height), -(-shape[1] // width), density)
     if (height, width) != (1, 1):

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import OperandError
-from ..ir.format import NM, Format, as_format
-from ..ir.padded import Fixed
+from ..ir.format import Format, as_format
 from ..ledgers import shown_bytes
 from ..packing import entry_count
 from ..sparse_tensor import SparseTensor
@@ -19,6 +18,7 @@ from .masking import Sparsifier, named_in_errors, sparsify
 from .names import named
 from .patterned import n_m
 from .sparsifiers import least, magnitudes
+from .structures import structured
 
 LARGEST_BLOCK = 16  # of the plain n:m that a layout is compared with
 SMALLEST_BLOCK = 4
@@ -70,7 +70,7 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
     Args:
         tensor: a dense tensor, as a layer's weight.
         layouts: sparsifiers, or names of registered ones; or pairs of one and the format it is stored in. A format alone stands
-            for what it is made for: NM for ``n_m``, any other for storing what isn't 0.
+            for what it is made for: NM for ``n_m``, NMG for ``n_m_g``, any other for storing what isn't 0.
 
     Raises:
         OperandError: something is no sparsifier; the tensor isn't dense, or holds NaN, or no floating-point numbers.
@@ -109,17 +109,8 @@ def _pair(layout: Any) -> tuple[Any, Format | None]:
 
 
 def _made_for(format: Format) -> Sparsifier:
-    """The sparsifier that goes with a format.
-
-    >>> from numscorch.ir.format import CSR, NM
-    >>> _made_for(NM(2, 4)), _made_for(NM(1, 8, 16)), _made_for(CSR)
-    (n_m(2, 4), n_m(1, 8, rows=16), threshold(0))
-    """
-    kept = next((level.width for level in format.levels if isinstance(level, Fixed) and level.width), None)
-    rows, m = (next((part.modulus for part in format.parts if part.dimension == d and part.modulus), 1) for d in (0, 1))
-    if kept is not None and kept <= m and format == NM(kept, m, rows):
-        return n_m(kept, m, rows)
-    return threshold(0)
+    """The sparsifier that goes with a format; with one that any entries fit, what stores those that aren't 0."""
+    return structured(format) or threshold(0)
 
 
 def _row(tensor: torch.Tensor, scores: torch.Tensor, total: float, sparsifier: Any, format: Format | None) -> LayoutRow:
