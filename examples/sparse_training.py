@@ -3,9 +3,13 @@
 A dense network is trained. A second one starts from the same numbers, and loses its weights along a cubic schedule (Zhu, Gupta, "To
 prune, or not to prune", 2017): its layers are masked at first, and become ``SparseLinear`` where that is faster. A third one never has
 more than a tenth: RigL (Evci and others, "Rigging the lottery", 2020) drops its least weights now and then, and grows others where the
-gradient would be largest.
+gradient would be largest. As there, layers have shares by the Erdős-Rényi kernel, weights are changed until three quarters of the
+training, three in ten of them at first, and that training is five times as long.
 
-    python examples/sparse_training.py                       # digits that are drawn at random
+Both ways are gone with two networks: one of three layers for digits, and a transformer of two for texts of four topics. Of images and
+texts, three in five are for training, and one for validation, by which the settings here were chosen; the last one is for the test.
+
+    python examples/sparse_training.py                       # digits and texts that are drawn at random
     python examples/sparse_training.py --data mnist          # a folder with MNIST's files, as *images-idx3-ubyte.gz
 
 At last the pruned network goes on beside its twin, which stores zeros and a mask: both make the same steps.
@@ -13,117 +17,227 @@ At last the pruned network goes on beside its twin, which stores zeros and a mas
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import mean
+from typing import Any, NamedTuple
 
 import torch
+from bigbird_classifier import HEADS, PADDING, TOPICS, VOCABULARY, drawn, tokens
 from common import Figure, agree, options, table, timed, times_as_fast, tqdm
-from datasets import Images, digits
+from datasets import digits
 from torch import nn
+from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 from torch.nn.utils import prune
 
 from numscorch.nn import SparseLinear
-from numscorch.sparsify import GradualPruning, RigL, magnitude, schedules
+from numscorch.sparsify import GradualPruning, RigL, SparsityPlan, densify_model, erk, magnitude, random, schedules, sparsify_model
 
-BATCH, RATE, HIDDEN = 64, 1e-3, ("0.weight", "2.weight")
+BATCH, RATE, EVERY = 64, 1e-3, 100
+METHODS = ("dense", "pruned gradually", "RigL from scratch")
+Part = tuple[torch.Tensor, torch.Tensor]
+
+
+class Layer(nn.Module):
+    """A layer of a transformer's encoder, whose weights are those of ``torch.nn.Linear``."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.projections, self.together = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.linear1, self.linear2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        parts = self.projections(self.norm1(hidden)).chunk(3, -1)
+        heads = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in parts)
+        hidden = hidden + self.together(scaled_dot_product_attention(*heads, attn_mask=mask).transpose(1, 2).flatten(2))
+        return hidden + self.linear2(gelu(self.linear1(self.norm2(hidden))))
+
+
+class Classifier(nn.Module):
+    """Words and their places, two layers, and scores of the topics by the first token, which starts each text."""
+
+    def __init__(self, width: int, length: int):
+        super().__init__()
+        self.words, self.places = nn.Embedding(VOCABULARY, width, padding_idx=PADDING), nn.Embedding(length, width)
+        self.layers, self.norm = nn.ModuleList(Layer(width) for _ in range(2)), nn.LayerNorm(width)
+        self.scores = nn.Linear(width, TOPICS)
+
+    def forward(self, texts: torch.Tensor) -> torch.Tensor:
+        hidden, mask = self.words(texts) + self.places.weight, (texts != PADDING)[:, None, None]
+        for layer in self.layers:
+            hidden = layer(hidden, mask)
+        return self.scores(self.norm(hidden)[:, 0])
+
+
+class Task(NamedTuple):
+    """A network to be made, the names of its weights that become sparse, what it learns, and for how many epochs."""
+
+    name: str
+    network: Callable[[], nn.Module]
+    weights: str
+    train: Part
+    validation: Part
+    test: Part
+    epochs: int
+
+
+def split(rows: torch.Tensor, labels: torch.Tensor) -> tuple[Part, Part, Part]:
+    """Three fifths, one, and the last one, as they come: they are in no order."""
+    sizes = [len(rows) - 2 * (len(rows) // 5), len(rows) // 5, len(rows) // 5]
+    train, validation, test = zip(rows.split(sizes), labels.split(sizes), strict=True)
+    return train, validation, test
+
+
+def tasks(chosen: Any, seed: int) -> tuple[Task, Task]:
+    """Digits for a network of three layers, and texts for a transformer."""
+    images = digits(chosen.data, chosen.count, seed)
+    pixels, hidden, width = images.train.shape[1], chosen.hidden, chosen.width
+    layers = ((pixels, hidden), (hidden, hidden))
+    texts, topics = drawn(chosen.texts, chosen.length)
+    return (
+        Task(
+            "digits",
+            lambda: nn.Sequential(*(part for sizes in layers for part in (nn.Linear(*sizes), nn.ReLU())), nn.Linear(hidden, 10)),
+            "[02].weight",
+            *split(torch.cat([images.train, images.test]), torch.cat([images.train_labels, images.test_labels])),
+            chosen.epochs,
+        ),
+        Task(
+            "texts",
+            lambda: Classifier(width, chosen.length),
+            "layers.*.weight",
+            *split(tokens(texts, chosen.length), torch.tensor(topics)),
+            -(-chosen.epochs // 2),
+        ),
+    )
 
 
 class Training:
-    """A network, its optimizer, what is called after each step, and its accuracy after each epoch."""
+    """A network, its optimizer, what is called after each step, and its accuracy after each epoch and at last."""
 
-    def __init__(self, net: nn.Sequential, after: Callable[[nn.Sequential, torch.optim.Optimizer], Any] = lambda *_: None):
-        self.net, self.optimizer = net, torch.optim.Adam(net.parameters(), lr=RATE)
+    def __init__(self, net: nn.Module, epochs: int, after: Callable[[nn.Module, torch.optim.Optimizer], Any] = lambda *_: None):
+        self.net, self.epochs, self.optimizer = net, epochs, torch.optim.Adam(net.parameters(), lr=RATE)
         self.controller = after(net, self.optimizer)
         self.accuracy: list[float] = []
         self.times: list[float] = []
+        self.tested = 0.0
 
-    def step(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+    def step(self, rows: torch.Tensor, labels: torch.Tensor) -> None:
         self.optimizer.zero_grad()
-        nn.functional.cross_entropy(self.net(images), labels).backward()
+        cross_entropy(self.net(rows), labels).backward()
         self.optimizer.step()
         if self.controller is not None:
             self.controller.step()
 
     @torch.no_grad()
-    def test(self, data: Images) -> None:
-        self.accuracy.append((self.net(data.test).argmax(1) == data.test_labels).float().mean().item())
+    def right(self, part: Part) -> float:
+        """The share of rows whose label is found."""
+        scores = torch.cat([self.net(rows) for rows in part[0].split(256)])
+        return (scores.argmax(1) == part[1]).float().mean().item()
+
+    def run(self, task: Task, name: str) -> Training:
+        """Train to the end."""
+        for _ in tqdm(range(self.epochs), desc=name, unit=" epochs"):
+            for batch in torch.randperm(len(task.train[0])).split(BATCH):
+                self.step(task.train[0][batch], task.train[1][batch])
+            self.accuracy.append(self.right(task.validation))
+        self.tested = self.right(task.test)
+        return self
+
+    def weights(self) -> int:
+        """How many weights the linear maps store."""
+        layers = [own for own in self.net.modules() if isinstance(own, nn.Linear | SparseLinear)]
+        return sum(own.weight.nnz if isinstance(own, SparseLinear) else own.weight.numel() for own in layers)
 
 
-def networks(inputs: int, hidden: int, zeros: float, steps: int) -> dict[str, Training]:
-    """The three networks, and what prunes, or drops and grows, over so many steps."""
-    dense = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10))
-    first, second = (SparseLinear(size, hidden, density=1 - zeros) for size in (inputs, hidden))
-    often = max(steps // 40, 1)
-    schedule = schedules.cubic(zeros, begin=steps // 10, end=max(steps * 6 // 10, steps // 10 + 1), every=often)
-    return {
-        "dense": Training(dense),
-        "pruned gradually": Training(deepcopy(dense), lambda *own: GradualPruning(*own, magnitude, schedule, weights=HIDDEN)),
-        "RigL from scratch": Training(
-            nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(hidden, 10)),
-            lambda *own: RigL(*own, until=max(steps * 3 // 4, 1), every=often),
-        ),
-    }
+def trainings(task: Task, zeros: float, longer: int, seed: int) -> list[Training]:
+    """The three of a task: dense, pruned, and sparse from the first step."""
+    torch.manual_seed(seed)
+    dense, steps = task.network(), task.epochs * -(-len(task.train[0]) // BATCH)
+    schedule = schedules.cubic(zeros, begin=steps // 10, end=max(steps * 6 // 10, steps // 10 + 1), every=max(steps // 40, 1))
+    plan = SparsityPlan().weights(task.weights, erk(zeros), partial(random, seed=seed))
+    until = longer * steps * 3 // 4 + 1
+    sparse = sparsify_model(deepcopy(dense), plan, report=None)
+    for layer in sparse.modules():
+        if isinstance(layer, SparseLinear):
+            layer.reset_parameters()  # few inputs, larger numbers
+    return [
+        Training(deepcopy(dense), task.epochs),
+        Training(dense, task.epochs, lambda *own: GradualPruning(*own, magnitude, schedule, weights=task.weights)),
+        Training(sparse, longer * task.epochs, lambda *own: RigL(*own, until=until, every=min(EVERY, until // 3 + 1))),
+    ]
 
 
-def train(runs: list[Training], data: Images, epochs: int, name: str) -> None:
-    """Train networks on the same batches, in turn."""
-    for _ in tqdm(range(epochs), desc=name, unit=" epochs"):
-        for batch in torch.randperm(len(data.train)).split(BATCH):
-            images, labels = data.train[batch], data.train_labels[batch]
-            for run in runs:
-                timed(run.times, run.step, images, labels)
-        for run in runs:
-            run.test(data)
-
-
-def twins(net: nn.Sequential) -> tuple[Training, Training]:
+def twins(net: nn.Module) -> tuple[Training, Training]:
     """A sparse network, and one with dense weights and masks."""
-    masked = deepcopy(net)
-    for at in (0, 2):
-        weight = net[at].weight.tensor
-        masked[at] = prune.custom_from_mask(net[at].to_dense(), "weight", weight.with_values(torch.ones(weight.nnz)).to_dense())
-    return Training(net), Training(masked)
+    masked, layers = densify_model(deepcopy(net)), [name for name, own in net.named_modules() if isinstance(own, SparseLinear)]
+    for name in layers:
+        stored: Any = net.get_submodule(name).weight.tensor
+        mask = stored.with_values(torch.ones(stored.nnz)).to_dense()
+        prune.custom_from_mask(masked.get_submodule(name), "weight", mask)
+    return Training(net, 1), Training(masked, 1)
 
 
-def plot(runs: dict[str, Training], path: Path) -> None:
-    """Accuracy after each epoch."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    for name, run in runs.items():
-        axes.plot(range(1, len(run.accuracy) + 1), run.accuracy, ".-", label=name)
-    axes.set(xlabel="epoch", ylabel="accuracy on test images")
-    axes.legend()
+def beside(task: Task, net: nn.Module) -> tuple[str, str, str]:
+    """The time of a step beside the twin's, after an epoch of both; it has to make the same numbers."""
+    ours, twin = twins(net)
+    for batch in torch.randperm(len(task.train[0])).split(BATCH):
+        for own in (ours, twin):
+            timed(own.times, own.step, task.train[0][batch], task.train[1][batch])
+    with torch.no_grad():
+        rows = task.test[0][:256]
+        agree(f"{task.name}: scores of the twins", (ours.net(rows) - twin.net(rows)).abs().max().item(), 0.05)
+    return times_as_fast(ours.times, twin.times)
+
+
+def plot(runs: dict[str, list[list[Training]]], path: Path) -> None:
+    """Accuracy after each epoch, mean of all seeds."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for axes, (name, seeds) in zip(figure.subplots(1, 2), runs.items(), strict=True):
+        for method, own in zip(METHODS, zip(*seeds, strict=True), strict=True):
+            means = [mean(values) for values in zip(*(run.accuracy for run in own), strict=True)]
+            axes.plot(range(1, len(means) + 1), means, ".-", label=method)
+        axes.set(title=name, xlabel="epoch", xscale="log", ylabel="accuracy in validation")
+        axes.legend()
     figure.savefig(path)
 
 
+def row(task: str, at: int, seeds: Sequence[Sequence[Training]]) -> tuple[str, ...]:
+    """A method's line in the table."""
+    found, dense = [run[at] for run in seeds], [run[0].tested for run in seeds]
+    points = [100 * (own.tested - base) for own, base in zip(found, dense, strict=True)]
+    spread = f" ({min(points):+.1f} to {max(points):+.1f})" if at and len(points) > 1 else ""
+    validated, tested = mean(own.accuracy[-1] for own in found), mean(own.tested for own in found)
+    return f"{task}, {METHODS[at]}", f"{validated:.1%}", f"{tested:.1%}", f"{mean(points):+.1f}{spread}", f"{found[0].weights():,}"
+
+
 def main() -> None:
-    chosen = options(__doc__, data="a folder with MNIST's files", count=3000, hidden=1024, epochs=30, percent=90)
-    data = digits(chosen.data, chosen.count, chosen.seed)
-    steps = chosen.epochs * -(-len(data.train) // BATCH)
-    runs = networks(data.train.shape[1], chosen.hidden, chosen.percent / 100, steps)
-    train(list(runs.values()), data, chosen.epochs, "training")
-    print(runs["pruned gradually"].net)
-    ours, twin = twins(runs["pruned gradually"].net)
-    train([ours, twin], data, 1, "beside its twin")
-    with torch.no_grad():
-        agree("scores of the twins", (ours.net(data.test) - twin.net(data.test)).abs().max().item(), 0.05)
-    table(
-        ("", "accuracy", "beside the dense one", "hidden weights"),
-        *[
-            (name, f"{run.accuracy[-1]:.1%}", f"{run.accuracy[-1] - runs['dense'].accuracy[-1]:+.1%}", f"{weights(run.net):,}")
-            for name, run in runs.items()
-        ],
+    chosen = options(
+        __doc__,
+        data="a folder with MNIST's files",
+        **{"count": 5000, "hidden": 1024, "texts": 2000, "length": 32, "width": 128},
+        **{"epochs": 30, "longer": 5, "seeds": 3, "percent": 90},
     )
-    table(("", "SparseLinear", "with masks", ""), ("a step", *times_as_fast(ours.times, twin.times)))
+    runs: dict[str, list[list[Training]]] = {}
+    for seed in range(chosen.seed, chosen.seed + chosen.seeds):
+        torch.manual_seed(seed)
+        made = tasks(chosen, seed)
+        for task in made:
+            started = trainings(task, chosen.percent / 100, chosen.longer, seed)
+            runs.setdefault(task.name, []).append(
+                [run.run(task, f"{task.name}, {method}") for run, method in zip(started, METHODS, strict=True)]
+            )
+    faster = [(f"{task.name}, a step", *beside(task, runs[task.name][-1][1].net)) for task in made]
+    table(
+        (f"mean of {chosen.seeds} seeds", "validation", "test", "points beside dense", "weights"),
+        *[row(name, at, seeds) for name, seeds in runs.items() for at in range(len(METHODS))],
+    )
+    table(("", "SparseLinear", "with masks", ""), *faster)
     plot(runs, chosen.out)
     print(f"plot in {chosen.out}")
-
-
-def weights(net: nn.Sequential) -> int:
-    """How many weights the hidden layers store."""
-    return sum(net[at].weight.nnz if isinstance(net[at], SparseLinear) else net[at].weight.numel() for at in (0, 2))
 
 
 if __name__ == "__main__":

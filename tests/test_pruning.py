@@ -264,7 +264,7 @@ class TestRepattern:
             with pytest.raises(error, match=told):
                 repattern(layer.weight, pattern, optimizer)
         adam.state[layer.weight.values]["rows"] = torch.ones(5)
-        with pytest.raises(ns.UnsupportedError, match=r"Adam remembers 'rows' of shape \(5,\) for values of shape \(20,\)"):
+        with pytest.raises(ns.UnsupportedError, match=r"Adam remembers 'rows', a tensor \(5,\), of a parameter \(20,\)"):
             repattern(layer.weight, self.NEW, adam)
         del adam.state[layer.weight.values]["rows"]
         assert equal([layer.state_dict(), adam.state_dict()], before)
@@ -458,7 +458,7 @@ class TestGradualPruning:
     def test_what_is_wrong_changes_nothing(self, plain: None) -> None:
         model = network()
         optimizer = OPTIMIZERS["SGD"](model.parameters())
-        with pytest.raises(ns.OperandError, match=r"'0\.wieght' matches no weight .*did you mean 0\.weight"):
+        with pytest.raises(ns.ExpressionError, match=r'weight\("0\.wieght"\) names no parameter: did you mean \'0\.weight\''):
             pruning_of(model, optimizer, weights="0.wieght")
         with pytest.raises(ns.OperandError, match=r"0\.weight: SGD doesn't hold the values of this weight"):
             pruning_of(network(), optimizer)
@@ -466,7 +466,7 @@ class TestGradualPruning:
             pruning_of(model, optimizer, sparse_from=8)
         tied = torch.nn.ModuleDict({"embed": torch.nn.Embedding(3, 4), "head": torch.nn.Linear(4, 3)})
         tied["head"].weight = tied["embed"].weight
-        with pytest.raises(ns.UnsupportedError, match=r"head\.weight is tied to embed\.weight"):
+        with pytest.raises(ns.UnsupportedError, match=r"embed\.weight, head\.weight: tied to embed\.weight"):
             pruning_of(tied, None)
         pruning = pruning_of(model, optimizer, sparse_from=0.1)
         with torch.no_grad():

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
-from pathlib import Path
-
-README = Path(__file__).parents[1] / "README.md"
+from pages import check_page
 
 
 def test_examples_of_the_readme() -> None:
-    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    found = doctest.testfile(str(README), module_relative=False, optionflags=flags)
-    assert found.attempted > 20
-    assert found.failed == 0
+    check_page("README.md", 20)

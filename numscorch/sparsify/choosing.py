@@ -1,19 +1,21 @@
-"""Which weights of a model are meant: by the names of its parameters."""
+"""Which weights of a model are trained sparse: named as in a plan."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from glob import escape
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import OperandError, UnsupportedError
+from ..errors import ExpressionError, OperandError, UnsupportedError
+from ..ir.format import Format, as_format
 from ..sparse_parameter import SparseParameter
+from .matching import Choice, chosen, sites_of
+from .names import matched
+from .plan import Rule, SparsityPlan
 
-T = TypeVar("T")
 Names = str | Iterable[str]
 DENSE = (torch.nn.Linear, torch.nn.Conv2d)  # exactly these: what derives from them may read its weight in other ways
 
@@ -37,51 +39,63 @@ def sparse_weights(model: torch.nn.Module) -> dict[str, SparseParameter]:
     return {name: own for name, own in bare(model).named_modules() if isinstance(own, SparseParameter)}
 
 
-def dense_layers(model: torch.nn.Module) -> dict[str, Any]:
-    """The layers whose weights can become sparse, by their weights' names, each once."""
-    return {f"{name}.weight".lstrip("."): own for name, own in bare(model).named_modules() if type(own) in DENSE}
-
-
-def named(known: Mapping[str, T], names: Names, kind: str) -> dict[str, T]:
-    """Those whose names match one of the patterns, as ``encoder.*.weight``.
+def named(model: torch.nn.Module, known: Mapping[str, SparseParameter], names: Names, kind: str) -> dict[str, SparseParameter]:
+    """Those of a model's sparse parameters that patterns stand for, at any of their places.
 
     Raises:
-        OperandError: a pattern matches nothing; near misses are listed.
+        ExpressionError: a pattern stands for none; near misses are listed.
 
-    >>> named({"0.weight": 1, "2.weight": 2}, "0.*", "sparse weight")
-    {'0.weight': 1}
-    >>> named({"fc1.weight": 1}, "fc.weight", "sparse weight")
-    Traceback (most recent call last):
-    ...
-    numscorch.errors.OperandError: 'fc.weight' matches no sparse weight of the model: did you mean fc1.weight?
+    >>> from numscorch.nn import SparseLinear
+    >>> model = torch.nn.Sequential(SparseLinear(4, 2, density=0.5))
+    >>> list(named(model, sparse_weights(model), "*.weight", "sparse weight"))
+    ['0.weight']
     """
-    patterns = [names] if isinstance(names, str) else list(names)
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in known):
-            raise OperandError(f"{pattern!r} matches no {kind} of the model: {_near(pattern, list(known))}")
-    return {name: own for name, own in known.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    first = {id(own): name for name, own in known.items()}
+    places = {site.name: first[id(site.parameter)] for site in sites_of(bare(model)) if id(site.parameter) in first}
+    found = {places[name] for own in patterns(names) for name in matched(own, places, f"weights={own!r} names no {kind}")}
+    return {name: own for name, own in known.items() if name in found}
 
 
-def _near(pattern: str, names: list[str]) -> str:
-    if not names:
-        return "it has none"
-    close = difflib.get_close_matches(pattern, names, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+def patterns(names: Names) -> list[str]:
+    """One pattern or several, as a list."""
+    return [names] if isinstance(names, str) else list(names)
 
 
-def check_untied(model: torch.nn.Module, weights: Mapping[str, Any]) -> None:
-    """That no weight belongs to two layers, of which one would go on with a weight of its own.
+def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
+    """The names of the weights that are meant if none is named: of ``Linear`` and ``Conv2d``, and sparse ones, if these are wanted.
 
     Raises:
-        UnsupportedError: some does.
+        ExpressionError: there are none.
     """
-    owners: dict[int, list[str]] = {}
-    for prefix, module in bare(model).named_modules():
-        for name, own in module.named_parameters(prefix, recurse=False):
-            owners.setdefault(id(own), []).append(name)
-    for name, layer in weights.items():
-        others = [other for other in owners[id(layer.weight)] if other != name]
-        if others:
-            raise UnsupportedError(
-                f"{name} is tied to {others[0]}, which would not become sparse with it: untie them with a copy, or leave it out of weights="
-            )
+    sites = list(sites_of(bare(model)))
+    found = [own.name for own in sites if (own.key == "weight" and type(own.module) in DENSE)]
+    found += [own.name for own in sites if or_sparse and isinstance(own.parameter, SparseParameter)]
+    if not found:
+        raise ExpressionError("the model has no torch.nn.Linear or Conv2d: weights= names parameters of others")
+    return list(map(escape, found))
+
+
+def trained(
+    model: torch.nn.Module, factories: Mapping[str, Callable[..., Any]], format: Format | str | None = None, *, masked: bool = False
+) -> list[Choice]:
+    """The weights that are named, as by the rules of a plan, vectors left out: those that can become sparse, and sparse ones.
+
+    Args:
+        model: whose weights they are.
+        factories: what goes with each pattern; the last one that names a weight holds for it.
+        format: how they will be stored.
+        masked: whether they stay dense, so that their modules need no sparse version.
+
+    Raises:
+        ExpressionError: a pattern names nothing; near misses are listed.
+        UnsupportedError: what is named can't become sparse.
+    """
+    stored = None if format is None else as_format(format)
+    found = chosen(bare(model), SparsityPlan(tuple(Rule("weight", names, own, stored) for names, own in factories.items())))
+    made = [own for own in found if not own.is_vector]
+    for own in made or found:
+        if own.why and not own.is_sparse and not (masked and own.is_maskable):
+            raise UnsupportedError(f"{', '.join(site.name for site in own.sites)}: {own.why}")
+        if own.sites[0].module is bare(model) and not masked and not own.is_sparse:
+            raise UnsupportedError(f"{own.name}: the model itself would be replaced: put it in a torch.nn.Sequential")
+    return made

@@ -14,7 +14,8 @@ from ..errors import OperandError, UnsupportedError
 from ..pattern import Pattern
 from ..sparse_parameter import SparseParameter, named_arrays
 from .choosing import sparse_weights
-from .repattern import Optimizers, repattern
+from .optimizers import Optimizers
+from .repattern import repattern
 from .saving import patterns_of, saved
 
 

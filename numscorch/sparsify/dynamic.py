@@ -12,8 +12,9 @@ from ..pattern import Pattern
 from ..sparse_parameter import SparseParameter
 from .choosing import Names, named, sparse_weights
 from .distributed import check_patterns, group_of, summed
+from .optimizers import Optimizers, check_held, listed
 from .probes import Probe, watched_layers
-from .repattern import Optimizers, check_held, listed, repattern
+from .repattern import repattern
 from .saving import check_names, patterns_of, saved
 from .schedules import Schedule, check_steps, cosine, one_shot
 from .units import Units
@@ -116,7 +117,8 @@ class SET(_Dynamic):
         seed: of what is drawn.
 
     Raises:
-        OperandError: a pattern that matches no sparse weight, or a weight that requires grad and that the optimizer doesn't hold.
+        ExpressionError: a pattern names no sparse weight.
+        OperandError: a weight requires grad, and the optimizer doesn't hold it.
         UnsupportedError: a format with set places, as NM; an optimizer whose state can't follow; patterns that differ between processes.
         SizeError: a fraction that isn't between 0 and 1, or no steps.
 
@@ -143,7 +145,7 @@ class SET(_Dynamic):
     ):
         self.generator = torch.Generator().manual_seed(seed)
         schedule = fraction if callable(fraction) else one_shot(fraction, at=0)
-        super().__init__(model, optimizer, every, schedule, until, named(sparse_weights(model), weights, "sparse weight"))
+        super().__init__(model, optimizer, every, schedule, until, named(model, sparse_weights(model), weights, "sparse weight"))
 
     def _grown(self, name: str, units: Units, keys: torch.Tensor, kept: torch.Tensor, count: int) -> torch.Tensor:
         """Some of those that weren't stored."""
@@ -191,7 +193,8 @@ class RigL(_Dynamic):
         weights: patterns of names, as ``"encoder.*.weight"``.
 
     Raises:
-        OperandError: a pattern that matches no weight of these layers, or a weight that requires grad and that the optimizer doesn't hold.
+        ExpressionError: a pattern names no weight of these layers.
+        OperandError: a weight requires grad, and the optimizer doesn't hold it.
         UnsupportedError: a format with set places, as NM; an optimizer whose state can't follow; patterns that differ between processes.
         SizeError: a fraction that isn't between 0 and 1, or no steps.
 
@@ -216,7 +219,8 @@ class RigL(_Dynamic):
         weights: Names = "*",
     ):
         layers = watched_layers(model)
-        chosen = named({name: own[0].weight for name, own in layers.items()}, weights, "weight of a SparseLinear or SparseConv2d")
+        known = {name: own[0].weight for name, own in layers.items()}
+        chosen = named(model, known, weights, "weight of a SparseLinear or SparseConv2d")
         schedule = fraction if callable(fraction) else cosine(fraction, until)
         super().__init__(model, optimizer, every, schedule, until, chosen)
         self.is_put_off = False

@@ -14,6 +14,7 @@ from ..errors import OperandError
 from ..ir.format import Format
 from ..sparse_parameter import SparseParameter
 from .masking import Sparsifier, mask_of, sparsify
+from .scored import MovementScores
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ FLOWS = (SparseActivation, SparseOutputGradient, SparseWeightGradient)
 
 
 def is_masking(hook: object) -> bool:
-    """Whether a parameter's hook is one of a plan's."""
-    return isinstance(hook, Masking | Coordinates)
+    """Whether a parameter's hook is one of a plan's, or masks it, or records how it moves: all can do without."""
+    return isinstance(hook, Masking | Coordinates) or isinstance(getattr(hook, "__self__", None), MovementScores)
 
 
 def remove_flows(module: torch.nn.Module, like: object = None) -> None:
@@ -122,7 +123,7 @@ def _detach(own: Any) -> None:
     """Take a plan's hooks off a parameter."""
     values = own.values if isinstance(own, SparseParameter) else own
     for hooks in (values._backward_hooks or {}, values._post_accumulate_grad_hooks or {}):
-        for number in [number for number, hook in hooks.items() if is_masking(hook)]:
+        for number in [number for number, hook in hooks.items() if isinstance(hook, Masking | Coordinates)]:
             del hooks[number]
 
 

@@ -38,12 +38,16 @@ class Site:
 
 @dataclass(eq=False)
 class Choice:
-    """A weight that a plan names, with all its places, and the rules that name it; ``why`` says why it stays dense."""
+    """A weight that a plan names, with all its places, and the rules that name it.
+
+    ``why`` says why it stays dense, and ``is_maskable`` that this is no reason against zeros in it.
+    """
 
     sites: list[Site]
     rules: list[Rule]
     sparsifier: Sparsifier
     why: str = ""
+    is_maskable: bool = False
     missing: Missing | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -62,6 +66,17 @@ class Choice:
         """The weight."""
         own: torch.nn.Parameter = getattr(self.sites[0].module, self.sites[0].key)
         return own
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it is sparse already."""
+        return isinstance(self.parameter, SparseParameter)
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it stays dense as a vector, or a number."""
+        own = self.parameter
+        return not isinstance(own, SparseParameter | torch.nn.parameter.UninitializedParameter) and own.ndim < 2
 
     def modules(self) -> list[Site]:
         """A site for each module that has the weight; a module that is at several places counts once."""
@@ -116,14 +131,15 @@ def _look_at(choice: Choice, model: torch.nn.Module, naming: dict[str, list[int]
 
 def _why_dense(choice: Choice, model: torch.nn.Module, naming: dict[str, list[int]]) -> str:
     own, named = choice.parameter, {id(site.module) for site in choice.sites if site.name in naming}
-    if isinstance(own, SparseParameter):
+    if choice.is_sparse:
         return "is sparse already; densify_model makes it dense"
     if isinstance(own, torch.nn.parameter.UninitializedParameter):
         return "has no size yet; run the model once"
-    if own.ndim < 2:
+    if choice.is_vector:
         return "a vector, which stays dense"
     if apart := [site.name for site in choice.sites if id(site.module) not in named]:
         return f"tied to {apart[0]}, which no rule names; name both, or neither"
+    choice.is_maskable = True
     hooks = [*(own._backward_hooks or {}).values(), *(getattr(own, "_post_accumulate_grad_hooks", None) or {}).values()]
     if any(not is_masking(hook) for hook in hooks):
         return "has hooks of its own, which expect a dense gradient; remove them first"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,16 +15,15 @@ from ..sparse_parameter import SparseParameter
 from .advice import Call, calls_of
 from .flowing import attach, flows_of
 from .flows import remove_flows
-from .layers import adapted, converted, is_adapted, tell_missing
+from .layers import is_adapted, tell_missing
 from .matching import Choice, chosen
-from .owners import carry_over, check_states, gathered, hand_over, replace_module, scattered
+from .optimizers import Optimizer, Optimizers, check_states, hand_over, listed
+from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
 from .plan import SparsityPlan
 from .settling import Settling
 from .table import ModelReport, ModelRow
 
 Module = torch.nn.Module
-Optimizer = torch.optim.Optimizer
-Optimizers = Optimizer | Sequence[Optimizer] | None
 NO_OPTIMIZER = "no optimizer was given: one made before holds the dense weights, not these; pass optimizer=, or make a new one"
 
 
@@ -86,7 +85,7 @@ def sparsify_model(
     )
     """
     _check(model, plan, inplace or optimizer is None)
-    optimizers = _listed(optimizer)
+    optimizers = listed(optimizer)
     model = model if inplace else copy.deepcopy(model)
     choices, flows = chosen(model, plan), flows_of(model, plan)
     tell_missing([choice.missing for choice in choices if choice.missing is not None])
@@ -98,8 +97,10 @@ def sparsify_model(
         notes = (NO_OPTIMIZER,) if not optimizers and any(choice.parameter.requires_grad for choice in choices) else ()
         while choices:  # none is held longer than it takes, and its dense weight with it
             bar.reach(bar.done + choices[0].parameter.nbytes)
-            model = _made_sparse(model, choices.pop(0), optimizers)
-    model = _adapted(model)
+            choice = choices.pop(0)
+            model, _ = put_sparse(model, choice, choice.sparsifier, choice.rule.format, optimizers)
+            del choice
+    model = adapt_readers(model)
     attach(model, flows)
     if report is not None:
         report(ModelReport(tuple(rows), notes))
@@ -126,7 +127,7 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
       (0): Linear(in_features=4, out_features=2, bias=True)
     )
     """
-    optimizers = _listed(optimizer)
+    optimizers = listed(optimizer)
     modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or is_adapted(module)]
     for name, module in modules:
         for key, weight in _sparse_weights(module).items():
@@ -156,18 +157,6 @@ def _check(model: object, plan: object, optimizer_fits: bool) -> None:
         raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one of the copy's")
 
 
-def _listed(optimizer: Any) -> tuple[Optimizer, ...]:
-    """The optimizers, however many.
-
-    Raises:
-        OperandError: something else.
-    """
-    made = () if optimizer is None else (optimizer,) if isinstance(optimizer, Optimizer) else optimizer
-    if not isinstance(made, list | tuple) or not all(isinstance(own, Optimizer) for own in made):
-        raise OperandError(f"optimizer={optimizer!r}: give an optimizer of torch.optim, or a list of them")
-    return tuple(made)
-
-
 def _calls(model: Module, choices: list[Choice], example_inputs: Any) -> dict[Module, Call] | None:
     """What the modules are called with, where there is an example."""
     modules = [site.module for choice in choices for site in choice.modules()]
@@ -183,21 +172,7 @@ def _settled(choices: list[Choice], settling: Settling, bar: Progress) -> list[M
     return rows
 
 
-def _made_sparse(model: Module, choice: Choice, optimizers: tuple[Optimizer, ...]) -> Module:
-    """The model with a sparse weight in all its places."""
-    dense, weights = choice.parameter, []
-    for site in choice.modules():
-        module = model.get_submodule(site.home)
-        with torch.random.fork_rng(devices=()):
-            made = converted(module, site.key, choice.sparsifier, choice.rule.format)
-        weights.append(getattr(made, site.key))
-        made._modules[site.key] = weights[0]
-        model = replace_module(model, module, carry_over(module, made, {site.key}))
-    hand_over(optimizers, dense, weights[0].values, partial(gathered, weights[0].pattern))
-    return model
-
-
-def _made_dense(model: Module, module: Any, optimizers: tuple[Optimizer, ...], known: dict[int, torch.nn.Parameter]) -> Module:
+def _made_dense(model: Module, module: Any, optimizers: list[Optimizer], known: dict[int, torch.nn.Parameter]) -> Module:
     """The model with a dense module in the place of a sparse one; weights that are shared stay so."""
     with torch.random.fork_rng(devices=()):
         made, sparse = module.to_dense(), _sparse_weights(module)
@@ -211,12 +186,3 @@ def _made_dense(model: Module, module: Any, optimizers: tuple[Optimizer, ...], k
 
 def _sparse_weights(module: Module) -> dict[str, SparseParameter]:
     return {key: own for key, own in module._modules.items() if isinstance(own, SparseParameter)}
-
-
-def _adapted(model: Module) -> Module:
-    """The model in which modules that read their children's weights know that these are sparse."""
-    for module in list(model.modules()):
-        if any(isinstance(own, SparseParameter) for own in module.modules()):
-            made = adapted(module)
-            model = model if made is module else replace_module(model, module, made)
-    return model

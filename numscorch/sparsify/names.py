@@ -1,11 +1,13 @@
-"""The names of registered sparsifiers."""
+"""Names: of registered sparsifiers, and patterns of those that a model has."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Any
 
-from ..errors import OperandError
+from ..errors import ExpressionError, OperandError
 
 REGISTERED: dict[str, Any] = {}
 
@@ -28,3 +30,32 @@ def named(sparsifier: Any) -> Any:
         told = f"did you mean {' or '.join(map(repr, near))}?" if near else "those with parameters are called, as magnitude(0.9)"
         raise OperandError(f"no sparsifier is registered as {sparsifier!r}: register_sparsifier gives one a name; {told}")
     return REGISTERED[sparsifier]
+
+
+def matched(pattern: str, names: Iterable[str], told: str) -> list[str]:
+    """Those names that a pattern stands for, as the shell has them: ``*`` is any text, dots too, ``?`` one character.
+
+    Raises:
+        ExpressionError: there are none; it begins as told, and lists the nearest names.
+
+    >>> matched("layers.?.weight", ["layers.0.weight", "layers.0.bias"], "")
+    ['layers.0.weight']
+    >>> matched("layer.*.weight", ["layers.0.weight"], "weights='layer.*.weight' names no parameter")
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.ExpressionError: weights='layer.*.weight' names no parameter: did you mean 'layers.0.weight'?
+    """
+    names = list(names)
+    if found := [name for name in names if fnmatchcase(name, pattern)]:
+        return found
+    raise ExpressionError(f"{told}: {_near(pattern, names)}")
+
+
+def _near(pattern: str, names: list[str]) -> str:
+    """The names that are most like a pattern, or else the first ones."""
+    if not names:
+        return "the model has none"
+    close = get_close_matches(pattern, names, 4, 0.5)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return f"there are {', '.join(map(repr, names[:6]))}{' and others' if len(names) > 6 else ''}"

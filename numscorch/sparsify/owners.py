@@ -1,19 +1,23 @@
-"""A module in the place of another one: parents, hooks, other parameters and the optimizer go on with it."""
+"""A module in the place of another one: parents, hooks, other parameters and optimizers go on with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
 
 import torch
 
-from ..errors import UnsupportedError
+from ..ir.format import Format
 from ..operators.entries import others_at, with_entries
 from ..pattern import Pattern
+from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
+from .layers import adapted, converted
+from .masking import Sparsifier
+from .matching import Choice
+from .optimizers import Optimizer, hand_over
 
 Module = torch.nn.Module
-Moved = Callable[[torch.Tensor], torch.Tensor]
 HOOKS = tuple(name for name in vars(torch.nn.Identity()) if "hook" in name)
 HELD = ("_parameters", "_buffers", "_modules")
 
@@ -62,31 +66,26 @@ def scattered(pattern: Pattern, values: torch.Tensor, shape: torch.Size) -> torc
     return SparseTensor(pattern, values).to_dense().reshape(shape)
 
 
-def check_states(name: str, parameter: torch.nn.Parameter, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """That what optimizers remember of a parameter can follow it to another form.
+def put_sparse(
+    model: Module, choice: Choice, sparsifier: Sparsifier, format: Format | None, optimizers: Iterable[Optimizer]
+) -> tuple[Module, SparseParameter]:
+    """The model with a sparse weight in all its places, and the weight, which optimizers train from then on."""
+    dense, weights = choice.parameter, []
+    for site in choice.modules():
+        module = model.get_submodule(site.home)
+        with torch.random.fork_rng(devices=()):  # modules draw values before they take them
+            made = converted(module, site.key, sparsifier, format)
+        weights.append(getattr(made, site.key))
+        made._modules[site.key] = weights[0]
+        model = replace_module(model, module, carry_over(module, made, {site.key}))
+    hand_over(optimizers, dense, weights[0].values, partial(gathered, weights[0].pattern))
+    return model, weights[0]
 
-    Raises:
-        UnsupportedError: one remembers a tensor of another shape, which says nothing of single entries.
-    """
-    for optimizer in optimizers:
-        for key, own in optimizer.state.get(parameter, {}).items():
-            if isinstance(own, list | tuple) or (isinstance(own, torch.Tensor) and own.numel() > 1 and own.shape != parameter.shape):
-                told = f"a tensor {tuple(own.shape)}" if isinstance(own, torch.Tensor) else f"a {type(own).__name__}"
-                raise UnsupportedError(
-                    f"{name}: {type(optimizer).__name__} remembers {key!r}, {told}, of a parameter {tuple(parameter.shape)}, which can't"
-                    " follow its entries: leave optimizer= out, and make a new one of model.parameters()"
-                )
 
-
-def hand_over(optimizers: Iterable[torch.optim.Optimizer], old: torch.nn.Parameter, new: torch.nn.Parameter, moved: Moved) -> None:
-    """Let optimizers train a parameter in the place of another one: in its group, with its gradient, and what is remembered of it."""
-    if old.grad is not None:
-        new.grad = moved(old.grad if old.grad.layout == torch.strided else old.grad.to_dense())
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["params"][:] = [new if own is old else own for own in group["params"]]
-        if old in optimizer.state:
-            state: dict[str, Any] = optimizer.state.pop(old)
-            optimizer.state[new] = {
-                key: moved(own) if isinstance(own, torch.Tensor) and own.shape == old.shape else own for key, own in state.items()
-            }
+def adapt_readers(model: Module) -> Module:
+    """The model in which modules that read their children's weights know that these are sparse."""
+    for module in list(model.modules()):
+        if any(isinstance(own, SparseParameter) for own in module.modules()):
+            made = adapted(module)
+            model = model if made is module else replace_module(model, module, made)
+    return model

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from ..errors import ExpressionError, OperandError, UnsupportedError
+from ..errors import OperandError, UnsupportedError
 from ..ir.format import Format, as_format
 from .low_rank import low_rank_plus_sparse
 from .masking import Sparsifier
-from .names import named
+from .names import matched, named
 from .sparsifiers import magnitude
 
 Kind = Literal["weight", "activation", "gradient"]
@@ -144,25 +142,10 @@ def named_by(rule: Rule, names: Iterable[str]) -> list[str]:
     Raises:
         ExpressionError: there are none.
 
-    >>> named_by(Rule("weight", "layers.?.weight", magnitude(0.9)), ["layers.0.weight", "layers.0.bias"])
-    ['layers.0.weight']
     >>> named_by(Rule("weight", "layer.*.weight", magnitude(0.9)), ["layers.0.weight", "layers.0.bias"])
     Traceback (most recent call last):
     ...
     numscorch.errors.ExpressionError: weight("layer.*.weight") names no parameter: did you mean 'layers.0.weight' or 'layers.0.bias'?
     """
-    names = list(names)
-    if found := [name for name in names if fnmatchcase(name, rule.names)]:
-        return found
     what = {"weight": "parameter", "activation": "module", "gradient": "parameter and no module"}[rule.kind]
-    raise ExpressionError(f"{rule} names no {what}: {_near(rule.names, names)}")
-
-
-def _near(pattern: str, names: list[str]) -> str:
-    """The names that are most like a pattern, or else the first ones."""
-    if not names:
-        return "the model has none"
-    close = get_close_matches(pattern, names, 4, 0.5)
-    if close:
-        return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"there are {', '.join(map(repr, names[:6]))}{' and others' if len(names) > 6 else ''}"
+    return matched(rule.names, names, f"{rule} names no {what}")

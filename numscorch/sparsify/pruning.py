@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import SizeError, UnsupportedError
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
 from ..pattern import Pattern
-from ..sparse_parameter import SparseParameter
-from .choosing import Names, bare, check_untied, dense_layers, named, sparse_weights
-from .masking import Sparsifier, sparsify
-from .repattern import Optimizers, check_held, followers, held, listed, repattern
+from ..sparse_tensor import SparseTensor
+from .choosing import Names, bare, patterns, trained, usual
+from .flows import Masking
+from .masking import Sparsifier, mask_of, sparsify
+from .matching import Choice
+from .optimizers import Optimizer, Optimizers, check_held, check_states, followers, holds, listed
+from .owners import adapt_readers, put_sparse
+from .patterned import same_pattern
+from .repattern import repattern
 from .saving import check_names, patterns_of, saved
 from .schedules import Schedule
 from .sparsifiers import check_fraction
-from .swapping import swap
+
+Factory = Callable[[float], Sparsifier]
 
 
 class GradualPruning:
     """Prune a model bit by bit during training, as a schedule says; call :meth:`step` after each ``optimizer.step()``.
 
     While a layer is denser than where sparse kernels pay, it stays dense and is masked: what is pruned is 0 in the weight, its
-    gradient, and what the optimizer remembers. From ``sparse_from`` on, the layer is a ``SparseLinear`` or ``SparseConv2d`` in the same
-    place, with the same bias, hooks and names; the optimizer goes on with its values, and what it remembers is gathered. Later steps
+    gradient, and what the optimizer remembers. From ``sparse_from`` on, a sparse layer is in its place, as :func:`sparsify_model` has
+    it, with the same bias, hooks and names; the optimizer goes on with its values, and what it remembers is gathered. Later steps
     change its pattern. What was pruned stays so.
 
     A layer that becomes sparse has a new parameter ``weight.values`` for its ``weight``: whoever kept a list of
@@ -43,17 +48,22 @@ class GradualPruning:
     Args:
         model: some of whose weights are pruned.
         optimizer: those that train it, one or several.
-        sparsifier: from a fraction to a sparsifier, as ``magnitude``, or ``lambda f: block_magnitude(16, 1, f)``.
+        sparsifier: from a fraction to a sparsifier, as ``magnitude``, or ``lambda f: block_magnitude(16, 1, f)``; or a dict of these by
+            patterns of names, the last of which holds, where layers differ, as by the scores of ``movement``:
+            ``{name: partial(movement, scores=scores[name]) for name in scores}``. Scores that a ``MovementScores`` records are those of
+            the dense weight: let layers become sparse with the last fraction, as ``sparse_from=0.9``, or not at all.
         schedule: from the number of a step to the fraction that is zero then; it never falls.
-        weights: patterns of names, as ``"encoder.*.weight"``; by default the weights of all ``torch.nn.Linear`` and ``Conv2d`` that
-            aren't of a class derived from these, and the sparse weights of the model.
+        weights: patterns of names, as a plan takes them: ``"encoder.*.weight"``; vectors among these are left out. By default the names
+            of a dict, or else the weights of all ``torch.nn.Linear`` and ``Conv2d`` that aren't of a class derived from these, and the
+            sparse weights of the model.
         sparse_from: the fraction from which on layers are sparse; None for never.
         format: how sparse layers store their weight; by default as the sparsifier says.
 
     Raises:
-        OperandError: a pattern that matches no weight, or a weight that requires grad and that no optimizer holds.
-        UnsupportedError: a weight that two layers share, an optimizer whose state can't follow, or DistributedDataParallel with layers
-            that would become sparse.
+        ExpressionError: a pattern names no parameter; near misses are listed.
+        OperandError: a weight requires grad, and no optimizer holds it; or a dict and ``weights=`` are given.
+        UnsupportedError: a weight that can't become sparse, as one that is tied to another, which isn't named; an optimizer whose state
+            can't follow; or DistributedDataParallel with layers that would become sparse.
 
     Source: Zhu, Gupta, "To prune, or not to prune: exploring the efficacy of pruning for model compression", 2017.
 
@@ -71,26 +81,27 @@ class GradualPruning:
         self,
         model: torch.nn.Module,
         optimizer: Optimizers,
-        sparsifier: Callable[[float], Sparsifier],
+        sparsifier: Factory | Mapping[str, Factory],
         schedule: Schedule,
         *,
-        weights: Names = "*",
+        weights: Names | None = None,
         sparse_from: float | None = 0.8,
         format: Format | str | None = None,
     ):
         self.model, self.optimizer = bare(model), listed(optimizer)
-        self.sparsifier, self.schedule, self.sparse_from, self.format = sparsifier, schedule, sparse_from, format
+        self.schedule, self.sparse_from = schedule, sparse_from
         if sparse_from is not None:
             check_fraction(f"sparse_from={sparse_from}", sparse_from)
-        chosen = named({**dense_layers(model), **sparse_weights(model)}, weights, "weight that can be pruned")
-        self.sparse: dict[str, SparseParameter] = {name: own for name, own in chosen.items() if isinstance(own, SparseParameter)}
-        self.dense: dict[str, Any] = {name: own for name, own in chosen.items() if not isinstance(own, SparseParameter)}
+        chosen = trained(self.model, _factories(self.model, sparsifier, weights), format, masked=sparse_from is None)
+        self.factories = {own.name: own.rule.sparsifier for own in chosen}
+        self.format = chosen[0].rule.format
+        self.sparse: dict[str, Any] = {own.name: own.parameter for own in chosen if own.is_sparse}
+        self.dense: dict[str, Choice] = {own.name: own for own in chosen if not own.is_sparse}
         self.dropped: dict[str, torch.Tensor] = {}
         self.count, self.fraction = 0, 0.0
         self._hooks: dict[str, Any] = {}
-        check_untied(model, self.dense)
-        for name, own in chosen.items():
-            check_held(name, own.values if isinstance(own, SparseParameter) else own.weight, self.optimizer)
+        for own in chosen:
+            check_held(own.name, self.sparse[own.name].values if own.is_sparse else own.parameter, self.optimizer)
         if isinstance(model, DistributedDataParallel) and (self.sparse or sparse_from is not None):
             raise UnsupportedError(
                 "DistributedDataParallel takes no parameters that change their number of values: give sparse_from=None, by which weights "
@@ -112,55 +123,65 @@ class GradualPruning:
             raise SizeError(f"{self.schedule} falls from {self.fraction} to {fraction} at step {self.count + 1}: what is pruned stays so")
         changed = fraction > self.fraction and self._prune(fraction)
         self.count, self.fraction = self.count + 1, fraction
-        for name, layer in self.dense.items():
+        for name, own in self.dense.items():
             if name in self.dropped:
-                self._mask(name, layer.weight)
+                self._mask(name, own.parameter)
         return changed
 
     def _prune(self, fraction: float) -> bool:
         """Give every weight its new mask; all are made before the first one is changed."""
-        sparsifier, become_sparse = self.sparsifier(fraction), self.sparse_from is not None and fraction >= self.sparse_from
+        sparsifiers: dict[str, Any] = {name: factory(fraction) for name, factory in self.factories.items()}
         patterns = {
-            name: sparsify(own.with_values(own.values.detach()), sparsifier, own.format).pattern for name, own in self.sparse.items()
+            name: sparsify(own.with_values(own.values.detach()), sparsifiers[name], own.format).pattern for name, own in self.sparse.items()
         }
-        kept = {name: self._kept(name, layer.weight.detach().flatten(1), sparsifier) for name, layer in self.dense.items()}
+        kept = {name: self._kept(name, own.parameter.detach().flatten(1), sparsifiers[name]) for name, own in self.dense.items()}
         before = {name: own.values.numel() for name, own in self.sparse.items()}
+        made = {}
+        if self.sparse_from is not None and fraction >= self.sparse_from:
+            formats = {name: self.format or getattr(sparsifiers[name], "format", None) for name in kept}
+            made = {name: sparsify(mask, lambda same: same, formats[name]).pattern for name, mask in kept.items()}
+            self._check_states()
         for name, own in self.sparse.items():
             repattern(own, patterns[name], self._holding(own.values))
-        for name, layer in list(self.dense.items()):
-            if become_sparse:
-                self._make_sparse(name, sparsify(kept[name], lambda mask: mask, self.format or getattr(sparsifier, "format", None)).pattern)
-            else:
-                self._drop(name, ~kept[name].reshape(layer.weight.shape))
+        self._make_sparse(made)
+        for name, own in self.dense.items():
+            self._drop(name, ~kept[name].reshape(own.parameter.shape))
         return before != {name: own.values.numel() for name, own in self.sparse.items()}
 
     def _kept(self, name: str, weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:
         """The mask of what is kept of a dense weight, as a matrix."""
-        kept = sparsifier(weight)
+        kept = mask_of(weight, sparsifier)
         return kept & ~self.dropped[name].flatten(1) if name in self.dropped else kept
 
-    def _holding(self, weight: torch.Tensor) -> Optimizers:
+    def _holding(self, weight: torch.Tensor) -> list[Optimizer]:
         """The optimizers that hold a weight."""
-        return [own for own in self.optimizer if any(weight is other for group in own.param_groups for other in group["params"])]
+        return [own for own in self.optimizer if holds(own, weight)]
 
-    def _make_sparse(self, name: str, pattern: Pattern) -> None:
-        """Put a sparse layer in the place of a dense one."""
-        layer = self.dense[name]
-        made = swap(self.model, layer, pattern, self._holding(layer.weight))
-        self._unhook(name)
-        del self.dense[name]
-        self.dropped.pop(name, None)
-        self.sparse[name] = made.weight
+    def _check_states(self) -> None:
+        """That optimizers can go on with sparse weights."""
+        for name, own in self.dense.items():
+            check_states(name, own.parameter, self.optimizer)
+
+    def _make_sparse(self, patterns: Mapping[str, Pattern]) -> None:
+        """Put sparse layers in the place of dense ones."""
+        for name, pattern in patterns.items():
+            choice = self.dense.pop(name)
+            self._unhook(name)
+            self.dropped.pop(name, None)
+            stored = same_pattern(SparseTensor(pattern, torch.ones(pattern.nnz, dtype=choice.parameter.dtype)))
+            _, self.sparse[name] = put_sparse(self.model, choice, stored, pattern.format, self.optimizer)
+        if patterns:
+            adapt_readers(self.model)
 
     def _drop(self, name: str, dropped: torch.Tensor) -> None:
         """Mask a dense weight, its gradient, and what optimizers remember."""
-        weight = self.dense[name].weight
+        weight = self.dense[name].parameter
         self.dropped[name] = dropped
         if weight.grad is not None:
             weight.grad.masked_fill_(dropped, 0)
-        for own, state in held(weight, self._holding(weight)):
-            for of in followers(state, weight.shape, own):
-                state[of].masked_fill_(dropped, 0)
+        for own in self._holding(weight):
+            for of in followers(weight, own):
+                own.state[weight][of].masked_fill_(dropped, 0)
         self._unhook(name)
         self._mask(name, weight)
 
@@ -169,7 +190,7 @@ class GradualPruning:
         with torch.no_grad():
             weight.masked_fill_(self.dropped[name], 0)
         if weight.requires_grad and name not in self._hooks:
-            self._hooks[name] = weight.register_hook(partial(_masked, self.dropped[name]))
+            self._hooks[name] = weight.register_hook(Masking(same_pattern(~self.dropped[name])))
 
     def _unhook(self, name: str) -> None:
         if name in self._hooks:
@@ -192,11 +213,10 @@ class GradualPruning:
         for name in list(self.dropped):
             self._unhook(name)
         self.dropped = {}
-        for name, pattern in patterns.items():
-            if name in self.dense:
-                self._make_sparse(name, pattern)
-            else:
-                repattern(self.sparse[name], pattern, self._holding(self.sparse[name].values))
+        self._check_states()
+        for name, own in self.sparse.items():
+            repattern(own, patterns[name], self._holding(own.values))
+        self._make_sparse({name: pattern for name, pattern in patterns.items() if name in self.dense})
         for name, mask in dropped.items():
             self._drop(name, mask)
         self.count, self.fraction = state["step"], state["fraction"]
@@ -204,14 +224,14 @@ class GradualPruning:
     def _checked(self, state: Mapping[str, Any]) -> tuple[dict[str, Pattern], dict[str, torch.Tensor]]:
         """The patterns and masks of a state, if they are of these weights."""
         shapes = {name: tuple(own.shape) for name, own in self.sparse.items()}
-        shapes |= {name: tuple(layer.weight.flatten(1).shape) for name, layer in self.dense.items()}
+        shapes |= {name: tuple(own.parameter.flatten(1).shape) for name, own in self.dense.items()}
         patterns = patterns_of(state["patterns"], "GradualPruning", {n: s for n, s in shapes.items() if n in state["patterns"]})
         if early := [name for name in self.sparse if name not in patterns]:
             raise UnsupportedError(f"{early[0]} was dense in the state, and is sparse: load it into a model that was made anew")
         dropped: dict[str, torch.Tensor] = dict(state["dropped"])
         check_names(dropped, "GradualPruning", [name for name in dropped if name in self.dense])
         for name, mask in dropped.items():
-            if mask.shape != self.dense[name].weight.shape:
+            if mask.shape != self.dense[name].parameter.shape:
                 raise SizeError(f"the state has a mask of shape {tuple(mask.shape)} for {name}, which has {shapes[name]}")
         return patterns, dropped
 
@@ -222,12 +242,23 @@ class GradualPruning:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         for name in self.dropped:
-            self._mask(name, self.dense[name].weight)
+            self._mask(name, self.dense[name].parameter)
 
     def __repr__(self) -> str:
         return f"GradualPruning(step {self.count}, {self.fraction:.3g} of {len(self.dense)} dense and {len(self.sparse)} sparse weights)"
 
 
-def _masked(dropped: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """A gradient without what was dropped."""
-    return gradient.masked_fill(dropped, 0)
+def _factories(model: torch.nn.Module, sparsifier: Factory | Mapping[str, Factory], weights: Names | None) -> Mapping[str, Factory]:
+    """What makes sparsifiers, by patterns of names.
+
+    Raises:
+        OperandError: names are given twice, or nothing makes sparsifiers.
+        ExpressionError: none are given, and the model has no usual ones.
+    """
+    if isinstance(sparsifier, Mapping) and weights is not None:
+        raise OperandError(f"weights={weights!r}: the sparsifiers are given by name already; leave weights= out")
+    if not isinstance(sparsifier, Mapping):
+        sparsifier = dict.fromkeys(usual(model, or_sparse=True) if weights is None else patterns(weights), sparsifier)
+    if wrong := [own for own in sparsifier.values() if not callable(own)]:
+        raise OperandError(f"{wrong[0]!r} makes no sparsifier of a fraction: give magnitude, or lambda f: block_magnitude(16, 1, f)")
+    return sparsifier

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeAlias
-
 import torch
 
 from ..construct import from_torch
-from ..errors import OperandError, SizeError, UnsupportedError
+from ..errors import OperandError, SizeError
 from ..operators.entries import numbered
 from ..packing import coordinates, positions_of
 from ..pattern import Pattern
 from ..reformat import to_format
 from ..sparse_parameter import SparseParameter, named_arrays
 from ..sparse_tensor import SparseTensor
+from .optimizers import Optimizers, followers, held
 
-Optimizer: TypeAlias = torch.optim.Optimizer
-Optimizers: TypeAlias = Optimizer | Iterable[Optimizer] | None
 OTHER = {torch.float64: torch.float32}  # another data type than a given one; float64 for all that aren't here
 
 
@@ -50,7 +46,7 @@ def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     if not isinstance(parameter, SparseParameter):
         raise OperandError(f"repattern takes a SparseParameter, as layer.weight of a SparseLinear, not {type(parameter).__name__}")
     new = as_stored(parameter, pattern)
-    states = [(state, followers(state, parameter.values.shape, own)) for own, state in held(parameter.values, optimizer)]
+    states = [(own.state.get(parameter.values, {}), followers(parameter.values, own)) for own in held(parameter.values, optimizer)]
     move = Move(parameter.pattern, new)
     place(parameter, new, move(parameter.values.detach()), move)
     for state, names in states:
@@ -101,73 +97,6 @@ def as_stored(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
         return from_torch(pattern, parameter.format).pattern
     same = pattern.format == parameter.format
     return pattern.pattern if same else to_format(pattern.with_values(torch.ones(pattern.pattern.nnz)), parameter.format).pattern
-
-
-def held(values: torch.Tensor, optimizer: Optimizers) -> list[tuple[Optimizer, dict[str, Any]]]:
-    """The state of a parameter in each optimizer; empty ones of those that haven't made a step.
-
-    Raises:
-        OperandError: no optimizer, or one that doesn't hold the parameter.
-        UnsupportedError: LBFGS, whose state joins all parameters.
-    """
-    found: list[tuple[Optimizer, dict[str, Any]]] = []
-    for own in listed(optimizer):
-        if not any(values is other for group in own.param_groups for other in group["params"]):
-            raise OperandError(
-                f"{type(own).__name__} doesn't hold the values of this weight, so that it would not be trained: "
-                "make the optimizer of model.parameters(), or give the one that was"
-            )
-        if isinstance(own, torch.optim.LBFGS):
-            raise UnsupportedError("LBFGS joins all parameters in one vector, which can't follow a pattern: use SGD, Adam, or make it anew")
-        found.append((own, own.state.get(values, {})))
-    return found
-
-
-def check_held(name: str, weight: torch.Tensor, optimizer: Optimizers) -> None:
-    """That optimizers hold a weight that is trained, and can follow.
-
-    Raises:
-        OperandError: they don't hold it.
-        UnsupportedError: one is LBFGS.
-    """
-    if not weight.requires_grad:
-        return
-    try:
-        held(weight, optimizer)
-    except OperandError as error:
-        raise OperandError(f"{name}: {error}") from error
-
-
-def listed(optimizer: Optimizers) -> list[Optimizer]:
-    """Optimizers as a list.
-
-    Raises:
-        OperandError: something else is given.
-
-    >>> listed(None)
-    []
-    """
-    given = [] if optimizer is None else [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
-    for own in given:
-        if not isinstance(own, Optimizer):
-            raise OperandError(f"{type(own).__name__} is no torch.optim.Optimizer: give the one that trains the model")
-    return given
-
-
-def followers(state: dict[str, Any], shape: torch.Size, optimizer: Optimizer) -> list[str]:
-    """The names in a state of tensors of this shape; those of no dimensions, as a count of steps, belong to all values.
-
-    Raises:
-        UnsupportedError: tensors of other shapes.
-    """
-    names = [name for name, own in state.items() if isinstance(own, torch.Tensor) and own.ndim]
-    for name in names:
-        if state[name].shape != shape:
-            raise UnsupportedError(
-                f"{type(optimizer).__name__} remembers {name!r} of shape {tuple(state[name].shape)} for values of shape {tuple(shape)}: "
-                "it can't follow a pattern; use an optimizer that works entry by entry, as SGD or Adam"
-            )
-    return names
 
 
 def place(parameter: SparseParameter, pattern: Pattern, values: torch.Tensor, move: Move | None = None) -> None:

@@ -75,7 +75,7 @@ class movement:
         scores: a score for each entry, the least of which go; or what records them, whose scores are read at each call.
 
     Shape:
-        a tensor of the scores' shape, to a bool mask of that shape, True where an entry is kept.
+        a tensor of the scores' shape, or that as a matrix with a row for each output, to a bool mask, True where an entry is kept.
 
     Raises:
         SizeError: the fraction is not between 0 and 1, or the tensor has another shape than the scores.
@@ -100,6 +100,7 @@ class movement:
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
         scores = self.scores.scores if isinstance(self.scores, MovementScores) else self.scores
+        scores = scores.flatten(1) if scores.ndim > tensor.ndim == 2 else scores  # kernels' weights are shown as matrices
         if scores.shape != tensor.shape:
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: the scores have the shape {tuple(scores.shape)}")
         magnitudes(self, tensor)

@@ -15,7 +15,7 @@ from .advice import Call, speed_up
 from .layers import converted
 from .masking import Sparsifier, mask_of
 from .matching import Choice
-from .owners import check_states
+from .optimizers import Optimizer, check_states
 from .selecting import has_nan
 from .table import ModelRow
 
@@ -47,7 +47,7 @@ class Settling:
         advise: whether what is slower sparse stays dense.
     """
 
-    def __init__(self, optimizers: tuple[torch.optim.Optimizer, ...], calls: dict[torch.nn.Module, Call] | None, advise: bool):
+    def __init__(self, optimizers: list[Optimizer], calls: dict[torch.nn.Module, Call] | None, advise: bool):
         self.optimizers, self.calls, self.advise = optimizers, calls, advise
         self.held = {id(own) for optimizer in optimizers for group in optimizer.param_groups for own in group["params"]}
         self.known: dict[Any, float] = {}

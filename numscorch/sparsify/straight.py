@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from glob import escape
 from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
 
-from ..errors import OperandError, SizeError
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
-from .choosing import Names, bare, check_untied, dense_layers, named
-from .masking import Sparsifier, sparsify
-from .repattern import Optimizers
-from .swapping import swap
+from .choosing import Names, bare, patterns, trained, usual
+from .masking import Sparsifier
+from .matching import Choice
+from .optimizers import Optimizers, held, listed
+from .owners import adapt_readers, put_sparse
 
 
-def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names = "*", decay: float = 0.0) -> None:
+def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names | None = None, decay: float = 0.0) -> None:
     """Let layers use what a sparsifier keeps of their weight as it is at that time, while the whole weight is trained.
 
     The gradient of the masked weight is given to all of the weight, straight through the mask, plus ``decay`` times what the mask
@@ -27,11 +29,12 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     Args:
         model: whose layers are changed.
         sparsifier: is given the weight, one row for each output, whenever the layer is called.
-        weights: patterns of names; by default the weights of all ``torch.nn.Linear`` and ``Conv2d``.
+        weights: patterns of names, as a plan takes them; by default the weights of all ``torch.nn.Linear`` and ``Conv2d``.
         decay: how strongly entries that aren't kept are drawn to 0.
 
     Raises:
-        OperandError: a pattern that matches no weight, or no sparsifier.
+        ExpressionError: a pattern names no weight.
+        OperandError: no sparsifier.
         SizeError: a negative decay.
         UnsupportedError: a weight that two layers share.
 
@@ -47,10 +50,14 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
         raise OperandError(f"{sparsifier!r} is no sparsifier: give a callable that makes a mask of a tensor, as magnitude(0.9)")
     if not decay >= 0:
         raise SizeError(f"decay={decay}: what isn't kept is drawn to 0 by a number from 0 on, as 2e-4")
-    chosen = named(dense_layers(model), weights, "dense weight")
-    check_untied(model, chosen)
-    for layer in chosen.values():
-        parametrize.register_parametrization(layer, "weight", StraightThrough(sparsifier, decay))
+    chosen = _dense(model, sparsifier, weights)
+    for own in chosen:
+        if len(own.modules()) > 1:
+            raise UnsupportedError(
+                f"{', '.join(site.name for site in own.sites)} are one weight: each would have a mask of its own; untie them"
+            )
+    for own in chosen:
+        parametrize.register_parametrization(own.sites[0].module, own.sites[0].key, StraightThrough(sparsifier, decay))
 
 
 def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format | str | None = None) -> None:
@@ -63,6 +70,7 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
 
     Raises:
         OperandError: no layer is trained so, or the optimizer doesn't hold a weight.
+        UnsupportedError: the model itself is such a layer, or the optimizer can't follow.
 
     >>> from numscorch.sparsify import magnitude
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
@@ -71,16 +79,23 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
     >>> model[0].weight
     SparseParameter(SparseTensor(CSR, shape=(2, 4), nnz=4, density=0.5, float32, int32 indices, requires_grad=True))
     """
-    layers: list[Any] = [own for own in bare(model).modules() if _trained(own) is not None]
-    if not layers:
+    within, used = bare(model), {}
+    for name, layer in within.named_modules():
+        used.update({f"{name}.{key}".lstrip("."): (layer, key, own) for key, own in _straight(layer).items()})
+    if not used:
         raise OperandError("settle: no layer of the model is trained by straight_through")
-    for layer in layers:
-        used: Any = _trained(layer)
-        parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
-        swap(model, layer, sparsify(layer.weight.detach().flatten(1), used.sparsifier, format).pattern, optimizer)
+    if any(layer is within for layer, _, _ in used.values()):
+        raise UnsupportedError("settle: the model itself would be replaced: put it in a torch.nn.Sequential")
+    for layer, key, _ in used.values():
+        held(layer.parametrizations[key].original, optimizer)
+    for layer, key, _ in used.values():
+        parametrize.remove_parametrizations(layer, key, leave_parametrized=False)
+    for choice in trained(model, {escape(name): own.sparsifier for name, (_, _, own) in used.items()}, format):
+        put_sparse(within, choice, choice.sparsifier, choice.rule.format, listed(optimizer))
+    adapt_readers(within)
 
 
-def resparsify(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names = "*") -> None:
+def resparsify(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names | None = None) -> None:
     """Set to 0 what a sparsifier doesn't keep of dense weights; call it after each ``optimizer.step()``.
 
     Gradients stay those of the whole weight, so that an entry comes back if one step makes it larger than one that is kept. A
@@ -89,10 +104,11 @@ def resparsify(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names
     Args:
         model: whose layers are changed.
         sparsifier: is given each weight, one row for each output.
-        weights: patterns of names; by default the weights of all ``torch.nn.Linear`` and ``Conv2d``.
+        weights: patterns of names, as a plan takes them; by default the weights of all ``torch.nn.Linear`` and ``Conv2d``.
 
     Raises:
-        OperandError: a pattern that matches no weight, or a weight that holds NaN; no weight is changed.
+        ExpressionError: a pattern names no weight.
+        OperandError: a weight holds NaN; no weight is changed.
 
     >>> from numscorch.sparsify import magnitude
     >>> layer = torch.nn.Linear(4, 2)
@@ -100,11 +116,25 @@ def resparsify(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names
     >>> int((layer.weight == 0).sum())
     4
     """
-    chosen: list[Any] = list(named(dense_layers(model), weights, "dense weight").values())
-    masks = [sparsifier(layer.weight.detach().flatten(1)).reshape(layer.weight.shape) for layer in chosen]
+    chosen = [own.parameter for own in _dense(model, sparsifier, weights)]
+    masks = [sparsifier(weight.detach().flatten(1)).reshape(weight.shape) for weight in chosen]
     with torch.no_grad():
-        for layer, mask in zip(chosen, masks, strict=True):
-            layer.weight.masked_fill_(~mask, 0)
+        for weight, mask in zip(chosen, masks, strict=True):
+            weight.masked_fill_(~mask, 0)
+
+
+def _dense(model: torch.nn.Module, sparsifier: Sparsifier, weights: Names | None) -> list[Choice]:
+    """The dense weights that are named.
+
+    Raises:
+        ExpressionError: a pattern names nothing.
+        UnsupportedError: one is sparse already, or can't be masked.
+    """
+    names = usual(model, or_sparse=False) if weights is None else patterns(weights)
+    chosen = trained(model, dict.fromkeys(names, sparsifier), masked=True)
+    if sparse := [own for own in chosen if own.is_sparse]:
+        raise UnsupportedError(f"{sparse[0].name} {sparse[0].why}")
+    return chosen
 
 
 class StraightThrough(torch.nn.Module):
@@ -139,9 +169,7 @@ class _Masked(torch.autograd.Function):
         return (upstream + ctx.decay * weight.masked_fill(mask, 0) if ctx.decay else upstream), None, None
 
 
-def _trained(layer: torch.nn.Module) -> StraightThrough | None:
-    """How a layer's weight is used, if it is by straight_through alone."""
-    if not parametrize.is_parametrized(layer, "weight"):
-        return None
-    own = list(layer.parametrizations["weight"])  # type: ignore[index]
-    return own[0] if len(own) == 1 and isinstance(own[0], StraightThrough) else None
+def _straight(layer: Any) -> dict[str, StraightThrough]:
+    """How a layer's parameters are used, by name, where it is by straight_through alone."""
+    found = layer.parametrizations.items() if parametrize.is_parametrized(layer) else ()
+    return {key: own[0] for key, own in found if len(own) == 1 and isinstance(own[0], StraightThrough)}

@@ -1,0 +1,117 @@
+"""What optimizers remember of a parameter, and how they go on when that takes another form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import torch
+
+from ..errors import OperandError, UnsupportedError
+
+Optimizer: TypeAlias = torch.optim.Optimizer
+Optimizers: TypeAlias = Optimizer | Iterable[Optimizer] | None
+Moved = Callable[[torch.Tensor], torch.Tensor]
+
+
+def listed(optimizer: Optimizers) -> list[Optimizer]:
+    """Optimizers as a list, however many.
+
+    Raises:
+        OperandError: something else is given.
+
+    >>> listed(None)
+    []
+    """
+    many = isinstance(optimizer, Iterable)
+    given: list[Any] = [] if optimizer is None else list(optimizer) if many else [optimizer]  # type: ignore[arg-type]
+    for own in given:
+        if not isinstance(own, Optimizer):
+            raise OperandError(
+                f"{type(own).__name__} is no torch.optim.Optimizer: give an optimizer of torch.optim, which trains the model, or several"
+            )
+    return given
+
+
+def held(values: torch.Tensor, optimizer: Optimizers) -> list[Optimizer]:
+    """The optimizers, each of which holds a parameter and can follow it.
+
+    Raises:
+        OperandError: no optimizer, or one that doesn't hold the parameter.
+        UnsupportedError: what it remembers can't follow.
+    """
+    found = listed(optimizer)
+    for own in found:
+        if not holds(own, values):
+            raise OperandError(
+                f"{type(own).__name__} doesn't hold the values of this weight, so that it would not be trained: "
+                "make the optimizer of model.parameters(), or give the one that was"
+            )
+        followers(values, own)
+    return found
+
+
+def holds(optimizer: Optimizer, parameter: torch.Tensor) -> bool:
+    """Whether an optimizer trains a parameter."""
+    return any(parameter is own for group in optimizer.param_groups for own in group["params"])
+
+
+def check_held(name: str, weight: torch.Tensor, optimizer: Optimizers) -> None:
+    """That optimizers hold a weight that is trained, and can follow.
+
+    Raises:
+        OperandError: they don't hold it.
+        UnsupportedError: what one remembers can't follow.
+    """
+    if not weight.requires_grad:
+        return
+    try:
+        held(weight, optimizer)
+    except OperandError as error:
+        raise OperandError(f"{name}: {error}") from error
+
+
+def check_states(name: str, parameter: torch.Tensor, optimizers: Iterable[Optimizer]) -> None:
+    """That what optimizers remember of a parameter can follow it to another form.
+
+    Raises:
+        UnsupportedError: it can't.
+    """
+    for optimizer in optimizers:
+        if holds(optimizer, parameter):
+            try:
+                followers(parameter, optimizer)
+            except UnsupportedError as error:
+                raise UnsupportedError(f"{name}: {error}") from error
+
+
+def followers(parameter: torch.Tensor, optimizer: Optimizer) -> list[str]:
+    """What an optimizer remembers of each of a parameter's entries, by name; single numbers, as a count of steps, belong to all.
+
+    Raises:
+        UnsupportedError: it remembers a tensor of another shape, which says nothing of single entries; or it is LBFGS.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UnsupportedError("LBFGS joins all parameters in one vector, which can't follow a pattern: use SGD, Adam, or make it anew")
+    state: dict[str, Any] = optimizer.state.get(parameter, {})
+    found = [key for key, own in state.items() if isinstance(own, torch.Tensor) and own.ndim and own.shape == parameter.shape]
+    for key, own in state.items():
+        if key not in found and (isinstance(own, list | tuple) or (isinstance(own, torch.Tensor) and own.numel() > 1)):
+            told = f"a tensor {tuple(own.shape)}" if isinstance(own, torch.Tensor) else f"a {type(own).__name__}"
+            raise UnsupportedError(
+                f"{type(optimizer).__name__} remembers {key!r}, {told}, of a parameter {tuple(parameter.shape)}, which can't follow its"
+                " entries: use an optimizer that works entry by entry, as SGD or Adam, or leave it out, and make a new one"
+            )
+    return found
+
+
+def hand_over(optimizers: Iterable[Optimizer], old: torch.nn.Parameter, new: torch.nn.Parameter, moved: Moved) -> None:
+    """Let optimizers train a parameter in the place of another one: in its group, with its gradient, and what is remembered of it."""
+    if old.grad is not None:
+        new.grad = moved(old.grad if old.grad.layout == torch.strided else old.grad.to_dense())
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["params"][:] = [new if own is old else own for own in group["params"]]
+        if old in optimizer.state:
+            names, state = followers(old, optimizer), optimizer.state.pop(old)
+            optimizer.state[new] = {key: moved(own) if key in names else own for key, own in state.items()}
