@@ -7,7 +7,7 @@ gradient would be largest. As there, layers have shares by the Erdős-Rényi ker
 training, three in ten of them at first, and that training is five times as long.
 
 Both ways are gone with two networks: one of three layers for digits, and a transformer of two for texts of four topics. Of images and
-texts, three in five are for training, and one for validation, by which the settings here were chosen; the last one is for the test.
+texts, three in five are for training, one is for validation, and the last one for the test.
 
     python examples/sparse_training.py                       # digits and texts that are drawn at random
     python examples/sparse_training.py --data mnist          # a folder with MNIST's files, as *images-idx3-ubyte.gz

@@ -26,7 +26,7 @@ QUICK = {
     "cp_decomposition": "--rank 2 --steps 3",
     "recommender": "--users 60 --ratings 2000 --epochs 3",
     "pruned_mlp": "--count 200 --epochs 1 --hidden 64",
-    "sparse_training": "--count 200 --hidden 64 --texts 100 --length 16 --width 16 --epochs 2 --longer 2 --seeds 2",
+    "sparse_training": "--count 200 --hidden 64 --texts 100 --length 16 --width 16 --epochs 2 --longer 2 --seeds 1",
     "sparse_autoencoder": "--count 300 --epochs 1",
     "sparse_attention": "--longest 100 --repeat 1",
     "gcn": "--nodes 300 --epochs 3 --seeds 2",
