@@ -314,5 +314,5 @@ def test_a_density_draws_what_a_structured_format_can_hold(format: ns.Format) ->
     layer = ns.nn.SparseLinear(24, 32, density=0.5, format=format)
     assert layer.weight.format.name == format.name and abs(layer.weight.density - 0.5) < 0.01
     assert layer(torch.ones(2, 24)).shape == (2, 32)
-    with pytest.raises(ns.SizeError, match="density=0.3 in .*, which stores . of every .: give density=0.5, or another format"):
+    with pytest.raises(ns.SizeError, match=r"density=0.3 in .*, which stores . of every .: give density=0.5, or another format"):
         ns.nn.SparseLinear(24, 32, density=0.3, format=format)
