@@ -98,7 +98,11 @@ def matrix_product(expr: str) -> MatrixProduct | None:
     terms, _, result = expr.replace(" ", "").partition("->")
     left, _, right = terms.partition(",")
     shared = set(left) & set(right)
-    if [len(left), len(right), len(result)] != [2, 2, 2] or len(shared) != 1 or set(result) != set(left) ^ set(right):
+    if (
+        any(len(term) != 2 or len(set(term)) != 2 for term in (left, right, result))
+        or len(shared) != 1
+        or set(result) != set(left) ^ set(right)
+    ):
         return None
     (summed,) = shared
     is_swapped = result[0] in right
@@ -110,6 +114,8 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     """What a request asks for; indices that the result lacks are reduced."""
     if (text := _product_text(request)) is not None:
         product = dense_result(text, *tensors)
+        if torch._C._functorch.is_functorch_wrapped_tensor(product):  # of a transform, in which memory has no address
+            return product.clone()
         is_view = any(product.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in tensors)
         return product.clone(memory_format=torch.contiguous_format) if is_view else product
     names = list(dict.fromkeys([*request.subscripts.result, *(n for term in request.subscripts.operands for n in term)]))

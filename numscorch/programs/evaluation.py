@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .. import gradients
 from ..chains import Recorder
@@ -18,7 +19,7 @@ from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..gradient_requests import CONSTANT
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
-from ..operands import STRIDED, check_is_tensor, identify
+from ..operands import STRIDED, check_is_tensor, identify, refuse_tangents
 from ..runtime.dispatch import known_plan, remember
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
@@ -39,6 +40,11 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     Raises:
         ExpressionError: operands are missing, unknown, or have another rank than their indices.
     """
+    if torch.is_autocast_enabled("cpu"):  # einsum narrows its operands; programs compute in the data type that they are given
+        with torch.autocast("cpu", enabled=False):
+            return evaluate_parts(text, given, format)
+    if forward_ad._current_level >= 0:
+        refuse_tangents([own for own in given.values() if isinstance(own, SparseTensor | Tensor)])
     key = _key(text, given, format)
     if key is None:
         return _evaluated(text, given, format, None)
@@ -74,9 +80,13 @@ def _key(text: Any, given: Mapping[str, Any], format: Any) -> tuple[list[Any], t
     return ready, (*given, *signatures)
 
 
-@lru_cache(maxsize=256)
 def _number(value: float, dtype: torch.dtype) -> Tensor:
     """The number as a tensor, which nothing writes to."""
+    return _remembered_number(value, dtype) if value else as_tensor(value, dtype)  # 0.0 and -0.0 are equal
+
+
+@lru_cache(maxsize=256, typed=True)
+def _remembered_number(value: float, dtype: torch.dtype) -> Tensor:
     return as_tensor(value, dtype)
 
 
@@ -104,7 +114,7 @@ def computed(
     places = {name: at for at, name in enumerate(given)}
     at = 0
     while at < len(parts):
-        parts = in_pairs(parts, at, values)
+        parts = in_pairs(parts, at, values) if current_transform() is None else parts
         group = group_from(parts, at, values, format) if current_transform() is None else None
         if group is not None and (made := _fused(text, parts, at, group, values)) is not None:
             own, names, at = None, group.operands, group.end

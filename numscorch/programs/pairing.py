@@ -8,11 +8,14 @@ from typing import Any
 
 from ..computing import pairs_for
 from ..contraction import LETTERS, Pair
+from ..datatypes import WIDENED
 from ..ir.format import dense
 from ..ir.index import Access, Binary, IndexVar, TensorVar, accesses_in, factors_of
 from ..parser import Subscripts, parse_einsum
 from ..schedule.options import AUTOMATIC
 from ..statements import NAMES, Part, Request
+
+NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # of tensors, and of what is known of one
 
 
 def in_pairs(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> tuple[Part, ...]:
@@ -30,6 +33,8 @@ def in_pairs(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> tup
     if len(part.operands) < 3 or not _is_plain_product(part.request):
         return parts
     operands = [values[name] for name in part.operands]
+    if len({own.dtype for own in operands}) > 1 or operands[0].dtype in NARROW:
+        return parts  # what is rounded once, or refused, is computed as a whole
     if any(len(o.shape) != len(names) for o, names in zip(operands, part.request.subscripts.operands, strict=True)):
         return parts  # which is refused where it is computed
     pairs = pairs_for(str(part.request.subscripts), operands)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..computing import current_transform
 from ..errors import UnsupportedError
-from ..ir.format import COO, CSR, Format, as_format
-from ..operands import call_form, check_is_tensor
+from ..ir.format import COO, CSR, Format, as_format, dense
+from ..operands import call_form, check_is_tensor, in_autocast
 from ..parser import parse_einsum
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
@@ -34,6 +34,9 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
     from ..sparsify.names import named
 
     sparsifier = named(sparsifier)
+    if isinstance(format, str) and format in ("dense", "infer", "auto"):
+        whole = evaluate_sparsified(text, given, sparsifier, None)
+        return whole.to(dense(whole.ndim)) if format == "dense" else whole
     dtype = _computed_in(text, given) if isinstance(sparsifier, threshold) else None
     if dtype is None:
         return sparsify(evaluate_parts(text, given, None), sparsifier, format)
@@ -61,6 +64,8 @@ def sparsified_einsum(
             "sparsifier= beside out=, reduce=, mask= or schedule=: compute the result, and pass it to ns.sparsify.sparsify"
         )
     text, given = einsum_as_statement(expr, operands)
+    if torch.is_autocast_enabled("cpu"):
+        given = dict(zip(given, in_autocast(list(given.values())), strict=True))
     return evaluate_sparsified(text, given, sparsifier, format)
 
 

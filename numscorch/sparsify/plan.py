@@ -111,7 +111,7 @@ class SparsityPlan:
             sparsifier: a callable that makes a mask of the gradient. A sparse weight's gradient has its pattern: the sparsifier
                 is given its values, one after the other.
             format: None, for a dense gradient with zeros; of a dense parameter, COO(n) gives ``grad`` torch's layout of that
-                name, as ``torch.nn.Embedding(sparse=True)`` has it.
+                name, as ``torch.nn.Embedding(sparse=True)`` has it, which ``clip_grad_norm_`` and most optimizers don't take.
 
         Raises:
             OperandError: no name, or no sparsifier.

@@ -8,6 +8,7 @@ import torch
 from torch.nn.grad import conv2d_weight
 
 from ..sparse_parameter import SparseParameter
+from ..sparse_tensor import SparseTensor
 from .choosing import bare
 
 
@@ -42,7 +43,9 @@ class Probe:
     def __call__(self, layer: Any, args: tuple[Any, ...], named: dict[str, Any], output: torch.Tensor) -> torch.Tensor | None:
         if self.dense is None or not output.requires_grad:
             return None
-        made: torch.Tensor = _Watched.apply(output, *(args or named.values()), self.dense, layer)  # type: ignore[no-untyped-call]
+        (input,) = args or named.values()
+        input = input.detach().to_dense() if isinstance(input, SparseTensor) else input
+        made: torch.Tensor = _Watched.apply(output, input, self.dense, layer)  # type: ignore[no-untyped-call]
         return made
 
 

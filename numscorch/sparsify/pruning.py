@@ -13,6 +13,7 @@ from ..ir.format import Format
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
 from .choosing import Names, bare, patterns, trained, usual
+from .entries import random
 from .flows import Masking
 from .masking import Sparsifier, mask_of, sparsify
 from .matching import Choice
@@ -151,7 +152,15 @@ class GradualPruning:
     def _kept(self, name: str, weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:
         """The mask of what is kept of a dense weight, as a matrix."""
         kept = mask_of(weight, sparsifier)
-        return kept & ~self.dropped[name].flatten(1) if name in self.dropped else kept
+        if name not in self.dropped:
+            return kept
+        still = kept & ~self.dropped[name].flatten(1)
+        if isinstance(sparsifier, random) and not torch.equal(still, kept):
+            raise OperandError(
+                f"{name}: {sparsifier!r} keeps {int(kept.sum())} entries, of which {int(kept.sum()) - int(still.sum())} are pruned already:"
+                " a sparsifier that draws has to draw the same ones each time, as random(fraction, seed=0) does"
+            )
+        return still
 
     def _holding(self, weight: torch.Tensor) -> list[Optimizer]:
         """The optimizers that hold a weight."""

@@ -12,7 +12,7 @@ from ..pattern import Pattern
 from ..reformat import to_format
 from ..sparse_parameter import SparseParameter, named_arrays
 from ..sparse_tensor import SparseTensor
-from .optimizers import Optimizers, followers, held
+from .optimizers import Optimizers, followers, held, listed
 
 OTHER = {torch.float64: torch.float32}  # another data type than a given one; float64 for all that aren't here
 
@@ -52,6 +52,16 @@ def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     for state, names in states:
         for name in names:
             state[name] = _moved(state[name], move)
+    for own in listed(optimizer):
+        if isinstance(own, torch.optim.Rprop):
+            _start_steps(own, parameter.values)
+
+
+def _start_steps(optimizer: torch.optim.Rprop, values: torch.nn.Parameter) -> None:
+    """Rprop's steps of new entries are what they are at first: from 0 they would never grow."""
+    (rate,) = [group["lr"] for group in optimizer.param_groups if any(own is values for own in group["params"])]
+    if "step_size" in (state := optimizer.state.get(values, {})):
+        state["step_size"].masked_fill_(state["step_size"] == 0, float(rate))
 
 
 class Move:
