@@ -25,7 +25,7 @@ def in_pairs(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> tup
 
     >>> import torch, numscorch as ns
     >>> from numscorch.statements import parse_program
-    >>> given = {"A": ns.eye(90, format=ns.CSR), "x": torch.ones(90, 80), "w": torch.ones(80, 2), "b": torch.ones(2)}
+    >>> given = {"A": ns.from_torch(torch.ones(90, 90), ns.CSR), "x": torch.ones(90, 80), "w": torch.ones(80, 2), "b": torch.ones(2)}
     >>> [part.operands for part in in_pairs(parse_program("y[i,k] = A[i,j] * x[j,f] * w[f,k] + b[k]"), 0, given)]
     [('x', 'w'), ('A', '2'), ('1', 'b')]
     """
@@ -82,7 +82,7 @@ def statement_of(expr: str, operands: Sequence[Any]) -> str | None:
     """An einsum as a statement, if it is contracted in pairs; of tensors, or of what is known of them.
 
     >>> import torch, numscorch as ns
-    >>> statement_of("ij,jf,fk->ik", [ns.eye(90, format=ns.CSR), torch.ones(90, 80), torch.ones(80, 2)])
+    >>> statement_of("ij,jf,fk->ik", [ns.from_torch(torch.ones(90, 90), ns.CSR), torch.ones(90, 80), torch.ones(80, 2)])
     'D[i,k] = A[i,j] * B[j,f] * C[f,k]'
     """
     if len(operands) < 3 or not pairs_for(expr, operands):

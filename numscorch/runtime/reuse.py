@@ -24,10 +24,10 @@ _free: dict[int, list[Memory]] = {}  # by size; pop and append need no lock, and
 def room(shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """An array that isn't written yet, as ``np.empty`` makes; when the last view of it dies, its memory is kept.
 
-    >>> first = room((600, 300), np.float32)
+    >>> first = room((600, 600), np.float32)
     >>> address = first.ctypes.data
     >>> del first
-    >>> room((600, 299), np.float32).ctypes.data == address, address % 64
+    >>> room((600, 599), np.float32).ctypes.data == address, address % 64
     (True, 0)
     """
     kind = np.dtype(dtype)
