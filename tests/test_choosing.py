@@ -181,3 +181,31 @@ class TestOneWayToReplace:
             with pytest.raises(ns.UnsupportedError, match="LBFGS joins all parameters"):
                 call(model, torch.optim.LBFGS(model.parameters()))
             assert repr(model) == repr(before)
+
+
+def test_optimizers_may_share_out_a_models_weights() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    optimizers = [torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.Adam(model[1].parameters())]
+    pruner = GradualPruning(model, optimizers, magnitude, schedules.one_shot(0.9, at=1))
+    assert pruner.step()
+    for optimizer, layer in zip(optimizers, model, strict=True):
+        assert any(own is layer.weight.values for own in optimizer.param_groups[0]["params"])
+
+
+def test_a_frozen_layer_settles_frozen() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    model[1].weight.requires_grad_(False)
+    optimizer = torch.optim.Adam([own for own in model.parameters() if own.requires_grad])
+    straight_through(model, magnitude(0.5))
+    settle(model, optimizer)
+    assert model[1].weight.nnz == 32 and not model[1].weight.requires_grad
+
+
+@pytest.mark.parametrize("share", [-0.5, 2.0])
+def test_a_share_that_leaves_its_range_is_refused(share: float) -> None:
+    model = torch.nn.Sequential(ns.nn.SparseLinear(8, 8, density=0.5))
+    evolve = SET(model, torch.optim.SGD(model.parameters(), lr=0.1), every=1, fraction=lambda step: share)
+    before = model[0].weight.to_dense()
+    with pytest.raises(ns.SizeError, match="at step"):
+        evolve.step()
+    assert torch.equal(model[0].weight.to_dense(), before)

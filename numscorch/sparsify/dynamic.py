@@ -17,6 +17,7 @@ from .probes import Probe, watched_layers
 from .repattern import repattern
 from .saving import check_names, patterns_of, saved
 from .schedules import Schedule, check_steps, cosine, one_shot
+from .sparsifiers import check_fraction
 from .units import Units
 
 
@@ -66,7 +67,9 @@ class _Dynamic:
         old = weight.pattern
         units = Units(old.format, old.shape)
         keys, sizes = units.sums(old, weight.values.detach().abs())
-        count = min(int(self.fraction(self.count) * len(keys)), units.count - len(keys))
+        fraction = self.fraction(self.count)
+        check_fraction(f"{self.fraction} at step {self.count}, {fraction}", fraction)
+        count = min(int(fraction * len(keys)), units.count - len(keys))
         kept = keys[sizes.sort(stable=True).indices[count:]]
         grown = self._grown(name, units, keys, kept, count)
         return units.pattern(torch.cat([kept, grown]).sort().values, old.index_dtype)

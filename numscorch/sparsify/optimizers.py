@@ -34,19 +34,20 @@ def listed(optimizer: Optimizers) -> list[Optimizer]:
 
 
 def held(values: torch.Tensor, optimizer: Optimizers) -> list[Optimizer]:
-    """The optimizers, each of which holds a parameter and can follow it.
+    """The optimizers that hold a parameter, each of which can follow it.
 
     Raises:
-        OperandError: no optimizer, or one that doesn't hold the parameter.
-        UnsupportedError: what it remembers can't follow.
+        OperandError: no optimizer, or none that holds the parameter.
+        UnsupportedError: what one remembers can't follow.
     """
-    found = listed(optimizer)
+    given = listed(optimizer)
+    found = [own for own in given if holds(own, values)]
+    if given and not found:
+        raise OperandError(
+            f"{' or '.join(type(own).__name__ for own in given)} doesn't hold the values of this weight, so that it would not be trained: "
+            "make the optimizer of model.parameters(), or give the one that was"
+        )
     for own in found:
-        if not holds(own, values):
-            raise OperandError(
-                f"{type(own).__name__} doesn't hold the values of this weight, so that it would not be trained: "
-                "make the optimizer of model.parameters(), or give the one that was"
-            )
         followers(values, own)
     return found
 

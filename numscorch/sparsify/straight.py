@@ -14,7 +14,7 @@ from ..ir.format import Format
 from .choosing import Names, bare, patterns, trained, usual
 from .masking import Sparsifier
 from .matching import Choice
-from .optimizers import Optimizers, held, listed
+from .optimizers import Optimizers, check_held, listed
 from .owners import adapt_readers, put_sparse
 
 
@@ -86,8 +86,8 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
         raise OperandError("settle: no layer of the model is trained by straight_through")
     if any(layer is within for layer, _, _ in used.values()):
         raise UnsupportedError("settle: the model itself would be replaced: put it in a torch.nn.Sequential")
-    for layer, key, _ in used.values():
-        held(layer.parametrizations[key].original, optimizer)
+    for name, (layer, key, _) in used.items():
+        check_held(name, layer.parametrizations[key].original, optimizer)
     for layer, key, _ in used.values():
         parametrize.remove_parametrizations(layer, key, leave_parametrized=False)
     for choice in trained(model, {escape(name): own.sparsifier for name, (_, _, own) in used.items()}, format):
