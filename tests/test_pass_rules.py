@@ -185,6 +185,12 @@ def test_few_columns_take_a_part_of_a_register(columns: int, lanes: str) -> None
     assert f"vector_forall<{lanes}>(k" in str(stmt)
 
 
+@pytest.mark.parametrize(("nonzeros", "tag"), [(500, Serial()), (4000, Positions(8))])
+def test_the_largest_term_of_a_long_row_is_looked_for_in_registers(nonzeros: int, tag: object) -> None:
+    stmt, _ = vectorized("forall(i, where(y[i] = t, forall(j, t max= A[i,j])))", (100, nonzeros), i=100, j=100)
+    assert [loop.tag for loop in loops_of(stmt)] == [Serial(), tag]
+
+
 def test_uneven_short_rows_are_summed_one_nonzero_after_the_other() -> None:
     """Each row has its own length there, so that every branch at the end of one is mispredicted."""
     stmt = parse_stmt(DOT, {"A": TensorVar("A", CSR)})

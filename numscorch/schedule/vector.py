@@ -78,6 +78,8 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
         return reduced
     if (mapped := _tile_function(loops, body, facts, target)) is not None:
         return mapped
+    if (gathered := _gather_reduction(loops, body, facts, target)) is not None:
+        return gathered
     if not is_product(value_of(stmt)) or result_of(stmt).tensor.is_assembled or any(a.op not in ("=", "+=") for a in assignments(stmt)):
         return stmt, "not a sum of products with a known place: plain loops"
     match body:
@@ -123,6 +125,20 @@ def _tile_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Targe
     tag = _tag(facts.tiling(var))
     why = f"{var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(loop.var) for loop in inner)} runs"
     return wrap([*loops[:-1], replace(loops[-1], tag=tag)], body), why
+
+
+def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
+    """Look for the largest or smallest term of a long row in a register of positions at once; None where something else is joined."""
+    if not isinstance(body, Where) or not isinstance(body.consumer, Assignment) or body.consumer.lhs.tensor.is_assembled:
+        return None
+    inner, term = unwrap(body.producer)
+    if not inner or not isinstance(term, Assignment) or term.op not in REDUCTIONS or not REDUCTIONS[term.op].function:
+        return None
+    fan, lanes = _fan(inner[-1].var, term, facts), target.lanes(term.lhs.tensor.dtype)
+    if fan is None or fan < GATHER_ROW or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
+        return None
+    taken = wrap(inner[:-1], replace(inner[-1], tag=Positions(lanes)))
+    return wrap(loops, replace(body, producer=taken)), f"about {fan:.3g} nonzeros in a row: {lanes} at once"
 
 
 def _turned(loops: list[Forall], lhs: Access, read: Access, target: Target) -> list[Forall] | None:
