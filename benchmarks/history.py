@@ -70,7 +70,9 @@ def add(results: Path, folder: Path = HISTORY, *, dirty: bool = False) -> Path:
     if run.commit == UNKNOWN:
         raise HistoryError(f"{results.name} doesn't say of which commit it is; run the suite within its repository")
     if run.dirty and not dirty:
-        raise HistoryError(f"{results.name} is of {run.commit[:SHORT]} and changes that aren't committed; commit them and run again, or say --dirty")
+        raise HistoryError(
+            f"{results.name} is of {run.commit[:SHORT]} and changes that aren't committed; commit them and run again, or say --dirty"
+        )
     file = folder / RUNS / name_of(run)
     if file.exists():
         raise HistoryError(f"{results.name} is in the history already, as {file.name}")
@@ -154,7 +156,8 @@ def main(arguments: Sequence[str]) -> int:
 def _listed(folder: Path) -> int:
     runs, skipped = read_history(folder)
     for run in runs:
-        print(f"{utc(run.time):%Y-%m-%d %H:%M}  {run.commit[:SHORT]}{' and changes' if run.dirty else ''}  {run.fingerprint}  {run.suite}  {len(run.records)} cases")
+        commit = f"{run.commit[:SHORT]}{' and changes' if run.dirty else ''}"
+        print(f"{utc(run.time):%Y-%m-%d %H:%M}  {commit}  {run.fingerprint}  {run.suite}  {len(run.records)} cases")
     for file, why in skipped:
         print(f"skipped {file.name}: {why}")
     if not runs:

@@ -93,7 +93,7 @@ def test_what_is_no_run_of_a_commit_is_refused(found: Any, why: str, written: An
 
 def test_run_that_is_there_is_refused(written: Any, tmp_path: Path) -> None:
     add(written(results()), tmp_path)
-    with pytest.raises(HistoryError, match="is in the history already, as 20260102T030405Z-a1b2c3d4e5-f00-quick.json"):
+    with pytest.raises(HistoryError, match=r"is in the history already, as 20260102T030405Z-a1b2c3d4e5-f00-quick\.json"):
         add(written(results()), tmp_path)
 
 
