@@ -151,6 +151,27 @@ def test_a_sparse_tensor_keeps_among_what_it_stores(sparsifier: Any, format: Any
     assert bool(led.of("densification")) == (sparsifier in (topk(2), n_m(1, 4)) and format != "dd")
 
 
+EQUAL = torch.tensor([[1.0, -2, 1, 2], [2, 1, -2, 1], [0, 1, 1, 2]])
+HASHED = "(i, j) -> (i: dense, j: hash)"
+UNORDERED = "(i, j) -> (i: dense, j: compressed(ordered=False))"
+
+
+@pytest.mark.parametrize("format", ["CSR", "CSC", "DCSR", "DCSC", ns.COO(2), "BCSR(2, 3)", "DIA", "ELL", "dd", HASHED, UNORDERED], ids=str)
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.6, 0.75, 0.9, 1.0])
+def test_of_equal_entries_the_first_go_in_whatever_order_they_are_stored(share: float, format: Any) -> None:
+    made = sparsify(ns.from_torch(EQUAL, format), magnitude(share))
+    assert torch.equal(made.to_dense(), torch.where(magnitude(share)(EQUAL), EQUAL, 0))
+
+
+def test_of_equal_entries_the_first_go_in_any_number_of_dimensions() -> None:
+    cube = EQUAL.reshape(2, 3, 2)
+    for format in (ns.COO(3), ns.CSF(3), ns.Format("sss", (2, 0, 1)), ns.Format("dss", (1, 2, 0))):
+        made = sparsify(ns.from_torch(cube, format), magnitude(0.6))
+        assert torch.equal(made.to_dense(), torch.where(magnitude(0.6)(cube), cube, 0))
+    one = ns.from_torch(torch.tensor(3.0), ns.Format(""))
+    assert sparsify(one, magnitude(1.0)).to_dense() == 0
+
+
 def test_shares_of_a_sparse_tensor_are_those_of_all_entries() -> None:
     A = sparsify(W, magnitude(0.5))
     assert sparsify(A, magnitude(0.5)).nnz == A.nnz
