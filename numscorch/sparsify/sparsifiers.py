@@ -72,7 +72,8 @@ class block_magnitude:
     Args:
         b0: rows of a block.
         b1: columns of a block; where the matrix's size isn't a multiple, the last blocks are smaller.
-        fraction: the share of blocks that becomes zero. Of equal blocks, those that come first.
+        fraction: the share of blocks that becomes zero, of equal ones those that come first. Smaller blocks have smaller sums, so
+            that the share of entries may be another; ``nnz`` and ``density`` of what is left count entries inside of the matrix.
 
     Shape:
         a matrix, to a bool mask of its shape, True in the blocks that are kept.
