@@ -1,7 +1,6 @@
 """A level of one's own: windows of consecutive coordinates, of which one number is stored. Each hidden number sees 98 pixels.
 
-Once it is registered, which checks it in random expressions, the level takes part in formats, products, gradients and layers as
-any other. ``--data mnist`` takes a folder with MNIST's files.
+Once registered, which checks it in random expressions, it takes part in all that levels do. ``--data mnist`` takes MNIST's files.
 """
 
 from dataclasses import dataclass
