@@ -103,7 +103,7 @@ DENSE: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "groups": (lambda: nn.Conv2d(4, 4, 3, groups=2), "groups=2 is not taken by SparseConv2d"),
     "reflected": (lambda: nn.Conv2d(4, 2, 3, padding=1, padding_mode="reflect"), "padding_mode='reflect' is not taken by SparseConv2d"),
     "weight_norm": (lambda: weight_norm(nn.Linear(8, 8)), "is normed by torch; torch.nn.utils.remove_weight_norm"),
-    "spectral_norm": (lambda: spectral_norm(nn.Linear(8, 8)), "is what the module makes its weight of"),
+    "spectral_norm": (lambda: spectral_norm(nn.Linear(8, 8)), "is normed by torch; torch.nn.utils.remove_spectral_norm"),
     "parametrized": (lambda: parametrizations.weight_norm(nn.Linear(8, 8)), "is parametrized"),
     "bias": (parametrized_bias, "ParametrizedLinear has no sparse version"),
     "subclass": (lambda: Doubled(8, 8), "Doubled has no sparse version"),
