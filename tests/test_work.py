@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.measuring.recorded import Recorder
 from numscorch.measuring.work import Work, work_of
 from numscorch.parser import parse_einsum
 from numscorch.reductions import prepared
@@ -106,3 +107,12 @@ def test_the_values_of_a_mask_are_not_moved():
     request, operands = prepared("ij,jk->ik", (SQUARE, torch.ones(6, 6)), "sum", C)
     indices = sum(array.nbytes for array in C.pattern.arrays[1])
     assert work_of(request, operands, None).bytes == 2 * SQUARE.nbytes + indices
+
+
+def test_a_fused_program_counts_its_members():
+    with Recorder() as recorder:
+        seen = recorder.record(lambda: ns.softmax(A, 1)).calls
+    own = [work_of(call.request, call.operands, call.result) for call in seen]
+    fused = A.nnz * sum([1, 2, 1, 1])  # the largest, exp of a difference, the sum, the quotient
+    assert [work.flops for work in own] == [fused]
+    assert own[0].bytes == work_of("ij->ij", (A,), None).bytes + A.values.nbytes

@@ -65,7 +65,7 @@ class _Relation:
         kept = np.ones(coordinates.shape[1], bool)
         columns: dict[str, np.ndarray] = {}
         for name, own, extent in zip(indices, coordinates, operand.shape, strict=True):
-            if extent == sizes[name]:
+            if extent == sizes.get(name):
                 kept &= own == columns.setdefault(name, own)
         taken = np.array([own[kept] for own in columns.values()], np.int64).reshape(len(columns), int(kept.sum()))
         return cls(tuple(columns), taken, np.ones(taken.shape[1], np.int64))

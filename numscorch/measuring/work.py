@@ -16,8 +16,9 @@ from torch import Tensor
 from ..computing import compute
 from ..construct import from_torch
 from ..ir.functions import is_zero, simplified
-from ..ir.index import Access, Binary, Call, Expr, Literal, accesses_in
-from ..parser import parse_einsum
+from ..ir.index import Access, Binary, Call, Expr, Literal, accesses_in, variables_in
+from ..parser import Subscripts, parse_einsum
+from ..programs.fused_problem import FusedRequest, valued
 from ..sparse_tensor import SparseTensor
 from ..statements import NAMES, Request, only_patterns, parse_program
 from .points import is_dense, points, sizes_of
@@ -71,7 +72,14 @@ def work_of(expr: str | Request, operands: Sequence[Any] | Mapping[str, Any], re
     if isinstance(operands, Mapping):
         return _of_program(str(expr), operands, result)
     request = Request(parse_einsum(expr, tuple(o.ndim for o in operands))) if isinstance(expr, str) else expr
-    return Work(flops_of(request, operands), traffic_of(operands, result, only_patterns(request)))
+    return Work(flops_of(request, operands), traffic_of(operands, result, _unread(request)))
+
+
+def _unread(request: Request) -> frozenset[int]:
+    """The operands of which just the pattern is read."""
+    if isinstance(request, FusedRequest):
+        return frozenset(range(len(request.subscripts.operands))) - frozenset(valued(request))
+    return only_patterns(request)
 
 
 def _of_program(text: str, given: Mapping[str, Any], result: Any) -> Work:
@@ -110,19 +118,37 @@ def _arrays(tensor: Any, with_values: bool) -> Iterator[Tensor]:
 
 
 def flops_of(request: Request, operands: Sequence[Any]) -> int:
-    """The operations of a request, as :func:`work_of` counts them."""
-    subscripts, terms = request.subscripts, _terms_of(request, operands)
-    sizes = sizes_of(subscripts, operands)
-    is_added = len(terms) > 1 or bool(set(sizes) - set(subscripts.result))
-    return sum((term.operations + is_added) * points(term.needs, subscripts, operands, sizes) for term in terms)
+    """The operations of a request, as :func:`work_of` counts them; of a fused one, those of its members too."""
+    space = _Space(request.subscripts, operands)
+    mask = () if request.mask is None else (request.mask,)
+    if not isinstance(request, FusedRequest):
+        return space.flops(request.value, request.subscripts.result, mask)
+    owner = () if request.owner is None else (NAMES.index(request.owner.tensor.name),)
+    members = sum(space.flops(own.value, [var.name for var in own.indices], owner if own.owner else ()) for own in request.members)
+    return members + (space.flops(request.value, request.subscripts.result, owner) if request.value is not None else 0)
 
 
-def _terms_of(request: Request, operands: Sequence[Any]) -> list[Term]:
-    sparse = {NAMES[at] for at, operand in enumerate(operands) if not is_dense(operand)}
-    if request.value is None:
-        return [Term(tuple(map(NAMES.index, sorted(sparse))), int(len(operands) > 1))]
-    mask, calls = () if request.mask is None else (request.mask,), _calls(request.value)
-    return [Term((*term.needs, *mask), min(term.operations, 1) + calls) for term in _needs(request.value, sparse)]
+class _Space:
+    """The coordinates of a request's index variables, and the operands that store some of them."""
+
+    def __init__(self, subscripts: Subscripts, operands: Sequence[Any]):
+        self.subscripts, self.operands = subscripts, operands
+        self.sizes = sizes_of(subscripts, operands)
+        self.sparse = {NAMES[at] for at, operand in enumerate(operands) if not is_dense(operand)}
+
+    def flops(self, value: Expr | None, result: Sequence[str], needed: tuple[int, ...]) -> int:
+        """Operations of a value, None for the product of the operands, at points that these operands store as well."""
+        names = self.sizes.keys() if value is None else {*result, *(var.name for var in variables_in(value))}
+        sizes = {name: size for name, size in self.sizes.items() if name in names}
+        terms = self._terms_of(value, needed)
+        is_added = len(terms) > 1 or bool(names - set(result))
+        return sum((term.operations + is_added) * points(term.needs, self.subscripts, self.operands, sizes) for term in terms)
+
+    def _terms_of(self, value: Expr | None, needed: tuple[int, ...]) -> list[Term]:
+        if value is None:
+            return [Term((*map(NAMES.index, sorted(self.sparse)), *needed), int(len(self.operands) > 1))]
+        calls = _calls(value)
+        return [Term((*term.needs, *needed), min(term.operations, 1) + calls) for term in _needs(value, self.sparse)]
 
 
 def _needs(value: Expr, sparse: set[str]) -> list[Term]:
