@@ -47,20 +47,47 @@ class Called:
     result: Any
 
 
-@dataclass(frozen=True, slots=True)
 class Recorded:
     """What a call ran.
 
-    ``compile_seconds`` and ``load_seconds`` are those of its kernels, in the variant that ran, added up: from nothing to machine code,
-    and from the cache folder. ``overhead_seconds`` is what a warm call takes outside of its kernels: finding the plan, memory for the
-    results, and whatever else it does, as operators of torch. ``calls`` are those of plans, one for each request that it came to.
+    ``calls`` are those of plans, one for each request that it came to; ``result`` is what it returned. ``compile_seconds`` and
+    ``load_seconds`` are those of its ``kernels``, by name, in the variant that ran, added up: from source to machine code, and from the
+    cache folder.
     """
 
-    kernels: dict[str, KernelRecord]
-    compile_seconds: float
-    load_seconds: float
-    overhead_seconds: float
-    calls: tuple[Called, ...]
+    def __init__(self, recorder: Recorder, call: Callable[[], Any]):
+        self._call, self._watch = call, _Watch(recorder)
+        self._tables = Tables(self._watch.build, {}, {}, self._watch.made)
+        with recorder.in_folder(), apart(self._tables):
+            self.result = call()
+        self.calls = tuple(self._watch.calls)
+        self._watch.is_over = True
+        self.kernels = self._watch.kernels
+        seconds = [recorder.seconds[variant] for variant in self._watch.variants]
+        self.compile_seconds, self.load_seconds = sum(own for own, _ in seconds), sum(own for _, own in seconds)
+
+    def overhead(self, longest: float = LONGEST) -> float:
+        """What a warm call takes outside of its kernels, in seconds; the median of some calls.
+
+        That is finding the plan, memory for the results, and whatever else the call does, as operators of torch.
+
+        Args:
+            longest: make no more calls after so many seconds, but a few anyway.
+        """
+        with self._watch.recorder.in_folder(), apart(self._tables):
+            return statistics.median(self._outside(longest))
+
+    def _outside(self, longest: float) -> Iterator[float]:
+        watch, start = self._watch, time.perf_counter()
+        for number in range(CALLS):
+            watch.inside = 0.0
+            before = time.perf_counter()
+            result = self._call()
+            after = time.perf_counter()
+            del result
+            yield max(after - before - watch.inside, 0.0)
+            if number + 1 >= FEWEST and after - start > longest:
+                return
 
 
 class Recorder:
@@ -70,14 +97,14 @@ class Recorder:
     >>> A = ns.from_torch(torch.eye(3), ns.CSR)
     >>> with Recorder() as recorder:
     ...     seen = recorder.record(lambda: ns.einsum("ij,j->i", A, torch.ones(3)))
-    >>> [kernel.request for kernel in seen.kernels.values()], len(seen.calls), seen.load_seconds < seen.compile_seconds
-    (['ij,j->i'], 1, True)
+    ...     overhead = seen.overhead()
+    >>> [kernel.request for kernel in seen.kernels.values()], seen.result, seen.load_seconds < seen.compile_seconds
+    (['ij,j->i'], tensor([1., 1., 1.]), True)
     """
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="numscorch-recorded-", ignore_cleanup_errors=True)
         self.seconds: dict[tuple[str, bool], tuple[float, float]] = {}  # to compile and to load, by kernel, and whether with threads
-        self.inside = 0.0  # seconds in kernels
 
     def __enter__(self) -> Recorder:
         return self
@@ -85,8 +112,8 @@ class Recorder:
     def __exit__(self, *error: object) -> None:
         self._folder.cleanup()
 
-    def record(self, call: Callable[[], object]) -> Recorded:
-        """Call a function, some times, and tell what it ran.
+    def record(self, call: Callable[[], Any]) -> Recorded:
+        """Call a function, and tell what it ran.
 
         Args:
             call: the function. Where it hands work to other threads, what those run isn't seen.
@@ -94,28 +121,20 @@ class Recorder:
         Raises:
             OSError: the cache folder can't be written.
         """
-        watch = _Watch(self)
-        with _in_folder(Path(self._folder.name)), apart(Tables(watch.build, {}, {}, watch.made)):
-            result = call()
-            calls = tuple(watch.calls)
-            del result
-            watch.is_over = True
-            overhead = statistics.median(self._outside(call))
-        seconds = [self.seconds[variant] for variant in watch.variants]
-        return Recorded(watch.kernels, sum(own for own, _ in seconds), sum(own for _, own in seconds), overhead, calls)
+        return Recorded(self, call)
 
-    def _outside(self, call: Callable[[], object]) -> Iterator[float]:
-        """Seconds of calls, less those in kernels."""
-        start = time.perf_counter()
-        for number in range(CALLS):
-            self.inside = 0.0
-            before = time.perf_counter()
-            result = call()
-            after = time.perf_counter()
-            del result
-            yield max(after - before - self.inside, 0.0)
-            if number + 1 >= FEWEST and after - start > LONGEST:
-                return
+    @contextmanager
+    def in_folder(self) -> Iterator[None]:
+        """Within it, kernels are stored in this recorder's folder; those of other threads too, which does no harm."""
+        before = os.environ.get(FOLDER)
+        os.environ[FOLDER] = self._folder.name
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[FOLDER]
+            else:
+                os.environ[FOLDER] = before
 
 
 class RecordedKernel(Kernel):
@@ -128,17 +147,17 @@ class RecordedKernel(Kernel):
         self.watch = watch
 
     def compiled(self, parallel: bool) -> Callable[..., None]:
-        recorder, variant = self.watch.recorder, (self.source.name, parallel)
+        watch, recorder, variant = self.watch, self.watch.recorder, (self.source.name, parallel)
         if variant not in recorder.seconds:
             new, stored = (_seconds_of(lambda: Kernel.compiled(self, parallel)) for _ in range(2))
             recorder.seconds[variant] = new, stored
-        self.watch.variants.append(variant)
+        watch.variants.append(variant)
         entry, clock = super().compiled(parallel), time.perf_counter
 
         def run(*arguments: Any) -> None:
             start = clock()
             entry(*arguments)
-            recorder.inside += clock() - start
+            watch.inside += clock() - start
 
         return run
 
@@ -152,6 +171,7 @@ class _Watch:
         self.variants: list[tuple[str, bool]] = []
         self.kernels: dict[str, KernelRecord] = {}
         self.calls: list[Called] = []
+        self.inside = 0.0  # seconds in kernels
         self.depth = 0
         self.is_over = False
 
@@ -193,17 +213,3 @@ def _seconds_of(function: Callable[[], object]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
-
-
-@contextmanager
-def _in_folder(folder: Path) -> Iterator[None]:
-    """Kernels are stored in this folder; those of other threads too, meanwhile, which does no harm."""
-    before = os.environ.get(FOLDER)
-    os.environ[FOLDER] = str(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[FOLDER]
-        else:
-            os.environ[FOLDER] = before
