@@ -155,7 +155,7 @@ def _card(name: str, operand: Operand, remark: str, drawn: Sketch | None) -> str
     head = f"<h4>{escape(f'{name}{operand}, {operand.dtype}')}</h4>" + (f"<p>{escape(remark)}</p>" if remark else "")
     if drawn is None:
         strides = f'<p class="soft">strides {escape(str(operand.strides))}</p>' if operand.strides else ""
-        known = "" if operand.format.is_dense else '<p class="soft">of which no arrays are known</p>'
+        known = "" if operand.format.is_dense else '<p class="soft">positions as estimated; there are no arrays yet</p>'
         return f'<div class="card">{head}{level_list(levels_of(operand), None, name[:1])}{strides}{known}</div>'
     stored = "" if drawn.format == operand.format else f"<p>stored as {escape(drawn.format.name)}</p>"
     return f'<div class="card">{head}{stored}{drawing(drawn, name[:1] if drawn.format == operand.format else "")}</div>'

@@ -32,7 +32,7 @@ def _item(stmt: Stmt, steps: Sequence[Step], extents: Mapping[IndexVar, int]) ->
             return f'<li class="where"><div>workspace <code>{name}</code> {made}</div><ul>{parts}</ul></li>'
         case Forall(var, body, tag):
             extent = f" of {extents[var]:,}" if var in extents else ""
-            told = CODE.sub(r"<code>\1</code>", escape(" ".join((tag.__doc__ or "").split()).partition(". ")[0]))
+            told = CODE.sub(r"<code>\1</code>", escape(" ".join((tag.__doc__ or "").split()).partition(". ")[0].rstrip(".")) + ".")
             head = f"<code>{escape(f'{tag}({var})')}</code><span>{extent}</span> {_badges(passes_of(stmt, steps))}"
             return f'<li class="loop"><div>{head}<p>{told}</p></div><ul>{_item(body, steps, extents)}</ul></li>'
 
