@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import runpy
 import struct
 import sys
 import time
 import weakref
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -23,7 +25,10 @@ from test_matrix import compositions
 import numscorch as ns
 from numscorch import __main__ as cli
 from numscorch.ir.index import loops_of
-from numscorch.packing import coordinates
+from numscorch.ir.level import Mode
+from numscorch.ir.levels import Compressed, Dense
+from numscorch.ir.loop import Expr, call
+from numscorch.packing import coordinates, pack
 from numscorch.pages import roofline, trees
 from numscorch.pages.explaining import page
 from numscorch.pages.highlighting import highlighted
@@ -35,6 +40,7 @@ from numscorch.sparse_tensor import SparseTensor
 
 VOID = {"meta", "br", "img", "line", "rect", "circle", "polyline"}
 SECTIONS = ("Operands and result", "Index notation", "Loop nest", "Costs considered", "Passes", "Source")
+EXAMPLES = Path(__file__).parents[1] / "examples"
 SHAPE = (5, 6, 3, 4)
 SOFTMAX = "m[i] stored max= A[i,j]\nE[i,j] = stored(A[i,j]) * exp(A[i,j] - m[i])\nl[i] = E[i,j]\nP[i,j] = E[i,j] / l[i]"
 
@@ -80,6 +86,7 @@ class Reader(HTMLParser):
 def checked(text: str) -> Reader:
     """A page that is well-formed, fetches nothing, and whose links and pictures are complete."""
     read = Reader(text)
+    assert not re.search(r"<(?![a-z/!])|&(?!#?\w+;)", text)
     anchors = [attributes["id"] for _, attributes in read.found if "id" in attributes]
     assert len(anchors) == len(set(anchors))
     assert all((link["href"] or "")[0] == "#" and (link["href"] or "")[1:] in anchors for link in read.all("a"))
@@ -293,6 +300,37 @@ def test_every_format_has_a_tree_and_a_card() -> None:
         assert (trees.tree(drawn).count("<rect") > 0) == (fmt.order > 0)
         seen += 1
     assert seen > 110
+
+
+@dataclass(frozen=True, slots=True)
+class Apart(Compressed):
+    """A compressed level whose coordinates only a routine of kernels tells."""
+
+    spelling: ClassVar[str] = "apart"
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return call("emptied", mode.crd, position)
+
+
+def test_levels_of_ones_own_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    band = torch.zeros(60, 60).fill_diagonal_(2.0)
+    window = ns.Format([Dense(), runpy.run_path(str(EXAMPLES / "own_level.py"))["Window"](3)])
+    apart = ns.Format([Dense(), Apart()])
+    for fmt, leaves in ((window, 5), (apart, 0)):
+        made = ns.SparseTensor(*_packed(band, fmt))
+        drawn = sketch(made)
+        assert drawn.picture is not None
+        assert (pixels(drawn.picture.png).diagonal() > 0).all()
+        assert len(drawn.leaves) == leaves
+        checked(made._repr_html_())
+
+
+def _packed(dense: torch.Tensor, fmt: ns.Format) -> tuple[Any, torch.Tensor]:
+    pattern, slots, _ = pack(dense.nonzero().T.numpy(), tuple(dense.shape), fmt)
+    values = torch.zeros(pattern.nnz)
+    values[torch.from_numpy(slots)] = dense[dense != 0]
+    return pattern, values
 
 
 def test_the_tree_of_rows_has_a_node_for_each_row_and_entry() -> None:

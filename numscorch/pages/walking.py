@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UnsupportedError
 from ..ir.level import Level, Mode, Segment
 from ..ir.loop import BinOp, Call, Choose, Const, Expr, Load, Table, Var
 from ..packing import coordinates
@@ -46,7 +47,7 @@ class Paths:
 
 
 def paths_to(pattern: Pattern, leaves: np.ndarray) -> Paths | None:
-    """The paths to values, less those that hold no entry or lie outside; None where a level's positions don't tell their parents.
+    """The paths to values, less those that hold no entry or lie outside; None where a level of one's own doesn't tell them.
 
     Args:
         pattern: the index arrays.
@@ -63,7 +64,10 @@ def paths_to(pattern: Pattern, leaves: np.ndarray) -> Paths | None:
     found = _positions(pattern, leaves)
     if found is None:
         return None
-    values, kept = _coordinates(pattern, found)
+    try:
+        values, kept = _coordinates(pattern, found)
+    except UnsupportedError:  # a level of one's own that calls what only kernels have
+        return None
     columns = [np.broadcast_to(values[f"coordinate{at}"], leaves.shape) for at in range(len(found))]
     table = np.zeros((len(pattern.shape), len(leaves)), dtype=np.int64)
     for part, column in zip(pattern.format.parts, columns, strict=True):
@@ -160,6 +164,9 @@ def _holds(level: Level, mode: Mode, values: Values) -> Any:
 def evaluated(expr: Expr, values: Values) -> Any:
     """An expression of loop IR for arrays of numbers in place of its variables.
 
+    Raises:
+        UnsupportedError: it calls a routine that only kernels have.
+
     >>> evaluated(Var("p") % 3, {"p": np.array([2, 3])}).tolist()
     [2, 0]
     """
@@ -173,6 +180,8 @@ def evaluated(expr: Expr, values: Values) -> Any:
         case BinOp(op, left, right):
             return OPERATORS[op](evaluated(left, values), evaluated(right, values))
         case Call(function, args):
+            if function not in FUNCTIONS:
+                raise UnsupportedError(f"{function} is a routine of kernels")
             return FUNCTIONS[function](*(evaluated(arg, values) for arg in args))
         case Choose(condition, value, otherwise):
             return np.where(evaluated(condition, values), evaluated(value, values), evaluated(otherwise, values))
