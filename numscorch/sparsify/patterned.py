@@ -194,6 +194,17 @@ class same_pattern:
             return self._mask[tuple(indices)]
         return torch.isin(numbered(list(indices), shape), numbered(list(coordinates(self.ref.pattern)), shape))
 
+    def __eq__(self, other: object) -> bool:
+        """Whether another one keeps the same entries, and has them stored alike."""
+        if not isinstance(other, same_pattern) or self.format != other.format or tuple(self.ref.shape) != tuple(other.ref.shape):
+            return False
+        if isinstance(self.ref, SparseTensor) and isinstance(other.ref, SparseTensor):
+            return self.ref.pattern.stores_as(other.ref.pattern)
+        return torch.equal(self._mask, other._mask)
+
+    def __hash__(self) -> int:
+        return hash((same_pattern, tuple(self.ref.shape)))
+
     def _check(self, shape: Sequence[int]) -> None:
         if tuple(shape) != tuple(self.ref.shape):
             raise SizeError(f"{self} of a tensor of shape {tuple(shape)}: the pattern has the shape {tuple(self.ref.shape)}")
