@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
+from numscorch.measuring.memory import RESET
+
 from .conftest import Record
 from .fresh import ROOT
-from .peak import RESET, SIZES
+from .peak import SIZES
 from .report import SHARES
 
 BAR = 0.1
