@@ -4,18 +4,22 @@ A results file is pytest-benchmark's JSON. Each benchmark's ``extra_info`` is a 
 
     kernel, matrix, shape, nnz, threads     what was measured: the family, its operand, torch's thread count
     variant, and a key for each of it       what else tells records of a kernel apart, as k or format
+    what, bar, ...                          facts of a kernel's own that tell no records apart, for the tables (``report.py``)
     seconds                                 median of our calls
-    peer, peer_seconds, ratio, low, high    the best peer, and its time over ours, with a 95 % interval
+    peer, peer_seconds, ratio, low, high,   the best peer, and its time over ours, with a 95 % interval, and of the fastest calls;
+    ratio_of_minima                         absent where no peer is installed
     peers, beside                           for each name: seconds, ratio, low, high, ratio_of_minima, turns;
                                             those beside are no peers: a dense product, an unfair baseline
     labels                                  for a name beside: why it is no peer
-    bytes, flops                            what the request has to move and compute at least
+    bytes, flops                            what the request has to move and compute at least (``numscorch.measuring.work``)
     peak_bytes, result_bytes                what the process grew by during a call, and what of it is the result
     kernels                                 names of the kernels that ran
     compile_seconds, load_seconds           of these kernels: compiled, and loaded from the cache
-    overhead_seconds                        of the same call on the smallest operands
+    overhead_seconds                        what a call takes outside of its kernels (``numscorch.measuring.recorded``)
 
-What couldn't be measured is left out. Beside pytest-benchmark's own keys the file holds, under ``numscorch``:
+What couldn't be measured is left out: bytes and flops of calls that come to several requests, memory where the system doesn't tell.
+Records of limits, data types and first calls (``report.py``) compare with no peers, and hold a part of these.
+Beside pytest-benchmark's own keys the file holds, under ``numscorch``:
 
     suite                                   "full" or "quick"; "part", of cases that someone chose
     machine, versions                       ``numscorch.measuring.machine``
