@@ -1,4 +1,4 @@
-"""The suite of benchmarks works: a few cases of it, for function only, write a run that can be read; files that are no matrices are told."""
+"""The suite of benchmarks works: a few cases, for function only, write a run that can be read; files that are no matrices are told."""
 
 from __future__ import annotations
 
