@@ -58,7 +58,7 @@ def _origin(run: Run) -> str:
 
 
 def _machine(run: Run) -> str:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (threads, f"{roof['bytes_per_second'] / 1e9:.1f}", f"{roof['flops_per_second'] / 1e9:.1f}")
         for threads, roof in sorted((run.own.get("roofs") or {}).items())
     ]
