@@ -110,6 +110,10 @@ class Recorder:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the folder."""
         self._folder.cleanup()
 
     def record(self, call: Callable[[], Any]) -> Recorded:

@@ -142,7 +142,8 @@ class _Space:
         sizes = {name: size for name, size in self.sizes.items() if name in names}
         terms = self._terms_of(value, needed)
         is_added = len(terms) > 1 or bool(names - set(result))
-        return sum((term.operations + is_added) * points(term.needs, self.subscripts, self.operands, sizes) for term in terms)
+        amounts = [(term.operations + is_added, term.needs) for term in terms]
+        return sum(each * points(needs, self.subscripts, self.operands, sizes) for each, needs in amounts if each)
 
     def _terms_of(self, value: Expr | None, needed: tuple[int, ...]) -> list[Term]:
         if value is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.utils.parametrize import ParametrizationList
 
+from ..datatypes import STORED
 from ..errors import OperandError, UnsupportedError
 from ..sparse_parameter import SparseParameter
 from .flows import is_masking
@@ -141,7 +142,7 @@ def _why_dense(choice: Choice, model: torch.nn.Module, naming: dict[str, list[in
     if choice.is_sparse:
         return "is sparse already; densify_model makes it dense"
     if isinstance(own, torch.nn.parameter.UninitializedParameter):
-        return "has no size yet; run the model once"
+        return "has no size yet; run the model once, and sparsify it then"
     if choice.is_vector:
         return "a vector, which stays dense"
     if own.is_meta:
@@ -191,10 +192,22 @@ def _why_module(choice: Choice, site: Site, model: torch.nn.Module) -> str:
         return choice.missing.why
     if choice.parameter.device.type != "cpu":
         return f"is on {choice.parameter.device}, but numscorch runs on the CPU; move it with .cpu()"
+    if choice.parameter.dtype not in STORED:
+        return f"is {choice.parameter.dtype}, which isn't compiled; convert it with .to(torch.float32)"
+    holder = model.get_submodule(site.home.rpartition(".")[0])
     try:
-        adapted(model.get_submodule(site.home.rpartition(".")[0]))
+        is_read = adapted(holder) is not holder
     except UnsupportedError as error:
         return str(error)
+    return why_bound(site.module, model) or (why_bound(holder, model) if is_read else "")
+
+
+def why_bound(module: torch.nn.Module, model: torch.nn.Module) -> str:
+    """What in a model would go on with a module when another is in its place; nothing where none would."""
+    if module._compiled_call_impl is not None or any(own._modules.get("_orig_mod") is module for own in model.modules()):
+        return "its module is compiled alone, and would go on with this weight; compile it afterwards"
+    if "forward" in vars(module):
+        return "its module has a forward that was set on it alone, and may go on with this weight; set it afterwards"
     return ""
 
 
@@ -212,7 +225,7 @@ def _share_budgets(choices: list[Choice]) -> None:
     """Ask each rule's budget for the shares of the weights for which it holds.
 
     Raises:
-        OperandError: it leaves one out.
+        OperandError: it leaves one out, or the rule makes no sparsifier of a share.
     """
     for rule in {id(choice.rule): choice.rule for choice in choices if choice.rule.budget is not None}.values():
         own = {choice.name: choice for choice in choices if choice.rule is rule and not choice.why}
@@ -223,3 +236,7 @@ def _share_budgets(choices: list[Choice]) -> None:
             if name not in shares:
                 raise OperandError(f"the budget of {rule} has no share for {name}: return one for each weight that it is given")
             choice.sparsifier = rule.sparsifier(shares[name])
+            if not callable(choice.sparsifier):
+                raise OperandError(
+                    f"{rule} made {choice.sparsifier!r} of the share {shares[name]:g}, which is no sparsifier: give magnitude"
+                )

@@ -16,6 +16,7 @@ from ..packing import coordinates
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
 from .kinds import WHOLE, Block, Kind
+from .names import described
 from .sparsifiers import least, magnitudes
 
 
@@ -46,8 +47,8 @@ class topk:
     format: ClassVar[Format] = CSR
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, int) or self.k < 0 or not isinstance(self.dim, int):
-            raise SizeError(f"{self}: k is a whole number from 0 on, and dim a dimension")
+        if not isinstance(self.k, int) or isinstance(self.k, bool) or self.k < 0 or not isinstance(self.dim, int):
+            raise SizeError(f"topk({described(self.k)}, dim={described(self.dim)}): k is a whole number from 0 on, and dim a dimension")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
