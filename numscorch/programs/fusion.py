@@ -195,10 +195,15 @@ class _Fusing:
         terms = tuple(names for _, names in self.letters)
         subscripts = Subscripts(terms, last.request.subscripts.result)
         members = tuple(self.members.values())
-        request = FusedRequest(
-            subscripts, made.value, made.op, members=members, outer=self.outer, owner=made.owner, keeps=keeps, prunes=prunes
-        )
+        self._check_largest(last, made)
+        pruned = replace(FusedRequest(subscripts, made.value, made.op), prunes=prunes, largest=last.request.largest)
+        request = replace(pruned, members=members, outer=self.outer, owner=made.owner, keeps=keeps)
         return request, tuple(name for name, _ in self.letters)
+
+    def _check_largest(self, part: Part, made: Member) -> None:
+        """That the rows of which blocks keep their largest values are made one after the other, whole."""
+        if part.request.largest is not None and (made.owner is not None or made.indices[-1] in self.outer):
+            raise NotFused(f"{part.name} keeps the largest of a block, and its rows aren't made one after the other")
 
     def _check_dtypes(self) -> None:
         read = {name for part in self.parts for at, name in enumerate(part.operands) if at not in only_patterns(part.request)}
