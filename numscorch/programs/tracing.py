@@ -221,13 +221,13 @@ def _python_operator(name: str, flipped: bool) -> Callable[[Any, Any], Any]:
     return operator
 
 
-for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne"):
-    _call = {"truediv": "div"}.get(_name, _name)
+for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne", "and", "or"):
+    _call = {"truediv": "div", "and": "bitwise_and", "or": "bitwise_or"}.get(_name, _name)
     setattr(Traced, f"__{_name}__", _python_operator(_call, flipped=False))
     if _name in FLIPPED:
         setattr(Traced, f"__r{_name}__", _python_operator(_call, flipped=True))
-for _name in ("neg", "abs"):
-    setattr(Traced, f"__{_name}__", lambda self, name=_name: traced_call(name, self))
+for _name, _call in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
+    setattr(Traced, f"__{_name}__", lambda self, name=_call: traced_call(name, self))
 
 
 def _in_place(self: Traced, other: Any) -> Any:

@@ -35,3 +35,8 @@ def kind_of(sparsifier: Any) -> Kind:
     'materializing'
     """
     return Kind(getattr(sparsifier, "kind", Kind.MATERIALIZING))
+
+
+def kept_by(sparsifier: Any, value: Any) -> Any:
+    """What a streaming sparsifier answers for a stand-in: those of ours have a method for it, which tells no numbers from NaN."""
+    return sparsifier.keeps(value) if hasattr(type(sparsifier), "keeps") else sparsifier(value)
