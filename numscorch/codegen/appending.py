@@ -68,7 +68,7 @@ def _stored(builder: Any, pointer_: Any, at: Any, value: Any, first: Any) -> Non
 
 def _append(context: Any, builder: Any, sig: Any, args: Any, first: Any) -> Any:
     """Store the kept lanes and their coordinates from a position on; the position behind them."""
-    values, crd, position, coordinate, value, kept = args[:6]
+    values, crd, _, _, value, kept = args[:6]
     at, base = (context.cast(builder, args[n], sig.args[n], types.int64) for n in (2, 3))
     mask = _truths(builder, kept) if first is None else builder.and_(_truths(builder, kept), first)
     bits, count = _counted(builder, mask)
@@ -122,9 +122,7 @@ def _ranks(builder: Any, sizes: Any, m: int) -> Any:
 
 def _largest(builder: Any, value: Any, n: int, m: int, first: Any) -> Any:
     """1 in the n largest lanes of each block, 0 in the others. NaN is larger than none and less than none, and so kept."""
-    function = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(value.type, [value.type]), f"llvm.fabs.{_suffix(value.type)}"
-    )
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(value.type, [value.type]), f"llvm.fabs.{_suffix(value.type)}")
     sizes, one = builder.call(function, [value]), ir.Constant(value.type.element, 1.0)
     below = ir.Constant(value.type, [ir.Constant(value.type.element, -1.0)] * value.type.count)
     sizes = sizes if first is None else builder.select(first, sizes, below)

@@ -105,7 +105,7 @@ def truth(condition: Any, one: Any) -> Any:
 
 @jitted
 def outranked(row: Any, at: int, m: int, size: int) -> Any:
-    """How many values of the block of m that a place of a row is in are larger than its own, by absolute values; of equal ones those behind.
+    """How many values of a place's block of m in a row are larger than its own, by absolute values; of equal ones those behind it.
 
     NaN is larger than none, and none is larger than it.
     """

@@ -21,7 +21,9 @@ from .workspaces import workspaces_of
 
 RANGES = ("min", "max", "abs")
 CASTS = frozenset({"int64"})
-ROUTINES = frozenset({*FUNCTIONS, "emptied", "entered", "insert", "ordered", "ordered_pairs", "outranked", "padded", "seek", "truth"} - {"abs"})
+ROUTINES = frozenset(
+    {*FUNCTIONS, "emptied", "entered", "insert", "ordered", "ordered_pairs", "outranked", "padded", "seek", "truth"} - {"abs"}
+)
 REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
 APPENDING = frozenset({"appended", "appended_first", "largest", "largest_first"})
 COMPILED = ("appending", "intrinsics", "register_functions", "routines")  # files whose functions become parts of kernels

@@ -77,9 +77,7 @@ def appended(values: Checked, crd: Checked, position: int, coordinate: int, valu
     return appended_first(values, crd, position, coordinate, value, kept, value.size)
 
 
-def appended_first(
-    values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray, count: int
-) -> int:
+def appended_first(values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray, count: int) -> int:
     """The same of the first lanes."""
     (lanes,) = (kept[:count] != 0).nonzero()
     for array, own in ((values, value[lanes]), (crd, coordinate + lanes)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from pathlib import Path
 from types import CodeType
@@ -15,15 +15,17 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..errors import UnsupportedError
+from ..explanation import Explanation
 from ..ir.functions import FUNCTIONS
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor, beside_programs
 from . import traced_calls as traced_calls  # which says what is written down
 from .evaluation import evaluate_parts
-from .program_explanation import explain_program
+from .program_explanation import explain_program, explain_sparsified
+from .sparsified import evaluate_sparsified
 from .surroundings import SCALARS, Wrapper, surroundings
 from .traced_programs import Program, program_of, viewed
-from .tracing import TRACERS, Mismatch, Stop, Traced, Tracer, at_work
+from .tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work
 
 TENSORS = (SparseTensor, Tensor, SparseParameter)
 FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -99,7 +101,7 @@ class Fused(Wrapper):
         story = ""
         if isinstance(program, Program):
             try:
-                story = str(explain_program(program.text, _read(program, operands), program.format))
+                story = str(_explained(program, _read(program, operands)))
             except UnsupportedError as error:
                 story = str(error)  # all of it is torch's
         return FusedExplanation(getattr(self.function, "__qualname__", repr(self.function)), program, story)
@@ -159,6 +161,8 @@ def _run(fused: Fused, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     program, operands = fused.program(args, kwargs)
     if isinstance(program, Unfused):
         return fused.function(*args, **kwargs)
+    if program.sparsifier is not None:
+        return evaluate_sparsified(program.text, _read(program, operands), program.sparsifier, program.format)
     made = evaluate_parts(program.text, _read(program, operands), program.format)
     for dimension in program.missing:
         made = made.unsqueeze(dimension)
@@ -213,6 +217,11 @@ def _program(made: Any, tracer: Tracer, names: list[str]) -> Program:
     Raises:
         Stop: it isn't one tensor that it computed, with a tensor's data type.
     """
+    if isinstance(made, Sparsified):
+        program = _program(Traced(tracer, made.node), tracer, names)
+        if program.missing or program.format is not None:
+            raise tracer.stop("what is sparsified is a sum, or has a dimension of size 1")
+        return replace(program, sparsifier=made.sparsifier, format=made.format)
     if not isinstance(made, Traced):
         raise tracer.stop(f"it returns {'several results' if isinstance(made, list | tuple | dict) else type(made).__name__}")
     node = made._node
@@ -271,6 +280,13 @@ def _place_of(error: BaseException) -> str:
 
 def _is_inside(filename: str) -> bool:
     return Path(filename).is_relative_to(OURS) or Path(filename).is_relative_to(Path(torch.__file__).parent)
+
+
+def _explained(program: Program, read: Mapping[str, Any]) -> Explanation:
+    """The story of a program's kernels."""
+    if program.sparsifier is None:
+        return explain_program(program.text, read, program.format)
+    return explain_sparsified(program.text, read, program.sparsifier, program.format)
 
 
 def _read(program: Program, operands: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -59,7 +59,7 @@ def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, for
         story = explain_program(text, given, None)
         return replace(story, after=(*story.after, f"\n{named_in_errors(kept)}: of the result, once it is there: {found}"))
     parts, numbers, _ = found
-    return explain_program(text, {**given, **numbers}, format, parts)
+    return explain_program(text, {**given, **numbers}, None, parts)  # another format is made of what this one holds
 
 
 def explain_pairs(expr: str, given: Sequence[Any], format: Format | str | None) -> Explanation | None:

@@ -50,7 +50,6 @@ class Rule:
         kept = (f"0, {access}") if self.negated else f"{access}, 0"
         return f"where({self.condition.replace(VALUE, access)}, {kept})"
 
-
     @property
     def names(self) -> list[str]:
         """The names of its numbers.

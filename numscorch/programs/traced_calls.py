@@ -10,7 +10,7 @@ import torch
 
 from ..errors import NumscorchError
 from ..parser import parse_einsum
-from .tracing import CALLS, TRACERS, Mismatch, Node, Traced
+from .tracing import CALLS, TRACERS, Mismatch, Node, Sparsified, Traced
 
 
 def _node_of(value: Any) -> Node:
@@ -147,6 +147,13 @@ def logical_not(input: Any) -> Traced:
 def isnan(input: Any) -> Traced:
     """Whether it isn't equal to itself."""
     return joined("op", "!=", input, input, is_test=True)
+
+
+def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
+    """What is kept of a tensor."""
+    if input._node.is_test:
+        raise ValueError("truth values")
+    return Sparsified(TRACERS[-1], input._node, sparsifier, format)
 
 
 def permute(input: Traced, *dims: Any) -> Traced:
@@ -307,7 +314,7 @@ CALLS.update(
         **{name: _operator(op, True) for name, op in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()},
         **{f"{kind}_and": _of_truths("op", "*") for kind in ("logical", "bitwise")},
         **{f"{kind}_or": _of_truths("call", "maximum") for kind in ("logical", "bitwise")},
-        **{"logical_not": logical_not, "bitwise_not": logical_not, "isnan": isnan},
+        **{"logical_not": logical_not, "bitwise_not": logical_not, "isnan": isnan, "sparsify": sparsify},
         **{name: lambda input, other, name=name: joined("call", name, input, other) for name in ("maximum", "minimum")},
         **{"add": add, "sub": sub, "subtract": sub, "rsub": rsub, "neg": negative, "negative": negative, "square": square, "pow": power},
         **{"relu": relu, "leaky_relu": leaky_relu, "gelu": gelu, "where": where, "absolute": _function("abs"), "softmax": softmax},

@@ -59,6 +59,29 @@ class Node:
     is_test: bool = False  # whether torch has truth values for it
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Sparsified:
+    """What a sparsifier leaves of a tensor that a function makes, in a format: its result, and nothing else is done to it."""
+
+    tracer: Tracer
+    node: Node
+    sparsifier: Any
+    format: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self.tracer.stop(f".{name} of what sparsify makes: only a function's result is sparsified by its kernel")
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        raise TRACERS[-1].stop(
+            f"{getattr(func, '__name__', func)} of what sparsify makes: only a function's result is sparsified by its kernel"
+        )
+
+
 class Tracer:
     """One run of a function on stand-ins; ``reads_sizes`` where what it writes down depends on them."""
 
@@ -208,7 +231,7 @@ def _tracer_of(values: Sequence[Any]) -> Tracer:
 
 def holds_traced(values: Sequence[Any]) -> bool:
     """Whether there are stand-ins among arguments."""
-    return any(isinstance(v, Traced) or (isinstance(v, list | tuple) and holds_traced(v)) for v in values)
+    return any(isinstance(v, Traced | Sparsified) or (isinstance(v, list | tuple) and holds_traced(v)) for v in values)
 
 
 FLIPPED = ("add", "mul", "sub", "truediv", "matmul")

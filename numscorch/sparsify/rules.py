@@ -42,8 +42,8 @@ def ruled(sparsifier: Any, order: int) -> Ruled:
 
     >>> from numscorch.sparsify import register_sparsifier, topk
     >>> large = register_sparsifier(lambda t: t * t > 4, kind="streaming", name="large")
-    >>> ruled(large, 2)
-    Ruled(rule=Rule(condition='({} * {}) > number_of_what_is_kept', negated=False, numbers=1, largest=None), numbers=(4.0,), is_checked=False)
+    >>> ruled(large, 2).rule.value("C[i,j]"), ruled(large, 2).numbers
+    ('where((C[i,j] * C[i,j]) > number_of_what_is_kept, C[i,j], 0)', (4.0,))
     >>> ruled(topk(2), 2)
     Traceback (most recent call last):
     ...
