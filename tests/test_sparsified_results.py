@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import re
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 import numscorch as ns
-from numscorch.ir.format import sorted_format
+from numscorch.codegen.source import generate
+from numscorch.ir.format import CSR, sorted_format
+from numscorch.ir.format import dense as dense_format
+from numscorch.operand import Operand
+from numscorch.programs.fused_problem import fused_problem
+from numscorch.programs.fusion import Kind, fused_request
+from numscorch.programs.sparsified import pruning
 from numscorch.runtime.dispatch import _plans, uncompiled
+from numscorch.schedule.facts import Target
+from numscorch.schedule.fuse import schedule_fused
 from numscorch.sparsify import compose, keep_all, magnitude, n_m, random, register_sparsifier, sparsify, threshold, topk
+from numscorch.sparsify.rules import ruled
 
 G = torch.Generator().manual_seed(0)
 
@@ -287,3 +297,20 @@ def test_explain_tells_where_a_result_is_sparsified() -> None:
     apart = str(ns.explain("C[i,k] = A[i,j] * S[k,j]", A=A, S=sparse(30, 40, 4), sparsifier=threshold(0.5)))
     assert "of the result, once it is there, by a conversion's kernel" in apart
     assert str(ns.explain("ij,jk->ik", A, B, sparsifier=magnitude(0.5))).startswith("evaluate A[i,j] * B[j,k]")
+
+
+@pytest.mark.parametrize(("name", "sparsifier"), [("pruned_by_threshold", threshold(0.5)), ("pruned_two_of_four", n_m(2, 4))])
+def test_source_is(name: str, sparsifier: Any, golden: Callable[[str, str], None]) -> None:
+    target = Target(32, 16)
+    rule = ruled(sparsifier, 2).rule
+    operands = {
+        "A": Operand(CSR, (2000, 3000), "float32", "int32", counts=(2000, 60_000)),
+        "B": Operand(dense_format(2), (3000, 100), "float32", strides=(100, 1)),
+        **dict.fromkeys(rule.names, Operand(dense_format(0), (), "float32", strides=())),
+    }
+    kinds = {own: Kind.of(operand) for own, operand in operands.items()}
+    request, names = fused_request(pruning("C[i,k] = A[i,j] * B[j,k]", rule), kinds, set())
+    problem = fused_problem(request, [operands[own] for own in names], target)
+    golden(
+        f"{name}.py", generate(schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, target)[-1].stmt, target).text
+    )

@@ -178,7 +178,8 @@ def fuse(function: Callable[..., Any]) -> Fused:
     no operands, and integers. ``fused.explain(*operands)`` prints the program, or says which call it was.
 
     An entry that isn't stored is 0, and softmax is that of the stored entries, as in numscorch's operators. A product of a
-    sparse tensor and a dense matrix product is computed at the stored entries alone; nothing else is reordered.
+    sparse tensor and a dense matrix product is computed at the stored entries alone; nothing else is reordered. Where the
+    function returns what ``numscorch.sparsify.sparsify`` makes, that is the program's ``sparsifier=``.
 
     Args:
         function: of tensors, numbers and whatever else it takes. It has no effect but its result: it may be run

@@ -96,6 +96,8 @@ def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[
         own = ruled(sparsifier, order)
     except (NotFused, NotOne) as why:
         return str(why)
+    if taken := set(own.rule.names) & tensor_names(text):
+        return f"the text has a tensor of a name that its kernel would need, {taken.pop()}"
     numbers = zip(own.rule.names, own.numbers, strict=True)
     return pruning(text, own.rule), {name: torch.tensor(number, dtype=dtype) for name, number in numbers}, own.is_checked
 

@@ -45,7 +45,7 @@ class Composed:
             kept = kept & mask_of(torch.where(kept, tensor, torch.zeros((), dtype=tensor.dtype)), sparsifier)
         return kept
 
-    def keeps(self, value: Any) -> Any:
+    def keeps_value(self, value: Any) -> Any:
         """Whether a kernel keeps a value; NaN, too, as one of them may refuse it."""
         kept: Any = True
         for sparsifier in self.sparsifiers:

@@ -32,7 +32,7 @@ class keep_all:
         """The mask of what is kept."""
         return torch.ones_like(tensor, dtype=torch.bool)
 
-    def keeps(self, value: Any) -> Any:
+    def keeps_value(self, value: Any) -> Any:
         """Whether a kernel keeps a value: always."""
         return True
 
@@ -70,7 +70,7 @@ class threshold:
         """The mask of what is kept."""
         return magnitudes(self, tensor) > self.bound(tensor.dtype)
 
-    def keeps(self, value: Any) -> Any:
+    def keeps_value(self, value: Any) -> Any:
         """Whether a kernel keeps a value; NaN, too, which is refused when it is found among what was kept."""
         return ~(value.abs() <= self.t)
 

@@ -60,7 +60,7 @@ def ruled(sparsifier: Any, order: int) -> Ruled:
         raise NotOne("it is blocking, and kernels compare values within n_m's blocks of a row only")
     while isinstance(sparsifier, Registered):
         sparsifier = sparsifier.function
-    return _written(_traced(lambda value: kept_by(sparsifier, value), order), is_checked=hasattr(type(sparsifier), "keeps"))
+    return _written(_traced(lambda value: kept_by(sparsifier, value), order), is_checked=hasattr(type(sparsifier), "keeps_value"))
 
 
 def usual_format(sparsifier: Any, order: int) -> Format:
