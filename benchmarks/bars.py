@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Record = Mapping[str, Any]  # the extra_info of one benchmark
+from .records import Record
 
 LARGE = 10_000  # nonzeros from which the worst case counts
 DENSE_LAYER, SCIPY, TRANSPOSED = "torch F.linear, dense", "SciPy x @ CSR", "torch (CSR @ x.t()).t()"  # no peers, but worth telling

@@ -9,15 +9,15 @@ from functools import cache
 import pytest
 
 import numscorch as ns
+from numscorch.measuring.roofs import LAST_CACHE, SECOND_CACHE, multiply_add, triad
+from numscorch.measuring.turns import in_turns
 
 from .bars import LARGE
 from .bench_types import moved
 from .conftest import Compare, Record
 from .data import Matrix, dense, matrix, names
 from .generated import banded
-from .harness import in_turns
 from .report import SHARES
-from .roofs import LAST_CACHE, SECOND_CACHE, multiply_add, triad
 
 WIDTH = 64
 HALF_WIDTHS = (2, 5, 20)

@@ -9,12 +9,12 @@ import torch
 from torch.nn.functional import linear
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
 from .bars import DENSE_LAYER, SCIPY, TRANSPOSED
 from .conftest import Compare
 from .data import Case, dense, matrix
 from .generated import blocks_of_16
-from .harness import Function
 from .selection import cases, fits_dense, skip_long
 
 BATCHES = (1, 8, 32, 64, 256)

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.measuring.roofs import copies
+from numscorch.measuring.turns import Function, in_turns
 
 from .bench_types import moved
 from .conftest import Record
 from .data import Matrix, dense, matrix, names
 from .generated import full_row
-from .harness import Function, in_turns
 from .report import SHARES
-from .roofs import copies
 
 FULL_ROW = "a full row"
 UNEVEN = (*(name for name in ("ego-Twitter", "email-Enron", "power-law") if name in names()), FULL_ROW)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, matrix
-from .harness import Function
 from .peers import GRAPHBLAS, graphblas, in_graphblas, rest
 from .selection import MOST_PRODUCTS, cases
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.measuring.agreement import check
+from numscorch.measuring.turns import in_turns
 
-from .checks import check
 from .conftest import Record
 from .data import dense, matrix
-from .harness import in_turns
 from .report import TYPES
 from .selection import cases
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from .checks import RELATIVE, check
+from numscorch.measuring.agreement import RELATIVE, check
+from numscorch.measuring.turns import Function, Turns, enter, in_turns
+
 from .data import Case
-from .harness import Function, Turns, enter, in_turns
 from .report import tables
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

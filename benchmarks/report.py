@@ -15,8 +15,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from numscorch.measuring.turns import geometric_mean
+
 from .bars import LARGE, ROWS, Record, Row
-from .harness import geometric_mean
 
 LONGEST = 32  # letters of a case's name in a table
 RATIOS = frozenset(row.kernel for row in ROWS)

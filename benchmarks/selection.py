@@ -4,7 +4,7 @@ A kernel has main variants (SpMM with 16 and 64 columns) and others (with 2, 7, 
 measured on every matrix, the others on every third one, each starting with another, so that all matrices
 come by. What takes very many products is left out (ego-Twitter with more than 100 columns).
 ``NUMSCORCH_BENCH_ALL=1`` measures everything on every matrix. ``NUMSCORCH_BENCH_SECONDS`` says how long the
-functions that are compared take turns (``harness.py``).
+functions that are compared take turns (``numscorch.measuring.turns``).
 """
 
 from __future__ import annotations

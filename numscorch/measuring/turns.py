@@ -1,4 +1,4 @@
-"""Measuring: functions called in turn, so that whatever else the machine does hits all of them alike."""
+"""Functions called in turn, so that whatever else the machine does hits all of them alike."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from .intervals import ratio_of_medians
 
 SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.2"))  # for all functions that are compared together
 FEWEST, MOST = 5, 400  # turns
@@ -37,13 +39,19 @@ class Turns:
     @property
     def ratio(self) -> float:
         """How many times as fast as the best peer: of the medians."""
-        return self.against(self.peers[self.best])["ratio"]
+        return statistics.median(self.peers[self.best]) / statistics.median(self.ours)
 
     def against(self, theirs: Times) -> dict[str, float]:
-        """A peer's time, and the ratios to ours: of the medians, and of the fastest calls, which other work disturbs least."""
-        seconds = statistics.median(theirs)
-        ratio = seconds / statistics.median(self.ours)
-        return {"seconds": seconds, "ratio": ratio, "ratio_of_minima": min(theirs) / min(self.ours), "turns": len(theirs)}
+        """A peer's time, and the ratios to ours: of the medians, with an interval, and of the fastest calls, which are disturbed least."""
+        between = ratio_of_medians(theirs, self.ours)
+        return {
+            "seconds": statistics.median(theirs),
+            "ratio": between.ratio,
+            "low": between.low,
+            "high": between.high,
+            "ratio_of_minima": min(theirs) / min(self.ours),
+            "turns": len(theirs),
+        }
 
 
 def in_turns(
