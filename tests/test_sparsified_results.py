@@ -166,11 +166,18 @@ def test_explain_says_why_a_sparsifier_is_applied_afterwards(sparsifier: Any, wh
     assert re.search(f"of the result, once it is there: .*({why})", told)
 
 
-@pytest.mark.parametrize("columns", [1, 3, 16, 17, 37, 64, 131])
+@pytest.mark.parametrize("columns", [1, 2, 3, 8, 16, 17, 37, 64, 131])
 @pytest.mark.parametrize("sparsifier", [n_m(2, 4), threshold(1.0)], ids=str)
 def test_rows_of_any_length_are_appended_in_registers(columns: int, sparsifier: Any) -> None:
     with uncompiled():
         check_same("C[i,k] = A[i,j] * B[j,k]", whole_numbers({"A": sparse(9, 20, 4), "B": dense(20, columns)}), sparsifier)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 8])
+def test_machine_code_of_narrow_rows_keeps_the_same(columns: int) -> None:
+    operands = whole_numbers({"A": sparse(9, 20, 4), "B": dense(20, columns)})
+    for sparsifier in (threshold(1.0), n_m(2, 4)):
+        check_same("C[i,k] = A[i,j] * B[j,k]", operands, sparsifier)
 
 
 def test_of_equal_values_a_block_keeps_the_last() -> None:

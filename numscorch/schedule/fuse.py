@@ -124,7 +124,7 @@ def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target)
     """A statement in loops: sums in registers, and in vectors where these pay."""
     nest: Stmt = wrap(loops, member)
     if member.lhs.tensor.prunes:
-        return _appending(nest, facts, target)
+        return _appending(nest, facts)
     if not loops:
         return nest
     if member.lhs.indices:
@@ -137,24 +137,23 @@ def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target)
     return _in_registers(nest, facts, target)
 
 
-def _appending(nest: Stmt, facts: Facts, target: Target) -> Stmt:
+def _appending(nest: Stmt, facts: Facts) -> Stmt:
     """A loop that appends what is kept of a row, in registers if the row is dense, and blocks of which the largest are kept fit them.
 
     >>> from ..ir.format import CSR, dense
     >>> from ..ir.notation import parse_stmt
     >>> tensors = {"C": TensorVar("C", CSR, prunes=True), "C_row": TensorVar("C_row", dense(1), strides="1")}
     >>> loop = parse_stmt("forall(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))", tensors)
-    >>> print(_appending(loop, Facts.of({IndexVar("k"): 64}, {}, 8), Target(32, 16)))
+    >>> print(_appending(loop, Facts.of({IndexVar("k"): 64}, {}, 8)))
     vector_forall<8 x 8, once>(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))
     """
     match nest:
-        case Forall(var, Assignment(lhs, rhs)) if lhs.tensor.dtype in LANES and lhs.indices[-1:] == (var,):
-            lanes, along = target.lanes(lhs.tensor.dtype), [a for a in accesses_in(rhs) if var in a.indices]
+        case Forall(var, Assignment(lhs, rhs)) if lhs.tensor.dtype in LANES and lhs.indices[-1:] == (var,) and facts.fits_registers(var):
+            tiles, along = facts.tiling(var), [a for a in accesses_in(rhs) if var in a.indices]
             is_dense = all(a.tensor.is_dense and unit_stride(a, var) for a in along) and can_run_in_registers(rhs)
-            fits = lhs.tensor.largest is None or lanes % lhs.tensor.largest[1] == 0
-            if is_dense and fits and along and facts.extent(var) > 1 and facts.fits_registers(var):
-                tiles = facts.tiling(var)
-                return replace(nest, tag=Vector(lanes, tiles.registers, tiles.tail, tiles.masked))
+            fits = lhs.tensor.largest is None or tiles.lanes % lhs.tensor.largest[1] == 0
+            if is_dense and fits and along and facts.extent(var) > 1:
+                return replace(nest, tag=Vector(tiles.lanes, tiles.registers, tiles.tail, tiles.masked))
     return nest
 
 
