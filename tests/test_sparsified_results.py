@@ -73,7 +73,6 @@ def by_numpy(t: torch.Tensor) -> torch.Tensor:
 
 FUSED: dict[str, Any] = {
     "threshold": threshold(1.0),
-    "keep_all": keep_all(),
     "registered": tails,
     "by name": "zeros of results too",
     "composed": compose(threshold(1.0), keep_all(), not_large),
@@ -82,6 +81,7 @@ FUSED: dict[str, Any] = {
     "3:16": n_m(3, 16),
 }
 UNFUSED: dict[str, tuple[Any, str]] = {
+    "keep_all": (keep_all(), "it keeps every value"),
     "magnitude": (magnitude(0.5), "it is materializing"),
     "random": (random(0.5, seed=0), "it is materializing"),
     "a callable": (lambda t: t > 0, "it is materializing"),

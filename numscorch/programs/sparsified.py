@@ -12,9 +12,10 @@ from torch import Tensor
 
 from ..computing import current_transform
 from ..errors import UnsupportedError
-from ..ir.format import Format, as_format, dense
+from ..ir.format import NM, Format, as_format, dense
 from ..operands import call_form, check_is_tensor, in_autocast
 from ..parser import parse_einsum
+from ..pattern import Pattern
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
 from ..statements import NAMES, Part, parse_program, tensor_names
@@ -84,7 +85,19 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
     kept: SparseTensor = made[parts[-1].name]
     if is_checked and bool(kept.values.isnan().any()):
         return sparsify(evaluate_parts(text, given, None), sparsifier, format)  # which most often refuses NaN
-    return kept.to(usual_format(sparsifier, kept.ndim) if format is None else as_format(format))
+    wanted = usual_format(sparsifier, kept.ndim) if format is None else as_format(format)
+    in_blocks = _in_blocks(kept, parts[-1].request.largest, wanted)
+    return kept.to(wanted) if in_blocks is None else in_blocks
+
+
+def _in_blocks(kept: SparseTensor, largest: tuple[int, int] | None, format: Format) -> SparseTensor | None:
+    """The largest of every m as ``NM`` stores them, in the same order where all blocks are whole; None for another format."""
+    if largest is None or kept.ndim != 2 or format != NM(*largest) or kept.shape[1] % largest[1]:
+        return None
+    crd, m = kept.pattern.level_arrays(1)[1], largest[1]
+    places = crd & (m - 1) if m & (m - 1) == 0 else crd % m  # whole division takes ten times as long
+    pattern = Pattern(format, tuple(kept.shape), ((), (), (torch.from_numpy(places),)))
+    return SparseTensor(pattern, kept.values)
 
 
 def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[Part, ...], dict[str, Tensor], bool] | str:

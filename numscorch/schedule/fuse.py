@@ -144,7 +144,7 @@ def _appending(nest: Stmt, facts: Facts) -> Stmt:
     >>> from ..ir.notation import parse_stmt
     >>> tensors = {"C": TensorVar("C", CSR, prunes=True), "C_row": TensorVar("C_row", dense(1), strides="1")}
     >>> loop = parse_stmt("forall(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))", tensors)
-    >>> print(_appending(loop, Facts.of({IndexVar("k"): 64}, {}, 8)))
+    >>> print(_appending(loop, Facts.of({IndexVar("k"): 64}, {}, 8, Target())))
     vector_forall<8 x 8, once>(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))
     """
     match nest:

@@ -95,9 +95,13 @@ def _traced(function: Callable[[Any], Any], order: int) -> Node | bool:
 
 
 def _written(answer: Node | bool, is_checked: bool) -> Ruled:
-    """The rule of an answer."""
+    """The rule of an answer.
+
+    Raises:
+        NotOne: it can't be written down, or leaves nothing out.
+    """
     if isinstance(answer, bool):
-        return Ruled(Rule(), is_checked=is_checked)
+        raise NotOne("it keeps every value, so that there is nothing to leave out")
     negated = _negated(answer)
     numbers: dict[float, str] = {}
     top = answer if negated is None else negated
