@@ -167,7 +167,7 @@ def test_explain_says_why_a_sparsifier_is_applied_afterwards(sparsifier: Any, wh
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 8, 16, 17, 37, 64, 131])
-@pytest.mark.parametrize("sparsifier", [n_m(2, 4), threshold(1.0)], ids=str)
+@pytest.mark.parametrize("sparsifier", [n_m(2, 4), threshold(1.0), not_large], ids=str)
 def test_rows_of_any_length_are_appended_in_registers(columns: int, sparsifier: Any) -> None:
     with uncompiled():
         check_same("C[i,k] = A[i,j] * B[j,k]", whole_numbers({"A": sparse(9, 20, 4), "B": dense(20, columns)}), sparsifier)
@@ -176,7 +176,7 @@ def test_rows_of_any_length_are_appended_in_registers(columns: int, sparsifier: 
 @pytest.mark.parametrize("columns", [2, 3, 8])
 def test_machine_code_of_narrow_rows_keeps_the_same(columns: int) -> None:
     operands = whole_numbers({"A": sparse(9, 20, 4), "B": dense(20, columns)})
-    for sparsifier in (threshold(1.0), n_m(2, 4)):
+    for sparsifier in (threshold(1.0), n_m(2, 4), not_large):
         check_same("C[i,k] = A[i,j] * B[j,k]", operands, sparsifier)
 
 
