@@ -85,7 +85,7 @@ def _short(name: str) -> str:
 
 def each(records: Iterable[Record]) -> str:
     """Every ratio: of the medians, of the minima, what was measured, and all peers."""
-    ratios = sorted((r for r in records if r["kernel"] in RATIOS), key=lambda r: (r["kernel"], float(r["ratio"])))
+    ratios = sorted((r for r in records if r["kernel"] in RATIOS and "ratio" in r), key=lambda r: (r["kernel"], float(r["ratio"])))
     return "\n".join(
         f"{r['kernel']:<9} {r['ratio']:6.2f}x {r['ratio_of_minima']:6.2f}x  {_seconds(r['seconds']):>9}  threads={r['threads']} "
         f"nnz={r['nnz']:<8} {r['matrix']:<{LONGEST}}  {_variant(r)}  {_others(r)}"
