@@ -142,7 +142,7 @@ def type_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
 
     for (what, kind, threads), records_of in groupby(sorted((r for r in records if r["kernel"] == TYPES), key=key), key):
         group = list(records_of)
-        times, sizes = (geometric_mean(r[name] for r in group) for name in ("time", "bytes"))
+        times, sizes = (geometric_mean(r[name] for r in group) for name in ("time", "moved"))
         yield what, kind, str(threads), str(len(group)), f"{times:.2f}x", f"{sizes:.2f}x"
 
 

@@ -21,7 +21,7 @@ from . import data
 IS_QUICK = os.environ.get(data.QUICK, "") not in ("", "0")
 EVERYTHING = os.environ.get("NUMSCORCH_BENCH_ALL", "") not in ("", "0") and not IS_QUICK
 FEW = 2  # variants of each kind, and matrices for the main ones
-MODERATE = range(10_000, 1_000_000)  # nonzeros of the matrices of a quick run, where there are such
+MODERATE = range(20_000, 250_000)  # nonzeros of the matrices of a quick run, where there are such
 STRIDE = 3  # one of so many matrices for the variants that aren't the main ones
 MOST_PRODUCTS = 50_000_000  # of sparse matrices
 MOST_DENSE_PRODUCTS = 300_000_000  # of a sparse and a dense matrix
@@ -57,7 +57,8 @@ def cases(
 
 
 def _few(main: Sequence[Any], others: Sequence[Any], names: Sequence[str]) -> list[tuple[str, Any]]:
-    names = [name for name in names if data.matrix(name).nnz in MODERATE] or list(names)
+    sizes = {name: data.matrix(name).nnz for name in names}
+    names = [name for name in sorted(names, key=lambda name: sizes[name]) if sizes[name] in MODERATE] or list(names)
     pairs = [(name, variant) for variant in few(main) for name in few(names)]
     return pairs + [(names[at % len(names)], variant) for at, variant in enumerate(few(others)) if names]
 
