@@ -20,6 +20,7 @@ from .tags import Constant as Constant
 from .tags import Gallop as Gallop
 from .tags import Jam as Jam
 from .tags import Kinds as Kinds
+from .tags import KindTiles as KindTiles
 from .tags import Parallel as Parallel
 from .tags import Positions as Positions
 from .tags import Serial as Serial
