@@ -17,7 +17,7 @@ from numscorch.ir.combinations import masks
 from numscorch.operand import Operand
 from numscorch.parser import parse_einsum
 from numscorch.problem import make_problem
-from numscorch.runtime.dispatch import uncompiled
+from numscorch.runtime.dispatch import make_plan, uncompiled
 from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
 from numscorch.sparsify import magnitude, n_m_g, sparsify
@@ -215,7 +215,13 @@ def test_whole_chunks_and_the_last_one_are_summed_kind_by_kind(columns: int) -> 
     stored = sparsify(drawn(11, columns, dtype=torch.float64), n_m_g(1, 4, 8))
     x = drawn(40, columns, dtype=torch.float64, seed=1)
     with uncompiled():
-        torch.testing.assert_close(ns.einsum("oj,jb->ob", stored, x.T.contiguous()), stored.to_dense() @ x.T)
+        plan = make_plan("oj,jb->ob", (stored, x.T.contiguous()), None)
+        assert ("kind_tile_forall" in str(plan.steps[-1].stmt)) == (columns > 0)
+        assert plan.kernel.source.program.zeroed == (columns == 0)  # the first chunk writes what others add to
+        for _ in range(2):
+            result = plan.run(stored, x.T.contiguous())
+            torch.testing.assert_close(result, stored.to_dense() @ x.T)
+            result.fill_(torch.nan)  # memory that is used again
 
 
 def test_what_columns_choose_stays_in_the_nearest_cache_where_sums_stay_near() -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from ..ir import index as ix
 from ..ir.level import Segment
-from ..ir.loop import Assign, Block, Const, Expr, For, Stmt, Var, call
+from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, Stmt, Var, call
 from .coiteration import at_position
 from .environment import Env, Iterator, size_of
 from .jamming import interleaved
@@ -37,6 +37,7 @@ def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     """The body for the positions of each kind, chunk by chunk; how many there are is a constant in all chunks but the last, shorter one."""
     it, chunk = env.iterated(stmt.var)[0], Var(f"{stmt.var}_chunk")
     start, stop = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_end")
+    empty = BinOp("==", chunk, Const(0))
     chosen = next(a for a in ix.operands_of(stmt) if a.tensor.name == it.name).tensor.format.levels[-1].constants
 
     def kinds(whole: bool) -> Block:
@@ -46,11 +47,14 @@ def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
             if not whole:
                 body += [Assign(start, first), Assign(stop, last)]
             bounds = (first, last) if whole else (start, stop)
-            walked = replace(env, kinds={**env.kinds, it.name: kind}, walked={**env.walked, it.name: bounds}, rows=chosen[kind])
+            walked = replace(
+                env, kinds={**env.kinds, it.name: kind}, walked={**env.walked, it.name: bounds}, rows=chosen[kind], first=empty
+            )
             body += lower(stmt.body, walked)
         return tuple(body)
 
     first_chunk, last_chunk = _chunks(stmt.var, it, env)
+    last_chunk = call("max", last_chunk, Const(1)) if first_chunk == Const(0) else last_chunk  # it writes zeros where there are no columns
     wholes = Var(f"{stmt.var}_whole")
     known = Assign(wholes, call("min", last_chunk, size_of(stmt.var) // it.level.kind_chunk))
     return (known, For(chunk, first_chunk, wholes, kinds(True)), For(chunk, wholes, last_chunk, kinds(False)))

@@ -151,7 +151,11 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
         inner = with_registers(_writing(stmt.producer, target, register), register, inner)
     used = sums if env.rows is None else tuple(sums[row] for row in env.rows)
     cleared = [assign for register in used for assign in clear(register, inner)]
-    return (*cleared, *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
+    done = lower(stmt.consumer, inner)
+    if env.first is not None:
+        written = ix.with_op(stmt.consumer, "=")
+        done = (If(env.first, lower(written, inner), done),)
+    return (*cleared, *lower(stmt.producer, inner), *done)
 
 
 def _writing(stmt: ix.Stmt, target: ix.TensorVar, register: ix.TensorVar) -> ix.Stmt:

@@ -354,6 +354,17 @@ def map_rhs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return Where(map_rhs(consumer, change), map_rhs(producer, change))
 
 
+def with_op(stmt: Stmt, op: str) -> Stmt:
+    """The statement with another operator in every assignment."""
+    match stmt:
+        case Assignment():
+            return replace(stmt, op=op)
+        case Forall(_, body):
+            return replace(stmt, body=with_op(body, op))
+        case Where(consumer, producer):
+            return Where(with_op(consumer, op), with_op(producer, op))
+
+
 def value_of(stmt: Stmt) -> Expr:
     """What a statement assigns in the end, as one expression of its operands: workspaces are replaced by what fills them."""
     match stmt:
