@@ -8,11 +8,11 @@ import torch
 from scipy import sparse
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 from numscorch.pattern import Pattern
 
 from .conftest import Compare
 from .data import Matrix, each_fresh, matrix
-from .harness import Function
 from .selection import cases, fits_dense
 
 TORCH, SCIPY = "torch", "SciPy"

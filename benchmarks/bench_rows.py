@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, matrix
-from .harness import Function
 from .selection import cases
 
 

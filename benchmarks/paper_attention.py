@@ -10,11 +10,11 @@ import torch
 from torch.nn import functional
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 from numscorch.nn import patterns
 from numscorch.nn.functional import scaled_dot_product_attention
 
 from .data import dense
-from .harness import Function
 from .paper_runs import Run, told_error
 from .paper_tables import FLEX, FLEX_16, SDPA, SPARSE, TABLE_3
 

@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
-from .harness import Function
 from .paper_graphs import Graph, graph
 from .paper_runs import Run
 from .paper_tables import CSR_FEATURES, DENSE_FEATURES, PYG, PYG_CACHED, SPARSE, TABLE_1

@@ -9,9 +9,9 @@ from itertools import pairwise
 import torch
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
 from .bench_training import SIZES, Masked, network, step_of
-from .harness import Function
 from .paper_runs import Run
 from .paper_tables import MASKED, SPARSE
 

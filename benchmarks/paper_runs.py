@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from .checks import check
-from .harness import Function, Times, Turns, geometric_mean, in_turns
+from numscorch.measuring.agreement import check
+from numscorch.measuring.turns import Function, Times, Turns, geometric_mean, in_turns
+
 from .paper_tables import BARS, Bar, Sizes
 
 TOLERANCE = 1e-4

@@ -15,8 +15,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from numscorch.measuring.turns import geometric_mean
+
 from .bars import LARGE, ROWS, Record, Row
-from .harness import geometric_mean
 
 LONGEST = 32  # letters of a case's name in a table
 RATIOS = frozenset(row.kernel for row in ROWS)
@@ -84,7 +85,7 @@ def _short(name: str) -> str:
 
 def each(records: Iterable[Record]) -> str:
     """Every ratio: of the medians, of the minima, what was measured, and all peers."""
-    ratios = sorted((r for r in records if r["kernel"] in RATIOS), key=lambda r: (r["kernel"], float(r["ratio"])))
+    ratios = sorted((r for r in records if r["kernel"] in RATIOS and "ratio" in r), key=lambda r: (r["kernel"], float(r["ratio"])))
     return "\n".join(
         f"{r['kernel']:<9} {r['ratio']:6.2f}x {r['ratio_of_minima']:6.2f}x  {_seconds(r['seconds']):>9}  threads={r['threads']} "
         f"nnz={r['nnz']:<8} {r['matrix']:<{LONGEST}}  {_variant(r)}  {_others(r)}"
@@ -132,7 +133,7 @@ def type_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
 
     for (what, kind, threads), records_of in groupby(sorted((r for r in records if r["kernel"] == TYPES), key=key), key):
         group = list(records_of)
-        times, sizes = (geometric_mean(r[name] for r in group) for name in ("time", "bytes"))
+        times, sizes = (geometric_mean(r[name] for r in group) for name in ("time", "moved"))
         yield what, kind, str(threads), str(len(group)), f"{times:.2f}x", f"{sizes:.2f}x"
 
 

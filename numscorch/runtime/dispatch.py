@@ -54,13 +54,19 @@ class Plan:
     run: Callable[..., Any]
 
 
+def as_made(expr: str | Request, operands: Sequence[Operand], plan: Plan) -> Plan:
+    """A plan that was just made, to be used as it is."""
+    return plan
+
+
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """How kernels are built, and the plans and kernels that were made so."""
+    """How kernels are built, the plans and kernels that were made so, and what becomes of each plan before it is used."""
 
     build: Callable[[Source], Kernel]
     plans: dict[Hashable, Any]
     kernels: dict[str, Kernel]
+    made: Callable[[str | Request, Sequence[Operand], Plan], Plan] = as_made
 
 
 _apart: ContextVar[Tables | None] = ContextVar("tables of a context that has its own", default=None)
@@ -102,11 +108,13 @@ def _plan_of(expr: str | Request, described: Sequence[Operand], format: Format |
     expr, problem, steps, source = compile_tuned(expr, described, format)
     kernel, stmt = kernel_for(source), steps[-1].stmt
     if (at := operand_to_cut(expr, problem, described)) is not None:
-        return Plan(problem, steps, kernel, _in_parts(expr, at))
+        return _tables().made(expr, described, Plan(problem, steps, kernel, _in_parts(expr, at)))
     if problem.slabs is not None:
-        return Plan(problem, steps, kernel, in_slabs(problem.slabs, problem, _into(expr, problem.slabs.of(described), format, kernel)))
+        run = in_slabs(problem.slabs, problem, _into(expr, problem.slabs.of(described), format, kernel))
+        return _tables().made(expr, described, Plan(problem, steps, kernel, run))
     before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
-    return Plan(problem, steps, kernel, bind(problem, stmt, kernel, described, before, _copies(problem, described)))
+    run = bind(problem, stmt, kernel, described, before, _copies(problem, described))
+    return _tables().made(expr, described, Plan(problem, steps, kernel, run))
 
 
 def compile_tuned(
@@ -164,7 +172,8 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -
         back = moving(len(shape), layout.result, back=True)
         if into:
             moved, steps, source = compile_source(back, [written], None)
-            made[len(operands)] = bind(moved, steps[-1].stmt, kernel_for(source), [written], {}, {}, into=True)
+            run = bind(moved, steps[-1].stmt, kernel_for(source), [written], {}, {}, into=True)
+            made[len(operands)] = _tables().made(back, [written], Plan(moved, steps, kernel_for(source), run)).run
         else:
             made[len(operands)] = _listed(_plan_of(back, [written], None).run)
     return made
@@ -179,16 +188,20 @@ def _listed(copy: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def uncompiled() -> Iterator[None]:
-    """Within it, kernels are plain Python that checks every access; the plans made there are forgotten.
-
-    Other threads, and other tasks of this one, go on with compiled kernels.
-    """
-    token = _apart.set(Tables(build_plain, {}, {}))
+def apart(tables: Tables) -> Iterator[Tables]:
+    """Within it, these are the plans and kernels; other threads, and other tasks of this one, go on with the process's own."""
+    token = _apart.set(tables)
     try:
-        yield
+        yield tables
     finally:
         _apart.reset(token)
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Within it, kernels are plain Python that checks every access; the plans made there are forgotten."""
+    with apart(Tables(build_plain, {}, {})):
+        yield
 
 
 def compile_source(

@@ -1,4 +1,4 @@
-"""Measuring: functions called in turn, so that whatever else the machine does hits all of them alike."""
+"""Functions called in turn, so that whatever else the machine does hits all of them alike."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from .intervals import ratio_of_medians
 
 SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.2"))  # for all functions that are compared together
 FEWEST, MOST = 5, 400  # turns
@@ -37,13 +39,19 @@ class Turns:
     @property
     def ratio(self) -> float:
         """How many times as fast as the best peer: of the medians."""
-        return self.against(self.peers[self.best])["ratio"]
+        return statistics.median(self.peers[self.best]) / statistics.median(self.ours)
 
     def against(self, theirs: Times) -> dict[str, float]:
-        """A peer's time, and the ratios to ours: of the medians, and of the fastest calls, which other work disturbs least."""
-        seconds = statistics.median(theirs)
-        ratio = seconds / statistics.median(self.ours)
-        return {"seconds": seconds, "ratio": ratio, "ratio_of_minima": min(theirs) / min(self.ours), "turns": len(theirs)}
+        """A peer's time, and the ratios to ours: of the medians, with an interval, and of the fastest calls, which are disturbed least."""
+        between = ratio_of_medians(theirs, self.ours)
+        return {
+            "seconds": statistics.median(theirs),
+            "ratio": between.ratio,
+            "low": between.low,
+            "high": between.high,
+            "ratio_of_minima": min(theirs) / min(self.ours),
+            "turns": len(theirs),
+        }
 
 
 def in_turns(
@@ -60,7 +68,7 @@ def in_turns(
 
     Args:
         ours: the first function; what it returns is allocated in the timed call and freed after it.
-        peers: the other ones by their names, likewise.
+        peers: the other ones by their names, likewise; there may be none.
         beside: functions to be reported that are no peers.
         seconds: stop after so long, but not before a few turns.
         calls: so many calls make a turn, where one is too short for the clock.
@@ -70,7 +78,7 @@ def in_turns(
     others = {**peers, **(beside or {})}
     own = _warmed_up(ours, calls, seconds)
     taken = {name: _warmed_up(function, calls, seconds) for name, function in others.items()}
-    limit = patience * min(min(taken[peer]) for peer in peers)
+    limit = patience * min((min(taken[peer]) for peer in peers), default=math.inf)
     racing = {name: function for name, function in others.items() if min(taken[name]) <= limit}
     own, taken = [], taken | {name: [] for name in racing}
     was_enabled = gc.isenabled()

@@ -1,7 +1,6 @@
 """Whether two results are the same, in whatever library and layout: a benchmark that isn't checked measures nothing.
 
-Everything becomes a numpy array, a SciPy CSR array, or, for sparse tensors of another order than 2, entries
-whose coordinates are numbered in row-major order.
+Everything becomes a numpy array, or entries whose coordinates are numbered in row-major order.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 
-import numscorch as ns
+from ..sparse_tensor import SparseTensor
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-5  # of float32; the second one of the largest number
 
@@ -52,7 +50,7 @@ def check(ours: Any, theirs: Any, who: str = "the peer", tolerance: float = RELA
         raise AssertionError(f"not what {who} computes: shapes are {ours.shape} and {theirs.shape}")
     if isinstance(ours, np.ndarray) or isinstance(theirs, np.ndarray):
         ours, theirs = _as_array(ours), _as_array(theirs)
-    elif isinstance(ours, Entries):
+    else:
         ours, theirs = _on_common_places(ours, theirs)
     difference, largest = abs(ours - theirs), _largest(abs(theirs))
     if not _largest(difference - tolerance * abs(theirs)) <= ABSOLUTE * largest:  # so that NaN is refused too
@@ -62,52 +60,45 @@ def check(ours: Any, theirs: Any, who: str = "the peer", tolerance: float = RELA
 
 
 def plain(result: Any) -> Any:
-    """A result of any library as an array, a CSR array, or entries."""
+    """A result of any library as an array, or as entries."""
     library = type(result).__module__.partition(".")[0]
-    if isinstance(result, ns.SparseTensor):
-        return _of_ours(result)
+    if isinstance(result, SparseTensor):
+        return _entries(result.indices().numpy(), _array(result.values), result.shape)
     if isinstance(result, torch.Tensor):
-        return _of_torch(result)
+        return _of_torch(result.detach())
     if library == "graphblas":
         return _of_graphblas(result)
     if library == "sparse":
-        return _entries(result.coords, result.data, result.shape)
-    return result.tocsr() if sparse.issparse(result) else np.asarray(result)
-
-
-def _of_ours(result: ns.SparseTensor) -> Any:
-    if result.ndim != 2:
-        return _entries(result.indices().numpy(), result.values.numpy(), result.shape)
-    try:
-        return result.to_scipy().tocsr()
-    except ns.UnsupportedError:
-        return result.to(ns.CSR).to_scipy()
+        entries = result if hasattr(result, "coords") else result.tocoo()
+        return _entries(entries.coords, entries.data, result.shape)
+    if library == "scipy" and hasattr(result, "tocoo"):
+        entries = result.tocoo()
+        return _entries(np.stack(entries.coords), entries.data, result.shape)
+    return np.asarray(result)
 
 
 def _of_torch(result: torch.Tensor) -> Any:
     if result.layout is torch.strided:
-        return (result.float() if result.dtype is torch.bfloat16 else result).numpy()
-    if result.layout is torch.sparse_csr:
-        arrays = result.values(), result.col_indices(), result.crow_indices()
-        return sparse.csr_array(tuple(array.numpy() for array in arrays), shape=tuple(result.shape))
-    if result.layout is torch.sparse_csc:
-        arrays = result.values(), result.row_indices(), result.ccol_indices()
-        return sparse.csc_array(tuple(array.numpy() for array in arrays), shape=tuple(result.shape)).tocsr()
-    return _entries(result._indices().numpy(), result._values().numpy(), result.shape)
+        return _array(result)
+    entries = result if result.layout is torch.sparse_coo else result.to_sparse_coo()
+    return _entries(entries._indices().numpy(), _array(entries._values()), result.shape)
+
+
+def _array(values: torch.Tensor) -> np.ndarray:
+    values = values.detach()
+    return (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # numpy has no bfloat16
 
 
 def _of_graphblas(result: Any) -> Any:
-    if not hasattr(result, "to_csr"):
-        return np.asarray(result.value)
-    pos, crd, values = result.to_csr()
-    return sparse.csr_array((values, crd.astype(np.int64), pos.astype(np.int64)), shape=result.shape)
+    if not hasattr(result, "to_coo") or result.ndim != 2:
+        return np.asarray(result.value) if hasattr(result, "value") else result.to_dense(fill_value=0)
+    rows, columns, values = result.to_coo()
+    return _entries(np.stack([rows, columns]).astype(np.int64), values, result.shape)
 
 
 def _entries(indices: np.ndarray, values: np.ndarray, shape: Sequence[int]) -> Any:
     """Entries from coordinates; dimensions that have none are dense, and follow those that do."""
     shape = tuple(shape)
-    if len(shape) == 2 and len(indices) == 2:
-        return sparse.coo_array((values, tuple(indices)), shape=shape).tocsr()
     places = np.zeros(indices.shape[1], np.int64)
     for coordinates, size in zip(indices, shape, strict=False):
         places = places * size + coordinates
@@ -118,10 +109,12 @@ def _entries(indices: np.ndarray, values: np.ndarray, shape: Sequence[int]) -> A
 def _as_array(result: Any) -> np.ndarray:
     if isinstance(result, Entries):
         return result.dense()
-    return np.asarray(result.toarray() if sparse.issparse(result) else result)
+    return np.asarray(result)
 
 
 def _on_common_places(ours: Entries, theirs: Entries) -> tuple[np.ndarray, np.ndarray]:
+    if np.array_equal(ours.places, theirs.places):
+        return ours.values, theirs.values
     places, at = np.unique(np.concatenate([ours.places, theirs.places]), return_inverse=True)
     own = len(ours.places)
     return np.bincount(at[:own], ours.values, len(places)), np.bincount(at[own:], theirs.values, len(places))

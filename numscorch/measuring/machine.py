@@ -1,0 +1,76 @@
+"""On what something was measured: the kind of machine, and the versions of what took part."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..runtime.target import cache_sizes, host
+
+LIBRARIES = ("numscorch", "torch", "numba", "llvmlite", "numpy", "scipy", "sparse", "python-graphblas", "torch_geometric")
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What machines that can be compared have in common."""
+
+    processor: str
+    cores: int
+    vector_bytes: int
+    registers: int
+    caches: tuple[int, ...]
+    system: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Ten letters that machines of a kind share.
+
+        >>> len(this_machine().fingerprint)
+        10
+        """
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:10]
+
+    def as_json(self) -> dict[str, Any]:
+        """Its parts, and the fingerprint."""
+        return {**asdict(self), "caches": list(self.caches), "fingerprint": self.fingerprint}
+
+
+@lru_cache(maxsize=1)
+def this_machine() -> Machine:
+    """The machine that this process runs on, with the cores it may use."""
+    target = host()
+    return Machine(
+        processor=_processor(),
+        cores=cores(),
+        vector_bytes=target.vector_bytes,
+        registers=target.registers,
+        caches=tuple(sorted(set(cache_sizes()))),
+        system=f"{platform.system()} {platform.machine()}",
+    )
+
+
+def cores() -> int:
+    """How many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that are installed, by name."""
+    installed = {distribution.name: distribution.version for distribution in metadata.distributions()}
+    return {"python": platform.python_version()} | {name: installed[name] for name in LIBRARIES if name in installed}
+
+
+def _processor() -> str:
+    """The processor's own name, where the system tells it."""
+    if CPU_INFO.exists():
+        named = [line.partition(":")[2].strip() for line in CPU_INFO.read_text().splitlines() if line.startswith("model name")]
+        if named:
+            return named[0]
+    return platform.processor() or platform.machine()
