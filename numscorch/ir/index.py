@@ -20,6 +20,7 @@ from .tags import Constant as Constant
 from .tags import Gallop as Gallop
 from .tags import Jam as Jam
 from .tags import Kinds as Kinds
+from .tags import KindTiles as KindTiles
 from .tags import Parallel as Parallel
 from .tags import Positions as Positions
 from .tags import Serial as Serial
@@ -353,6 +354,17 @@ def map_rhs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return replace(stmt, body=map_rhs(body, change))
         case Where(consumer, producer):
             return Where(map_rhs(consumer, change), map_rhs(producer, change))
+
+
+def with_op(stmt: Stmt, op: str) -> Stmt:
+    """The statement with another operator in every assignment."""
+    match stmt:
+        case Assignment():
+            return replace(stmt, op=op)
+        case Forall(_, body):
+            return replace(stmt, body=with_op(body, op))
+        case Where(consumer, producer):
+            return Where(with_op(consumer, op), with_op(producer, op))
 
 
 def value_of(stmt: Stmt) -> Expr:
