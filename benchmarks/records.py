@@ -27,22 +27,49 @@ Beside pytest-benchmark's own keys the file holds, under ``numscorch``:
     roofs                                   by thread count: bytes_per_second, flops_per_second
     kernels                                 by name: request, explanation, source
     missing                                 peers that aren't installed
+
+In the history (``history.py``), ``kernels`` is a list of names: their texts, which many runs share, are in files beside.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 Record = Mapping[str, Any]
 UNKNOWN = "0" * 40
+RUNS, KERNELS = "runs", "kernels"  # folders of a history
 
 
 class RunError(Exception):
     """A file holds no run of this suite."""
+
+
+class StoredKernels(Mapping[str, Any]):
+    """Texts of kernels in a history's folder, each read when it is asked for."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._folder, self._names = folder, tuple(name for name in names if _file(folder, name).is_file())
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return json.loads(_file(self._folder, name).read_text(encoding="utf-8"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{Path(name).name}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +112,20 @@ def read_run(path: Path) -> Run:
         RunError: it is no JSON, or not of this suite; the message says what is amiss.
     """
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-        own, commit = results["numscorch"], results.get("commit_info") or {}
+        results = json.loads(text_of(path))
+        own, commit = dict(results["numscorch"]), results.get("commit_info") or {}
+        if isinstance(own.get("kernels"), list):
+            own["kernels"] = StoredKernels(path.parent.parent / KERNELS, own["kernels"])
         records = tuple(b["extra_info"] for b in results["benchmarks"] if "kernel" in b["extra_info"])
         run = Run(path, commit.get("id") or UNKNOWN, results["datetime"], bool(commit.get("dirty")), own, records)
-        _ = run.fingerprint, run.suite
-    except (OSError, ValueError) as error:
+        _ = run.fingerprint, run.suite, datetime.fromisoformat(run.time)
+    except (OSError, EOFError, ValueError) as error:
         raise RunError(f"{path.name} can't be read as JSON: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path.name} is no run of this suite: {error!r} is amiss in it; make bench writes one") from error
     return run
+
+
+def text_of(path: Path) -> str:
+    """What a results file holds, gzipped where its name says so."""
+    return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")

@@ -44,7 +44,7 @@ def passes() -> str:
 
 def kernel() -> str:
     """The kernel's loops, without their prologue."""
-    return "...\n" + explanation.source[explanation.source.index("        for block in") :]
+    return "...\n" + explanation.source[explanation.source.index("        for i in") :]
 
 
 def subscripts() -> str:

@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("expression", metavar="EXPR", help='in einsum notation, as in "ij,jk->ik"')
     formats = 'one an operand: CSR, COO, dense, ds, or "(i, j) -> (j: dense, i: compressed)"'
     explain.add_argument("formats", metavar="FORMAT", nargs="+", help=formats)
+    explain.add_argument("--html", type=Path, metavar="FILE.html", help="write it as a page instead")
     explain.set_defaults(command=_explain)
 
     cache = commands.add_parser("cache", help="list or clear the kernels on disk")
@@ -66,7 +67,12 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     import numscorch
 
-    print(numscorch.explain(arguments.expression, *arguments.formats))
+    explained = numscorch.explain(arguments.expression, *arguments.formats)
+    if arguments.html is None:
+        print(explained)
+        return 0
+    explained.save(arguments.html)
+    print(f"{arguments.html}: {arguments.html.stat().st_size / 1e3:.0f} kB")
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from weights import drawn
 
 import numscorch as ns
 from numscorch.ir.assigning import assigned
@@ -24,10 +25,6 @@ from numscorch.sparsify import magnitude, n_m_g, sparsify
 from numscorch.validate import validate
 
 PARAMETERS = [(2, 4, 2), (1, 4, 3), (3, 6, 1), (1, 8, 2), (1, 10, 1), (2, 2, 1), (5, 12, 2)]
-
-
-def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def greedy(weight: torch.Tensor, n: int, m: int, g: int) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import index as ix
-from ..ir.functions import REDUCTIONS
+from ..ir.functions import REDUCTIONS, terms_of
 from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Var, call
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
@@ -82,7 +82,7 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
 def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Block:
     """A register of consecutive positions at once; what their coordinates choose is gathered."""
     it, body = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body))
-    terms = gathered_product(body.rhs, stmt.var, it, lanes, env)
+    terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
     if body.lhs.indices:
         place = env.beside(body.lhs.tensor, it.position)
         step: Block = (Do(call("store", Var(f"{body.lhs.tensor.name}_vals"), place, terms.value(0))),)

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, update_wrapper
+from os import PathLike
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..errors import UnsupportedError
+from ..explanation import Explanation
 from ..ir.functions import FUNCTIONS
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor, beside_programs
@@ -47,6 +49,7 @@ class FusedExplanation:
     name: str
     program: Program | Unfused
     story: str
+    explanation: Explanation | None = None
 
     @property
     def text(self) -> str:
@@ -59,6 +62,17 @@ class FusedExplanation:
         return "\n".join([f"{self.name} is this program:", "", *(f"  {line}" for line in self.text.splitlines()), "", self.story])
 
     __repr__ = __str__
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write it as a page, as :meth:`Explanation.save`."""
+        from ..pages.explaining import save
+
+        save(self, path)
+
+    def _repr_html_(self) -> str:
+        from ..pages.explaining import notebook
+
+        return notebook(self)
 
 
 class Fused(Wrapper):
@@ -96,13 +110,14 @@ class Fused(Wrapper):
     def explain(self, *args: Any, **kwargs: Any) -> FusedExplanation:
         """The program for these operands and the story of each of its parts, or the call that keeps the function from being one."""
         program, operands = self.program(args, kwargs)
-        story = ""
+        story, explanation = "", None
         if isinstance(program, Program):
             try:
-                story = str(explain_program(program.text, _read(program, operands), program.format))
+                explanation = explain_program(program.text, _read(program, operands), program.format)
+                story = str(explanation)
             except UnsupportedError as error:
                 story = str(error)  # all of it is torch's
-        return FusedExplanation(getattr(self.function, "__qualname__", repr(self.function)), program, story)
+        return FusedExplanation(getattr(self.function, "__qualname__", repr(self.function)), program, story, explanation)
 
     def program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Program | Unfused, dict[str, Any]]:
         """The program for these arguments, and its operands by their names."""

@@ -79,10 +79,13 @@ class _Telling:
     known: dict[str, Operand] = field(default_factory=dict)
     fused: dict[str, Operand] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)
+    drawn: dict[str, Any] = field(default_factory=dict)
     stories: list[Explanation | str] = field(default_factory=list)
 
     def read(self, given: Mapping[str, Any]) -> None:
         """Take the operands, or the formats that stand for them."""
+        from ..pages.sketches import sketch_of  # late: nothing of pages is imported before it is asked for
+
         orders = {n: len(term) for p in self.parts for n, term in zip(p.operands, p.request.subscripts.operands, strict=True)}
         for name, value in given.items():
             own = read_format(value, orders.get(name, 2))
@@ -90,6 +93,7 @@ class _Telling:
                 self.known[name] = self.fused[name] = assumed(own)
                 continue
             self.known[name] = describe(explained(own))
+            self.drawn[name] = sketch_of(explained(own))
             own = unwrapped(own)
             if isinstance(own, SparseTensor | torch.Tensor) and own.ndim:
                 self.fused[name] = _as_fused(own)
@@ -148,7 +152,7 @@ class _Telling:
             return
         asked = self.format if at == len(self.parts) - 1 and self.format is not None else format_of(part, self.parts)
         story = _story(part.request, part.request, operands, tuple(map(_called, part.operands)), (note,) if note else (), asked)
-        self.stories.append(story)
+        self.stories.append(self._drawn(story, part.operands))
         self._made(part, story.problem.format, story.problem.shape, story.problem.result.dtype, is_moved)
 
     def _fused(self, at: int, group: Group, adjoint: Adjoint | None) -> None:
@@ -159,8 +163,12 @@ class _Telling:
         story = _story(text, request, operands, tuple(map(_called, group.operands)), (), None)
         if adjoint is not None:
             story = replace(story, notes=(("gradient", _gradient(adjoint, group, operands, story.problem.shape)),))
-        self.stories.append(story)
+        self.stories.append(self._drawn(story, group.operands))
         self._made(parts[-1], story.problem.format, story.problem.shape, story.problem.result.dtype, adjoint is not None)
+
+    def _drawn(self, story: Explanation, names: Sequence[str]) -> Explanation:
+        """A kernel's story, with what is drawn of those operands that were given."""
+        return replace(story, sketches=tuple(map(self.drawn.get, names)))
 
     def _adjoint(self, group: Group, wanted: tuple[str, ...]) -> Adjoint:
         kinds = tuple(kind for name in group.operands if (kind := Kind.of(self.fused[name])) is not None)

@@ -185,7 +185,7 @@ def _tagged(loop: Forall, facts: Facts, target: Target) -> Forall:
     accesses = [term.lhs, *accesses_in(term.rhs)]
     if term.op == "=" and var in term.lhs.indices and all(unit_stride(a, var) for a in accesses if var in a.indices):
         tiles = facts.tiling(var)
-        return replace(loop, tag=Vector(lanes, tiles.registers, tiles.tail, tiles.masked))
+        return replace(loop, tag=Vector(tiles.lanes, tiles.registers, tiles.tail, tiles.masked))
     return loop
 
 
