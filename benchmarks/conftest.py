@@ -39,7 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[data.QUICK] = "1" if is_quick else "0"
     if config.getoption("--data"):
         os.environ[data.FOLDER] = os.path.abspath(config.getoption("--data"))
-    config.stash[NOTES] = Notes("quick" if is_quick else "full")
+    is_chosen = config.getoption("keyword") or any("::" in argument or argument.endswith(".py") for argument in config.args)
+    config.stash[NOTES] = Notes("quick" if is_quick else "part" if is_chosen else "full")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,7 +22,7 @@ Records of limits, data types and first calls (``report.py``) compare with no pe
 
 Beside pytest-benchmark's own keys the file holds, under ``numscorch``:
 
-    suite                                   "full" or "quick"
+    suite                                   "full" or "quick"; "part", of cases that someone chose
     machine, versions                       ``numscorch.measuring.machine``
     roofs                                   by thread count: bytes_per_second, flops_per_second
     kernels                                 by name: request, explanation, source
@@ -90,7 +90,7 @@ class Run:
 
     @property
     def suite(self) -> str:
-        """Which cases ran: "full" or "quick"."""
+        """Which cases ran: "full", "quick" or "part"."""
         return str(self.own["suite"])
 
 

@@ -52,7 +52,8 @@ class TensorVar:
     ``strides`` belongs to dense tensors and has a letter for each dimension: "1" contiguous,
     "0" broadcast (or of size 1), "n" any stride, given at run time.  ``shares`` names the operand
     whose pattern a sparse result keeps.  What ``is_returned`` is a dense result beside the main one.  An assembled result that
-    ``prunes`` doesn't store what comes to 0.
+    ``prunes`` stores an entry where the condition of its value holds, ``where(condition, value, 0)``; if ``largest`` is (n, m), where it
+    is one of the n largest, by absolute values, of a block of m consecutive ones along the last dimension.
     """
 
     name: str
@@ -63,6 +64,7 @@ class TensorVar:
     shares: str | None = None
     is_returned: bool = False
     prunes: bool = False
+    largest: tuple[int, int] | None = None
 
     @property
     def is_dense(self) -> bool:
