@@ -37,7 +37,7 @@ def test_n_m_of_16_outputs(n: int, m: int, shape: tuple[int, int], batch: int, t
 
 
 @sized
-@pytest.mark.parametrize(("n", "m"), few(NMG))
+@pytest.mark.parametrize(("n", "m"), few(NMG, 1))
 def test_n_m_g(n: int, m: int, shape: tuple[int, int], batch: int, threads: int, compare: Compare) -> None:
     """The same, where each input is read by n of every m outputs, and inputs of one pattern stand together."""
     _layer("n:m:g", n_m_g(n, m, GROUPS), n, m, shape, batch, threads, compare)

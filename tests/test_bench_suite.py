@@ -18,7 +18,7 @@ from benchmarks.records import case_of, read_run
 
 ROOT = Path(__file__).parent.parent
 CASES = (
-    "test_spmv and 1t and (power-law or full-row) or test_triangles and 1t or test_pruned_mlp and 1t or test_overhead and SpMV or test_file"
+    "test_spmv and 1t and (full-row or banded) or test_triangles and 1t or test_pruned_mlp and 1t or test_overhead and SpMV or test_file"
 )
 FILES = ("spmv", "masked", "models", "overhead", "files")
 
@@ -79,7 +79,7 @@ def test_a_run_tells_the_machine_its_roofs_and_its_kernels(written: tuple[Path, 
 def test_cases_have_names_that_differ(written: tuple[Path, str]) -> None:
     names = [(record["kernel"], case_of(record)) for record in read_run(written[0]).records]
     assert len(set(names)) == len(names) > 3
-    assert ("spmv", "power-law, format=CSR, 1 thread") in names
+    assert ("spmv", "full-row, format=CSR, 1 thread") in names
 
 
 def test_torchs_both_index_types_are_peers(written: tuple[Path, str]) -> None:
