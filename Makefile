@@ -2,6 +2,7 @@
 #   make demo     train and run a GCN on a real graph         make test       lint, types and every test
 #   make bench    measure against torch, SciPy and others     make test-full  the same at full counts
 #   make bench-quick   a few cases of every kernel: minutes   BENCH="--data FOLDER"   on matrices of your own
+#   make wheel    build it, install it into an empty environment, and use it there
 #
 # On Linux, PyPI's torch is the CUDA build (gigabytes). Take the CPU one with
 #   make test TORCH_INDEX=<an index of CPU builds of torch>
@@ -16,7 +17,7 @@ BENCH ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: all venv demo test test-full bench bench-quick lint clean
+.PHONY: all venv demo test test-full bench bench-quick lint wheel clean
 
 all: test
 
@@ -62,6 +63,9 @@ bench: $(VENV)/.bench
 bench-quick: $(VENV)/.bench
 	@mkdir -p .benchmarks
 	$(MEASURE) --quick --benchmark-json=.benchmarks/quick.json
+
+wheel:
+	$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL=$(TORCH_INDEX)) $(PYTHON) packaging/check_wheel.py dist
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks
