@@ -1,6 +1,8 @@
 # Needs Python 3.11 or newer with pip and venv, nothing else: everything is installed into .venv.
 #   make demo     train and run a GCN on a real graph         make test       lint, types and every test
 #   make bench    measure against torch, SciPy and others     make test-full  the same at full counts
+#   make bench-quick   a few cases of every kernel: minutes   BENCH="--data FOLDER"   on matrices of your own
+#   make bench-record  keep what was measured                 make bench-check  has anything become slower? (BASE=, CASES=, ROUNDS=)
 #
 # On Linux, PyPI's torch is the CUDA build (gigabytes). Take the CPU one with
 #   make test TORCH_INDEX=<an index of CPU builds of torch>
@@ -10,11 +12,16 @@ VENV ?= .venv
 TORCH_INDEX ?=
 WORKERS ?= 2
 DEMO ?=
+BENCH ?=
+BASE ?=
+CASES ?=
+ROUNDS ?=
+RESULTS ?= .benchmarks/results.json
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: all venv demo test test-full bench lint clean
+.PHONY: all venv demo test test-full bench bench-quick bench-record bench-check lint clean
 
 all: test
 
@@ -51,9 +58,23 @@ test: lint
 test-full: lint
 	NUMSCORCH_TEST_SCALE=1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -q numscorch tests
 
+MEASURE = $(BIN)/python -m pytest benchmarks -p no:xdist -q -rs --benchmark-disable-gc --benchmark-quiet $(BENCH)
+
 bench: $(VENV)/.bench
-	mkdir -p .benchmarks
-	$(BIN)/python -m pytest benchmarks -p no:xdist -q -rs --benchmark-disable-gc --benchmark-quiet --benchmark-json=.benchmarks/results.json
+	@mkdir -p .benchmarks
+	$(MEASURE) --benchmark-json=.benchmarks/results.json
+
+bench-quick: $(VENV)/.bench
+	@mkdir -p .benchmarks
+	$(MEASURE) --quick --benchmark-json=.benchmarks/quick.json
+
+# what make bench measured, into the history; then into the tables that README.md and docs/performance.md show
+bench-record: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.history add $(RESULTS)
+	$(BIN)/python docs/refresh.py performance measurements
+
+bench-check: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.gate $(if $(BASE),--base $(BASE)) $(if $(CASES),--cases "$(CASES)") $(if $(ROUNDS),--rounds $(ROUNDS))
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

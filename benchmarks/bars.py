@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .peers import DENSE_LAYER, OUR_CSR, SCIPY_LAYER, TRANSPOSED
 from .records import Record
 
 LARGE = 10_000  # nonzeros from which the worst case counts
-DENSE_LAYER, SCIPY, TRANSPOSED = "torch F.linear, dense", "SciPy x @ CSR", "torch (CSR @ x.t()).t()"  # no peers, but worth telling
-OUR_CSR = "ours in CSR"
 STRUCTURED = ((50, 1.9), (75, 3.6), (90, 7.0))
 GROUPED = ((50, 1.2), (75, 2.0), (88, None), (90, 4.0))
 
@@ -38,10 +37,10 @@ class Row:
     def takes(self, record: Record) -> bool:
         """Whether a record is told in this row.
 
-        >>> Row("", "spmm", only={"k": (2, 7)}).takes({"kernel": "spmm", "k": 7})
+        >>> Row("", "spmm", only={"k": (2, 7)}).takes({"kernel": "spmm", "k": 7, "ratio": 1.5})
         True
         """
-        if record["kernel"] != self.kernel or (self.beside and self.beside not in record["beside"]):
+        if record["kernel"] != self.kernel or "ratio" not in (record["beside"].get(self.beside, {}) if self.beside else record):
             return False
         wanted = ((record.get(name), value) for name, value in self.only.items())
         return all(own in value if isinstance(value, tuple) else own == value for own, value in wanted)
@@ -58,7 +57,7 @@ ROWS = (
     Row("SpMM, other formats x dense", "formats", mean=2.5, worst=1.2),
     *(Row(f"- {name}", "formats", only={"format": name}) for name in ("COO", "CSC", "DCSR", "BCSR(4, 4)", "ELL")),
     Row("dense x CSR", "linear", mean=2.0, worst=1.0, only={"form": "x @ A"}),
-    Row("- beside SciPy", "linear", only={"form": "x @ A"}, beside=SCIPY),
+    Row("- beside SciPy", "linear", only={"form": "x @ A"}, beside=SCIPY_LAYER),
     Row("- beside dense F.linear", "linear", only={"form": "x @ A"}, beside=DENSE_LAYER),
     Row("dense x CSC, x @ W.t()", "linear", mean=2.0, worst=1.0, only={"form": "x @ A.t()"}),
     Row("- beside results left transposed", "linear", only={"form": "x @ A.t()"}, beside=TRANSPOSED),
@@ -89,6 +88,8 @@ ROWS = (
     ),
     Row("training step, 784-1024-10, 90 % zeros", "training", mean=1.0, worst=1.0, only={"zeros": 90}),
     *(Row(f"- {zeros} % zeros", "training", only={"zeros": zeros}) for zeros in (80, 95, 99)),
+    Row("models, inference", "models"),
+    *(Row(f"- {name}", "models", only={"model": name}) for name in ("GCN", "pruned MLP", "sparse attention", "MoE")),
     Row("softmax, max, sum of rows", "rows", mean=2.0, worst=1.0),
     *(Row(f"- {name}", "rows", only={"what": name}) for name in ("softmax", "max", "sum")),
 )

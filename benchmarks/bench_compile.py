@@ -12,6 +12,7 @@ import pytest
 
 from .conftest import Record
 from .fresh import ROOT
+from .selection import full_only
 
 ROUNDS = 5
 IMPORT = "import time, torch; start = time.perf_counter(); import numscorch; print(time.perf_counter() - start)"
@@ -32,6 +33,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return {threads: tmp_path_factory.mktemp(f"cache{threads}") for threads in (1, 2)}
 
 
+@full_only
 @pytest.mark.parametrize("state", ["new", "cached"])
 def test_first_call(state: str, threads: int, record: Record, folders: dict[int, Path]) -> None:
     """Schedule, generate, compile and run; then load the machine code from disk, and run."""
@@ -42,6 +44,8 @@ def test_first_call(state: str, threads: int, record: Record, folders: dict[int,
     record(
         list(seconds.values()),
         kernel="first call",
+        matrix="thirty kernels",
+        variant=["what"],
         what=f"{state} kernel, median of {len(seconds)}, {variant}",
         longest=max(seconds, key=lambda name: seconds[name]),
         each=seconds,
@@ -50,7 +54,8 @@ def test_first_call(state: str, threads: int, record: Record, folders: dict[int,
     )
 
 
+@full_only
 def test_import(record: Record, tmp_path: Path) -> None:
     """What numscorch adds to torch's import, its bytecode being there: the first import writes it."""
     times = [float(output("-c", IMPORT, cache=tmp_path)) for _ in range(1 + ROUNDS)]
-    record(times[1:], kernel="import", what="import numscorch, after torch", threads=1, bar={"at_most": BARS["import"]})
+    record(times[1:], kernel="import", matrix="none", what="import numscorch, after torch", threads=1, bar={"at_most": BARS["import"]})

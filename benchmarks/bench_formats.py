@@ -10,6 +10,7 @@ from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, dense, matrix
+from .peers import SCIPY
 from .selection import cases
 
 WIDTH = 64
@@ -53,4 +54,4 @@ def _peers(case: Matrix, A: ns.SparseTensor, B: torch.Tensor, name: str) -> dict
         in_torch = A.to_torch()
         return {f"torch {str(in_torch.layout).rpartition('_')[2].upper()}": lambda: in_torch @ B}
     in_scipy, as_array = case.tensor.to_scipy(), B.numpy()
-    return {"SciPy CSR": lambda: in_scipy @ as_array}
+    return {SCIPY: lambda: in_scipy @ as_array}

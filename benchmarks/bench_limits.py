@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 import numscorch as ns
-from numscorch.measuring.roofs import LAST_CACHE, SECOND_CACHE, multiply_add, triad
+from numscorch.measuring.roofs import LAST_CACHE, SECOND_CACHE, TIMES_THE_CACHE, multiply_add, triad
 from numscorch.measuring.turns import in_turns
 
 from .bars import LARGE
@@ -17,11 +17,12 @@ from .bench_types import moved
 from .conftest import Compare, Record
 from .data import Matrix, dense, matrix, names
 from .generated import banded
+from .peers import of_torch
 from .report import SHARES
+from .selection import few
 
 WIDTH = 64
-HALF_WIDTHS = (2, 5, 20)
-TIMES_THE_CACHE = 4
+HALF_WIDTHS = few((2, 5, 20), 1)
 
 
 @cache
@@ -35,8 +36,8 @@ def _banded(half_width: int) -> Matrix:
 def test_banded_against_torch(half_width: int, threads: int, compare: Compare) -> None:
     """y[i] = A[i,j] * x[j], of which memory is the limit."""
     case = _banded(half_width)
-    A, in_torch, x = case.tensor, case.in_torch, dense(case.shape[1])
-    compare("banded", lambda: ns.einsum("ij,j->i", A, x), {"torch CSR int32": lambda: in_torch @ x}, case=case, threads=threads)
+    A, x = case.tensor, dense(case.shape[1])
+    compare("banded", lambda: ns.einsum("ij,j->i", A, x), of_torch(lambda own: own @ x, case), case=case, threads=threads)
 
 
 @pytest.mark.parametrize("half_width", HALF_WIDTHS)
@@ -56,7 +57,7 @@ def _is_near(case: Matrix) -> bool:
     return case.nnz >= LARGE and 4 * WIDTH * case.shape[1] <= SECOND_CACHE
 
 
-@pytest.mark.parametrize("name", [name for name in names() if _is_near(matrix(name))])
+@pytest.mark.parametrize("name", few([name for name in names() if _is_near(matrix(name))], 1))
 def test_spmm_against_roofs(name: str, threads: int, record: Record) -> None:
     """C[i,k] = A[i,j] * B[j,k] where B stays near: a share of the lower roof."""
     case = matrix(name)
@@ -71,4 +72,5 @@ def test_spmm_against_roofs(name: str, threads: int, record: Record) -> None:
 
 def _record(record: Record, times: tuple[float, ...], least: float, *, what: str, case: Matrix, threads: int) -> None:
     share = least / statistics.median(times)
-    record(times, kernel=SHARES, what=what, share=share, bar={}, matrix=case.name, shape=list(case.shape), nnz=case.nnz, threads=threads)
+    told = {"what": what, "variant": ["what"], "share": share, "bar": {}}
+    record(times, kernel=SHARES, **told, matrix=case.name, shape=list(case.shape), nnz=case.nnz, threads=threads)

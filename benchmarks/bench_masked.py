@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from scipy import sparse
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
 from .bench_spgemm import squares
 from .conftest import Compare
 from .data import Matrix, matrix
-from .peers import GRAPHBLAS, graphblas, in_graphblas, rest
+from .peers import GRAPHBLAS, WHOLE_PRODUCT, graphblas, in_graphblas, of_graphblas
 from .selection import cases
 
 
@@ -19,15 +23,15 @@ from .selection import cases
 def test_masked(name: str, threads: int, compare: Compare) -> None:
     """C[i,k] = A[i,j] * A[j,k], where A has an entry."""
     case = matrix(name)
-    A, in_gb = case.tensor, in_graphblas(case, threads)
-    times = graphblas(threads).semiring.plus_times
+    A, in_scipy, pattern = case.tensor, case.tensor.to_scipy(), case.as_mask().tensor.to_scipy()
+    peers = of_graphblas(threads, [case], lambda library, own: lambda: library.semiring.plus_times(own @ own).new(mask=own.S))
     compare(
         "masked",
         lambda: ns.einsum("ij,jk->ik", A, A, mask=A),
-        {GRAPHBLAS: lambda: times(in_gb @ in_gb).new(mask=in_gb.S)},
+        peers,
+        beside={WHOLE_PRODUCT: lambda: (in_scipy @ in_scipy).multiply(pattern)},
         case=case,
         threads=threads,
-        rest=rest(threads),
     )
 
 
@@ -35,19 +39,28 @@ def test_masked(name: str, threads: int, compare: Compare) -> None:
 def test_triangles(name: str, threads: int, compare: Compare) -> None:
     """t = L[i,j] * L[j,k] * L[i,k]; GraphBLAS adds up rows, or, with the transpose, multiplies them in pairs."""
     case = _below_diagonal(matrix(name))
-    L, in_gb = case.tensor, in_graphblas(case, threads)
-    pairs, upper = graphblas(threads).semiring.plus_pair, in_gb.T.new()
+    L, in_scipy = case.tensor, case.tensor.to_scipy()
+    peers = _counted(case, graphblas(threads))
     compare(
         "triangles",
         lambda: ns.einsum("ij,jk,ik->", L, L, L),
-        {
-            f"{GRAPHBLAS}, rows": lambda: pairs(in_gb @ in_gb).new(mask=in_gb.S).reduce_scalar().new(),
-            f"{GRAPHBLAS}, pairs of rows": lambda: pairs(in_gb @ upper.T).new(mask=in_gb.S).reduce_scalar().new(),
-        },
+        peers,
+        beside={WHOLE_PRODUCT: lambda: np.float32((in_scipy @ in_scipy).multiply(in_scipy).sum())},
         case=case,
         threads=threads,
-        rest=rest(threads),
+        asked=("ij,jk,ik->", L, L, L),
     )
+
+
+def _counted(case: Matrix, library: Any) -> dict[str, Function]:
+    if library is None:
+        return {}
+    in_gb, pairs = in_graphblas(library, case), library.semiring.plus_pair
+    upper = in_gb.T.new()
+    return {
+        f"{GRAPHBLAS}, rows": lambda: pairs(in_gb @ in_gb).new(mask=in_gb.S).reduce_scalar().new(),
+        f"{GRAPHBLAS}, pairs of rows": lambda: pairs(in_gb @ upper.T).new(mask=in_gb.S).reduce_scalar().new(),
+    }
 
 
 def _below_diagonal(case: Matrix) -> Matrix:

@@ -7,14 +7,18 @@ import sys
 
 import pytest
 
+from numscorch.measuring.memory import RESET
+
 from .conftest import Record
 from .fresh import ROOT
-from .peak import RESET, SIZES
+from .peak import SIZES
 from .report import SHARES
+from .selection import full_only
 
 BAR = 0.1
 
 
+@full_only
 @pytest.mark.skipif(not RESET.exists(), reason="only Linux tells how much memory a call took")
 @pytest.mark.parametrize("product", list(SIZES))
 def test_peak(product: str, threads: int, record: Record) -> None:
@@ -25,6 +29,7 @@ def test_peak(product: str, threads: int, record: Record) -> None:
     record(
         [0.0],
         kernel=SHARES,
+        variant=["what"],
         what=f"{product}: memory beyond operands and result, of the result",
         share=max(peak / result - 1, 0.0),
         bar={"at_most": BAR},

@@ -53,7 +53,7 @@ def test_overhead(kind: str, product: str, threads: int, compare: Compare) -> No
         threads=threads,
         calls=CALLS,
         what=f"warm call on 16 x 16, {product}, {kind}",
-        bar=BARS[kind],
+        facts={"bar": BARS[kind]},
     )
 
 
@@ -82,5 +82,5 @@ def test_operators(name: str, threads: int, compare: Compare) -> None:
         threads=threads,
         calls=CALLS,
         what=f"warm {name} on 16 x 16, beside einsum",
-        bar={"above_peer": 3e-6},
+        facts={"bar": {"above_peer": 3e-6}},
     )

@@ -6,11 +6,15 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
 from .conftest import Compare
-from .data import dense, matrix
+from .data import Matrix, dense, matrix
+from .peers import FULL_PRODUCT, TORCH, of_torch
 from .selection import cases, skip_long
 
+SAMPLED, SAMPLED_64 = "torch.sparse.sampled_addmm(beta=0)", "torch.sparse.sampled_addmm(beta=0), int64"
+MOST_FULL = 1 << 22  # entries of a dense product that is shown beside
 MAIN, OTHERS = (64,), (16, 128, 256)
 
 
@@ -19,14 +23,24 @@ def test_sddmm(name: str, k: int, threads: int, compare: Compare) -> None:
     """D[i,j] = S[i,j] * X[i,k] * Y[j,k]; torch ignores the values of S: all are 1 here."""
     case = matrix(name).as_mask()
     skip_long(case, k)
-    S, in_torch = case.tensor, case.in_torch
+    S = case.tensor
     X, Y = dense(S.shape[0], k), dense(S.shape[1], k, seed=2)
     transposed = Y.t()  # the layout in which sampled_addmm is faster: it copies a contiguous one
+    sampled = of_torch(lambda pattern: torch.sparse.sampled_addmm(pattern, X, transposed, beta=0), case)
     compare(
         "sddmm",
         lambda: ns.einsum("ij,ik,jk->ij", S, X, Y),
-        {"torch.sparse.sampled_addmm(beta=0)": lambda: torch.sparse.sampled_addmm(in_torch, X, transposed, beta=0)},
+        {SAMPLED if name == TORCH else SAMPLED_64: peer for name, peer in sampled.items()},
+        beside=_full(case, X, transposed),
         case=case,
         threads=threads,
         k=k,
     )
+
+
+def _full(case: Matrix, X: torch.Tensor, transposed: torch.Tensor) -> dict[str, Function]:
+    """Every entry of the product, of which the others are dropped, where that is no waste of minutes."""
+    if case.shape[0] * case.shape[1] > MOST_FULL:
+        return {}
+    mask = case.tensor.to_dense()
+    return {FULL_PRODUCT: lambda: (X @ transposed) * mask}

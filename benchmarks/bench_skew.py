@@ -19,6 +19,7 @@ from .conftest import Record
 from .data import Matrix, dense, matrix, names
 from .generated import full_row
 from .report import SHARES
+from .selection import few
 
 FULL_ROW = "a full row"
 UNEVEN = (*(name for name in ("ego-Twitter", "email-Enron", "power-law") if name in names()), FULL_ROW)
@@ -32,8 +33,8 @@ def _uneven(name: str) -> Matrix:
     return matrix(name) if name != FULL_ROW else Matrix(name, full_row(20_000, 200_000, 4))
 
 
-@pytest.mark.parametrize("product", list(PRODUCTS))
-@pytest.mark.parametrize("name", UNEVEN)
+@pytest.mark.parametrize("product", few(list(PRODUCTS), 1))
+@pytest.mark.parametrize("name", few(UNEVEN, 1))
 @pytest.mark.parametrize("threads", [2], indirect=True, ids=["2t"])
 def test_busy(name: str, product: str, threads: int, record: Record) -> None:
     """Time with one thread over twice that with two, relative to what two triads reach that share nothing."""
@@ -59,6 +60,7 @@ def test_busy(name: str, product: str, threads: int, record: Record) -> None:
     record(
         turns.ours,
         kernel=SHARES,
+        variant=["what"],
         what=f"{product}: busy share of 2 cores, of what 2 triads reach",
         share=busy / reachable,
         busy=busy,

@@ -12,11 +12,11 @@ from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, matrix
-from .peers import GRAPHBLAS, graphblas, in_graphblas, rest
+from .peers import GRAPHBLAS, PYDATA, SCIPY, TORCH_COO, of_graphblas, of_pydata, of_torch, rows_in_pydata
 from .selection import MOST_PRODUCTS, cases
 
 UNORDERED, SORTED = "unordered", "sorted"
-TORCH, SCIPY = "torch CSR", "SciPy CSR"
+MOST_COO = 500_000  # products of which torch's COO is shown beside
 
 
 def squares(case: Matrix) -> bool:
@@ -33,20 +33,22 @@ def few_with_transpose(case: Matrix) -> bool:
 def test_square(name: str, rows: str, threads: int, compare: Compare) -> None:
     """C[i,k] = A[i,j] * A[j,k]"""
     case = matrix(name)
-    A, in_torch, in_scipy, in_gb = case.tensor, case.in_torch, case.tensor.to_scipy(), in_graphblas(case, threads)
-    times = graphblas(threads).semiring.plus_times
-    peers: dict[str, Function] = {
-        TORCH: lambda: in_torch @ in_torch,
-        SCIPY: lambda: in_scipy @ in_scipy,
-        GRAPHBLAS: lambda: times(in_gb @ in_gb).new(),
-    }
+    in_scipy = case.tensor.to_scipy()
+
+    def by_pydata(library: Any) -> Function:
+        own = rows_in_pydata(case)
+        return lambda: own @ own
+
+    peers = of_torch(lambda A: A @ A, case) | {SCIPY: lambda: in_scipy @ in_scipy}
+    peers |= of_graphblas(threads, [case], lambda library, A: lambda: library.semiring.plus_times(A @ A).new())
+    peers |= of_pydata(by_pydata)
     compare(
         "spgemm",
-        _ours("ij,jk->ik", A, rows),
+        _ours("ij,jk->ik", case.tensor, rows),
         _in_order(peers) if rows == SORTED else peers,
+        beside=_coo(case) if rows == UNORDERED else None,
         case=case,
         threads=threads,
-        rest=rest(threads),
         product="A A",
         rows=rows,
     )
@@ -56,20 +58,15 @@ def test_square(name: str, rows: str, threads: int, compare: Compare) -> None:
 def test_times_transposed(name: str, rows: str, threads: int, compare: Compare) -> None:
     """C[i,k] = A[i,j] * A[k,j]; torch is faster where it makes the transpose CSR first."""
     case = matrix(name)
-    A, in_torch, in_scipy, in_gb = case.tensor, case.in_torch, case.tensor.to_scipy(), in_graphblas(case, threads)
-    times = graphblas(threads).semiring.plus_times
-    peers: dict[str, Function] = {
-        TORCH: lambda: in_torch @ in_torch.t().to_sparse_csr(),
-        SCIPY: lambda: in_scipy @ in_scipy.T,
-        GRAPHBLAS: lambda: times(in_gb @ in_gb.T).new(),
-    }
+    in_scipy = case.tensor.to_scipy()
+    peers = of_torch(lambda A: A @ A.t().to_sparse_csr(), case) | {SCIPY: lambda: in_scipy @ in_scipy.T}
+    peers |= of_graphblas(threads, [case], lambda library, A: lambda: library.semiring.plus_times(A @ A.T).new())
     compare(
         "spgemm",
-        _ours("ij,kj->ik", A, rows),
+        _ours("ij,kj->ik", case.tensor, rows),
         _in_order(peers) if rows == SORTED else peers,
         case=case,
         threads=threads,
-        rest=rest(threads),
         product="A A^T",
         rows=rows,
     )
@@ -82,8 +79,17 @@ def _ours(expression: str, A: ns.SparseTensor, rows: str) -> Function:
 
 
 def _in_order(peers: dict[str, Function]) -> dict[str, Function]:
-    """The products with sorted rows; torch has no way to sort them but through COO."""
-    return {SCIPY: _then(_sort_indices, peers[SCIPY]), GRAPHBLAS: _then(_wait, peers[GRAPHBLAS])}
+    """The products with sorted rows; torch has no way to sort them but through COO, and pydata/sparse always sorts."""
+    sorting: dict[str, Callable[[Any], Any]] = {SCIPY: _sort_indices, GRAPHBLAS: _wait, PYDATA: lambda product: product}
+    return {name: _then(sorting[name], peer) for name, peer in peers.items() if name in sorting}
+
+
+def _coo(case: Matrix) -> dict[str, Function]:
+    """torch's product of COO tensors."""
+    if case.products() > MOST_COO:
+        return {}
+    coordinates = case.in_torch.to_sparse_coo().coalesce()
+    return {TORCH_COO: lambda: coordinates @ coordinates}
 
 
 def _then(last: Callable[[Any], Any], first: Function) -> Function:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
 from .conftest import Compare
-from .data import dense, matrix
-from .selection import cases, skip_long
+from .data import Matrix, dense, matrix
+from .peers import DENSE, SCIPY, of_graphblas, of_pydata, of_torch, rows_in_pydata
+from .selection import cases, skip_long, worth_dense
 
 MAIN, OTHERS = (16, 64), (2, 7, 33, 128, 256)
 
@@ -18,14 +23,37 @@ def test_spmm(name: str, k: int, threads: int, compare: Compare) -> None:
     """C[i,k] = A[i,j] * B[j,k]"""
     case = matrix(name)
     skip_long(case, k)
-    A, in_torch, in_scipy = case.tensor, case.in_torch, case.tensor.to_scipy()
-    B = dense(A.shape[1], k)
-    as_array = B.numpy()
+    A, B = case.tensor, dense(case.shape[1], k)
+    peers = _peers(case, B, threads)
     compare(
         "spmm",
         lambda: ns.einsum("ij,jk->ik", A, B),
-        {"torch CSR int32": lambda: in_torch @ B, "SciPy CSR": lambda: in_scipy @ as_array},
+        peers,
+        beside=_dense(case, B),
         case=case,
         threads=threads,
         k=k,
     )
+
+
+def _peers(case: Matrix, B: torch.Tensor, threads: int) -> dict[str, Function]:
+    in_scipy, as_array = case.tensor.to_scipy(), B.numpy()
+
+    def by_graphblas(library: Any, matrix: Any) -> Function:
+        full, times = library.Matrix.from_dense(as_array), library.semiring.plus_times
+        return lambda: times(matrix @ full).new()
+
+    def by_pydata(library: Any) -> Function:
+        rows = rows_in_pydata(case)
+        return lambda: rows @ as_array
+
+    made = of_torch(lambda A: A @ B, case) | {SCIPY: lambda: in_scipy @ as_array}
+    return made | of_graphblas(threads, [case], by_graphblas) | of_pydata(by_pydata)
+
+
+def _dense(case: Matrix, B: torch.Tensor) -> dict[str, Function]:
+    """The product with its zeros, where someone would consider that."""
+    if not worth_dense(case):
+        return {}
+    full = case.tensor.to_dense()
+    return {DENSE: lambda: full @ B}

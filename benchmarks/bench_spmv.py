@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
 from .conftest import Compare
-from .data import dense, matrix, names
+from .data import Matrix, dense, matrix, names
 from .generated import UNIFORM
-from .selection import cases
+from .peers import DENSE, of_graphblas, of_pydata, of_torch, rows_in_pydata
+from .selection import cases, worth_dense
 
 FORMATS = {"CSR": ns.CSR, "CSC": ns.CSC, "COO": ns.COO(2)}
 REAL = [name for name in names() if name not in UNIFORM]
@@ -19,16 +24,44 @@ REAL = [name for name in names() if name not in UNIFORM]
 def test_spmv(name: str, format: str, threads: int, compare: Compare) -> None:
     """y[i] = A[i,j] * x[j]"""
     case = matrix(name)
-    A = case.tensor.to(FORMATS[format])
-    in_torch, in_scipy = A.to_torch(), A.to_scipy()
-    x = dense(A.shape[1])
-    as_array = x.numpy()
+    A, x = case.tensor.to(FORMATS[format]), dense(case.shape[1])
+    in_scipy, as_array = A.to_scipy(), x.numpy()
+    peers: dict[str, Function] = {f"SciPy {format}": lambda: in_scipy @ as_array}
+    if format == "CSR":
+        peers |= _of_csr(case, x, threads)
+    else:
+        in_torch = A.to_torch()
+        peers[f"torch {format}"] = lambda: in_torch @ x
     compare(
         "spmv",
         lambda: ns.einsum("ij,j->i", A, x),
-        {f"torch {format}": lambda: in_torch @ x, f"SciPy {format}": lambda: in_scipy @ as_array},
+        peers,
+        beside=_dense(case, x) if format == "CSR" else None,
         case=case,
         threads=threads,
         format=format,
-        uniform=name in UNIFORM,
+        facts={"uniform": name in UNIFORM},
     )
+
+
+def _of_csr(case: Matrix, x: torch.Tensor, threads: int) -> dict[str, Function]:
+    """What has rows as ours has."""
+    as_array = x.numpy()
+
+    def by_graphblas(library: Any, matrix: Any) -> Function:
+        vector, times = library.Vector.from_dense(as_array), library.semiring.plus_times
+        return lambda: times(matrix @ vector).new()
+
+    def by_pydata(library: Any) -> Function:
+        rows = rows_in_pydata(case)
+        return lambda: rows @ as_array
+
+    return of_torch(lambda A: A @ x, case) | of_graphblas(threads, [case], by_graphblas) | of_pydata(by_pydata)
+
+
+def _dense(case: Matrix, x: torch.Tensor) -> dict[str, Function]:
+    """The product with its zeros, where someone would consider that."""
+    if not worth_dense(case):
+        return {}
+    full = case.tensor.to_dense()
+    return {DENSE: lambda: full @ x}

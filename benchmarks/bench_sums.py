@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
 from .conftest import Compare
-from .data import matrix
+from .data import Matrix, matrix
+from .peers import GRAPHBLAS, PYDATA, SCIPY, graphblas, in_graphblas, of_torch, pydata, rows_in_pydata
 from .selection import cases
 
 WHATS: dict[str, tuple[int, Callable[..., Any]]] = {
@@ -26,16 +28,36 @@ def test_sums(name: str, what: str, threads: int, compare: Compare) -> None:
     """B and C are A with its rows moved down by one and by two: patterns of its kind, which overlap here and there."""
     case = matrix(name)
     count, function = WHATS[what]
-    operands = (case.tensor, case.rolled(1), case.rolled(2))[:count]
-    in_torch, in_scipy = [t.to_torch() for t in operands], [t.to_scipy() for t in operands]
+    taken = [case, *(Matrix(name, case.rolled(by)) for by in (1, 2))][:count]
+    operands, peers = [own.tensor for own in taken], _peers(function, what, taken, threads)
     compare(
         "sums",
         (lambda: function(*operands)) if count == 2 else (lambda: _sum_of_three(*operands)),
-        {"torch CSR": lambda: function(*in_torch), "SciPy CSR": lambda: function(*in_scipy)},
+        peers,
         case=case,
         threads=threads,
         what=what,
     )
+
+
+def _peers(function: Callable[..., Any], what: str, taken: list[Matrix], threads: int) -> dict[str, Function]:
+    in_scipy = [own.tensor.to_scipy() for own in taken]
+    peers = of_torch(function, *taken) | {SCIPY: lambda: function(*in_scipy)}
+    library = graphblas(threads)
+    if library is not None:
+        in_gb = [in_graphblas(library, own) for own in taken]
+        peers[GRAPHBLAS] = lambda: _by_graphblas(library, what, *in_gb)
+    if pydata() is not None:
+        in_pydata = [rows_in_pydata(own) for own in taken]
+        peers[PYDATA] = lambda: function(*in_pydata)
+    return peers
+
+
+def _by_graphblas(library: Any, what: str, first: Any, *others: Any) -> Any:
+    for other in others:
+        pair = first.ewise_mult(other, library.binary.times) if what == "A * B" else first.ewise_add(other, library.binary.plus)
+        first = pair.new()
+    return first
 
 
 def _sum_of_three(A: ns.SparseTensor, B: ns.SparseTensor, C: ns.SparseTensor) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,12 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import dense, tensor, tensor_names
-from .peers import PYDATA, in_pydata, pydata
+from .peers import in_pydata, of_pydata
+from .selection import few
 
 RANK = 16
 LETTERS = "ijkmnp"
@@ -21,11 +22,11 @@ MODES = [(name, mode) for name in tensor_names() for mode in range(tensor(name).
 GATHERED = "torch, gather and scatter"
 
 
-@pytest.mark.parametrize(("name", "mode"), MODES)
+@pytest.mark.parametrize(("name", "mode"), few(MODES))
 def test_mttkrp(name: str, mode: int, threads: int, compare: Compare) -> None:
     """M[i,r] = A[i,j,k] * B[j,r] * C[k,r], and so for the other modes."""
     case = tensor(name)
-    A, in_coo = case.tensor, in_pydata(case)
+    A = case.tensor
     modes, others = LETTERS[: A.ndim], [at for at in range(A.ndim) if at != mode]
     factors = {at: dense(A.shape[at], RANK, seed=at) for at in others}
     expression = ",".join([modes, *(f"{modes[at]}r" for at in others)]) + f"->{modes[mode]}r"
@@ -37,18 +38,24 @@ def test_mttkrp(name: str, mode: int, threads: int, compare: Compare) -> None:
             rows = rows * factor[indices[at]]
         return torch.zeros(A.shape[mode], RANK).index_add_(0, indices[mode], rows)
 
-    def broadcast() -> Any:
-        products = in_coo[..., None]
-        for at, factor in factors.items():
-            products = products * _along(factor.numpy(), at, A.ndim)
-        return products.sum(axis=tuple(others))
+    def by_pydata(library: Any) -> Function:
+        in_coo = in_pydata(case)
+
+        def broadcast() -> Any:
+            products = in_coo[..., None]
+            for at, factor in factors.items():
+                products = products * _along(factor.numpy(), at, A.ndim)
+            return products.sum(axis=tuple(others))
+
+        return broadcast
 
     compare(
         "tensors",
         lambda: ns.einsum(expression, A, *factors.values()),
-        {GATHERED: gathered, PYDATA: broadcast},
+        {GATHERED: gathered, **of_pydata(by_pydata)},
         case=case,
         threads=threads,
+        asked=(expression, A, *factors.values()),
         product="MTTKRP",
         order=A.ndim,
         mode=mode,
@@ -63,23 +70,27 @@ def _along(factor: np.ndarray, at: int, order: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("product", ["TTM", "TTV"])
-@pytest.mark.parametrize("name", tensor_names())
+@pytest.mark.parametrize("name", few(tensor_names(), 1))
 def test_last_mode(name: str, product: str, threads: int, compare: Compare) -> None:
     """T[i,j,r] = A[i,j,k] * U[k,r], and T[i,j] = A[i,j,k] * u[k], with those fibres that A has."""
     case = tensor(name)
-    A, in_coo, tensordot = case.tensor, in_pydata(case), pydata().tensordot
+    A = case.tensor
     modes, outer = LETTERS[: A.ndim], A.shape[:-1]
     factor = dense(A.shape[-1], RANK) if product == "TTM" else dense(A.shape[-1])
     rank, wanted = ("r", "d") if product == "TTM" else ("", "")
     expression, format = f"{modes},{modes[-1]}{rank}->{modes[:-1]}{rank}", ns.Format("s" * len(outer) + wanted)
     indices, values, as_array = A.indices(), A.values.reshape(-1, *[1] * (factor.ndim - 1)), factor.numpy()
-    assert prod(outer) < 2**63  # so that torch can number the fibres
+
+    def by_pydata(library: Any) -> Function:
+        in_coo = in_pydata(case)
+        return lambda: library.tensordot(in_coo, as_array, axes=(A.ndim - 1, 0), return_type=library.COO)
+
     compare(
         "tensors",
         lambda: ns.einsum(expression, A, factor, format=format),
         {
             GATHERED: lambda: torch.sparse_coo_tensor(indices[:-1], values * factor[indices[-1]], (*outer, *factor.shape[1:])).coalesce(),
-            PYDATA: lambda: tensordot(in_coo, as_array, axes=(A.ndim - 1, 0), return_type=type(in_coo)),
+            **of_pydata(by_pydata),
         },
         case=case,
         threads=threads,

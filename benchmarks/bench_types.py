@@ -10,6 +10,7 @@ import torch
 import numscorch as ns
 from numscorch.measuring.agreement import check
 from numscorch.measuring.turns import in_turns
+from numscorch.measuring.work import traffic_of
 
 from .conftest import Record
 from .data import dense, matrix
@@ -39,8 +40,11 @@ def test_types(name: str, variant: str, threads: int, record: Record) -> None:
         kernel=TYPES,
         what=product,
         **{"as": kind},
+        variant=["what", "as"],
         time=1 / turns.ratio,
-        bytes=moved(A, B) / moved(plain, plain_B),
+        moved=moved(A, B) / moved(plain, plain_B),
+        shape=list(case.shape),
+        nnz=case.nnz,
         matrix=name,
         threads=threads,
     )
@@ -53,6 +57,5 @@ def with_types(A: ns.SparseTensor, dtype: torch.dtype, index: torch.dtype) -> ns
 
 
 def moved(A: ns.SparseTensor, B: torch.Tensor) -> int:
-    """Bytes of both operands and the result, each once."""
-    stored = sum(array.nbytes for array in A.pattern.arrays[1]) + A.values.nbytes
-    return stored + B.nbytes + A.shape[0] * prod(B.shape[1:]) * B.itemsize
+    """Bytes of both operands and of a dense result, each once."""
+    return traffic_of((A, B), None) + A.shape[0] * prod(B.shape[1:]) * B.itemsize

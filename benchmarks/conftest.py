@@ -12,38 +12,69 @@ import pytest
 import torch
 
 from numscorch.measuring.agreement import RELATIVE, check
+from numscorch.measuring.machine import LIBRARIES, cores
 from numscorch.measuring.turns import Function, Turns, enter, in_turns
 
+from . import data
 from .data import Case
+from .peers import LABELS, missing, taking_turns
+from .recording import Asked, Notes
 from .report import tables
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-LIBRARIES = ("torch", "numba", "scipy", "python-graphblas", "sparse")
-RECORDS = pytest.StashKey[list[dict[str, Any]]]()
+NOTES = pytest.StashKey[Notes]()
 
 Record = Callable[..., None]
-Compare = Callable[..., Turns]
+Compare = Callable[..., None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of a run."""
+    parser.addoption("--data", help="folder of matrices and tensors to measure on; by default they are generated")
+    parser.addoption("--quick", action="store_true", help="a few cases of every kernel: under three minutes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make room for what is measured."""
-    config.stash[RECORDS] = []
+    """Make room for what is measured; modules of benchmarks, which read these variables, are imported after this."""
+    is_quick = config.getoption("--quick")
+    os.environ[data.QUICK] = "1" if is_quick else "0"
+    if config.getoption("--data"):
+        os.environ[data.FOLDER] = os.path.abspath(config.getoption("--data"))
+    is_chosen = config.getoption("keyword") or any("::" in argument or argument.endswith(".py") for argument in config.args)
+    config.stash[NOTES] = Notes("quick" if is_quick else "part" if is_chosen else "full")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Cases alone: the examples in the benchmarks' files are tests."""
+    items[:] = [item for item in items if not isinstance(item, pytest.DoctestItem)]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the kernels of this run."""
+    if NOTES in config.stash:
+        config.stash[NOTES].recorder.close()
 
 
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
     """Note what else the numbers depend on."""
     installed = {distribution.name: distribution.version for distribution in metadata.distributions()}
-    machine_info |= {"cores": CORES, "libraries": {name: installed[name] for name in LIBRARIES if name in installed}}
+    machine_info |= {"cores": cores(), "libraries": {name: installed[name] for name in LIBRARIES if name in installed}}
+
+
+def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
+    """Add what is told once in a run."""
+    output_json["numscorch"] = config.stash[NOTES].as_json()
 
 
 @pytest.fixture(params=[1, 2], ids=["1t", "2t"])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Torch's thread count, which kernels follow."""
     wanted, before = int(request.param), torch.get_num_threads()
-    if wanted > CORES:
-        pytest.skip(f"this machine has {CORES} core")
+    if wanted > cores():
+        pytest.skip(f"this machine has {cores()} core")
+    request.config.stash[NOTES].threads.add(wanted)
     torch.set_num_threads(wanted)
-    yield wanted
+    with request.config.stash[NOTES].recorder.in_folder():
+        yield wanted
     torch.set_num_threads(before)
 
 
@@ -55,14 +86,19 @@ def record(benchmark: Any, request: pytest.FixtureRequest) -> Record:
         info["seconds"] = statistics.median(times)
         enter(benchmark, times)
         benchmark.extra_info.update(info)
-        request.config.stash[RECORDS].append(info)
+        request.config.stash[NOTES].records.append(info)
 
     return enter_record
 
 
 @pytest.fixture
-def compare(record: Record) -> Compare:
-    """Checks that ours and all its peers compute the same, times them in turn, and records the ratio to the best one."""
+def compare(record: Record, request: pytest.FixtureRequest) -> Compare:
+    """Checks that ours and all its peers compute the same, times them in turn, and records all that ``records.py`` lists.
+
+    What is named beside the peers is explained in ``peers.LABELS``. ``asked`` is the request and its operands, where a call
+    comes to several requests. Further keywords tell records of a kernel apart, but for those in ``facts``.
+    """
+    notes = request.config.stash[NOTES]
 
     def measure(
         kernel: str,
@@ -72,41 +108,56 @@ def compare(record: Record) -> Compare:
         case: Case,
         threads: int,
         beside: Mapping[str, Function] | None = None,
+        asked: Asked | None = None,
         calls: int = 1,
-        rest: float = 0.0,
         tolerance: float = RELATIVE,
-        **info: Any,
-    ) -> Turns:
-        result = ours()
-        for name, peer in {**peers, **(beside or {})}.items():
-            check(result, peer(), name, tolerance)
-        del result
-        turns = in_turns(ours, peers, beside=beside, calls=calls, rest=rest)
-        best = turns.against(turns.peers[turns.best])
+        facts: Mapping[str, Any] | None = None,
+        **variant: Any,
+    ) -> None:
+        seen, beside = notes.first_call(ours), beside or {}
+        for name, peer in {**peers, **beside}.items():
+            check(seen.result, peer(), name, tolerance)
+        beyond = notes.facts(ours, seen, asked)
+        groups = [in_turns(ours, own, beside={} if rest else beside, calls=calls, rest=rest) for own, rest in taking_turns(peers, threads)]
         record(
-            turns.ours,
+            groups[0].ours,
             kernel=kernel,
-            peer=turns.best,
-            ratio=best["ratio"],
-            ratio_of_minima=best["ratio_of_minima"],
-            peer_seconds=best["seconds"],
-            peers={name: turns.against(times) for name, times in turns.peers.items()},
-            beside={name: turns.against(times) for name, times in turns.beside.items()},
+            **_ratios(groups),
+            labels={name: LABELS[name] for name in beside},
             matrix=case.name,
             shape=list(case.shape),
             nnz=case.nnz,
             threads=threads,
-            variant=list(info),
-            **info,
+            variant=list(variant),
+            **variant,
+            **(facts or {}),
+            **beyond,
         )
-        return turns
 
     return measure
 
 
+def _ratios(groups: Sequence[Turns]) -> dict[str, Any]:
+    """The fastest peer, where there is one, and all others; each against ours in the same turns."""
+    peers = {name: turns.against(times) for turns in groups for name, times in turns.peers.items()}
+    beside = {name: turns.against(times) for turns in groups for name, times in turns.beside.items()}
+    if not peers:
+        return {"peers": peers, "beside": beside}
+    best = min(peers, key=lambda name: peers[name]["seconds"])
+    told = {name: peers[best][name] for name in ("ratio", "low", "high", "ratio_of_minima")}
+    return {"peers": peers, "beside": beside, "peer": best, "peer_seconds": peers[best]["seconds"], **told}
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print what was reached, beside what is asked for."""
-    records = config.stash[RECORDS]
+    """Print what was reached, beside what is asked for, and loudly what is missing."""
+    records, refused = config.stash[NOTES].records, data.unreadable()
     if records:
         terminalreporter.section("against other libraries")
         terminalreporter.write_line(tables(records))
+    if records and missing():
+        terminalreporter.section("libraries that aren't installed, so that their columns are absent")
+        terminalreporter.write_line(", ".join(missing()), yellow=True)
+    if refused:
+        terminalreporter.section("files that hold no matrix or tensor to measure on")
+        for name, why in refused.items():
+            terminalreporter.write_line(f"{name}: {why}", red=True)

@@ -1,18 +1,20 @@
 """The matrices and tensors that are measured: real ones where there are some, else a few with the same kinds of rows.
 
-``NUMSCORCH_BENCH_DATA`` names a folder with subfolders ``matrices`` (.mtx), ``dlmc`` (.smtx), ``graphs``
-(.npz) and ``tensors`` (.tns), each file plain or gzipped. Matrices are those in the folders that
-``NUMSCORCH_BENCH_SETS`` lists, by default ``matrices,dlmc,graphs``. Which of them a kernel is measured on
+``--data FOLDER``, or ``NUMSCORCH_BENCH_DATA``, names a folder with subfolders ``matrices`` (.mtx), ``dlmc`` (.smtx), ``graphs``
+(.npz) and ``tensors`` (.tns), each file plain or gzipped; matrices are those in the folders that ``NUMSCORCH_BENCH_SETS`` lists, by
+default ``matrices,dlmc,graphs``. A folder without any of these is read as it is, with all folders in it: what was downloaded from
+SuiteSparse, DLMC or FROSTT. Files that hold no such tensor are told in ``unreadable``. Which of the matrices a kernel is measured on
 says ``selection.py``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +26,8 @@ from numscorch.pattern import Pattern
 from . import generated
 
 FOLDER, SETS = "NUMSCORCH_BENCH_DATA", "NUMSCORCH_BENCH_SETS"
+QUICK = "NUMSCORCH_BENCH_QUICK"  # set by --quick, before the modules of benchmarks are imported
+FOLDERS = ("matrices", "dlmc", "graphs")
 MANY = 512  # more than a benchmark has turns
 TNS = (".tns", ".tns.gz")
 
@@ -64,6 +68,11 @@ class Matrix(Case):
     def arrays(self) -> tuple[torch.Tensor, ...]:
         """Where rows start, and the column of each value."""
         return self.tensor.pattern.arrays[1]
+
+    @property
+    def density(self) -> float:
+        """The share of the entries that is stored."""
+        return self.nnz / max(self.shape[0] * self.shape[1], 1)
 
     @property
     def is_square(self) -> bool:
@@ -115,59 +124,101 @@ def dense(*shape: int, seed: int = 1) -> torch.Tensor:
 @cache
 def names() -> tuple[str, ...]:
     """The names of the matrices, in order."""
-    return tuple(_sources())
+    return tuple(_matrices() if os.environ.get(FOLDER) else generated.MATRICES)
 
 
 @cache
 def tensor_names() -> tuple[str, ...]:
     """The names of the tensors of order 3 and more, in order."""
-    return tuple(_tensor_sources())
+    return tuple(_tensors() if os.environ.get(FOLDER) else generated.TENSORS)
 
 
 @cache
 def matrix(name: str) -> Matrix:
-    """A matrix by its name, a generated one too; parsed once in a process."""
-    tensor = (generated.MATRICES | _sources())[name]().to(ns.CSR)
-    return Matrix(name, _with_random_values(tensor))
+    """A matrix by its name, a generated one too; read or made once in a process."""
+    stored = _matrices()[name] if name in _matrices() else generated.MATRICES[name]()
+    return Matrix(name, _with_random_values(stored.to(ns.CSR)))
 
 
 @cache
 def tensor(name: str) -> Case:
     """A tensor by its name, in CSF."""
-    stored = _tensor_sources()[name]()
+    stored = _tensors()[name] if name in _tensors() else generated.TENSORS[name]()
     return Case(name, _with_random_values(stored).to(ns.CSF(stored.ndim)))
+
+
+def unreadable() -> dict[str, str]:
+    """Files that hold no matrix or tensor to measure on, and why."""
+    return {name: why for sources in (_matrix_files(), _tensor_files()) for name, why in _read(sources)[1].items()}
 
 
 def _with_random_values(tensor: ns.SparseTensor) -> ns.SparseTensor:
     return tensor.with_values(dense(tensor.nnz, seed=0))
 
 
-@cache
-def _sources() -> dict[str, Callable[[], ns.SparseTensor]]:
-    """What reads or makes each matrix."""
-    if not os.environ.get(FOLDER):
-        return generated.MATRICES
-    folders = [part.strip() for part in os.environ.get(SETS, "matrices,dlmc,graphs").split(",")]
-    return _readers([file for file in _files(folders) if suffix_of(file) not in (None, *TNS)], folders)
+def _matrices() -> Mapping[str, ns.SparseTensor]:
+    """Those that files hold."""
+    return _read(_matrix_files())[0]
+
+
+def _tensors() -> Mapping[str, ns.SparseTensor]:
+    return _read(_tensor_files())[0]
 
 
 @cache
-def _tensor_sources() -> dict[str, Callable[[], ns.SparseTensor]]:
-    """What reads or makes each tensor."""
-    if not os.environ.get(FOLDER):
-        return generated.TENSORS
-    return _readers([file for file in _files(["tensors"]) if suffix_of(file) in TNS], ["tensors"])
+def _read(files: tuple[Path, ...]) -> tuple[dict[str, ns.SparseTensor], dict[str, str]]:
+    """What the files hold, by names that differ, and why others can't be measured."""
+    read: dict[str, ns.SparseTensor] = {}
+    refused: dict[str, str] = {}
+    for file in files:
+        name = _short(file) if _short(file) not in read else f"{file.parent.name}/{_short(file)}"
+        try:
+            read[name] = _fitting(ns.load(file), is_matrix=suffix_of(file) not in TNS)
+        except (ns.NumscorchError, OSError, ValueError, EOFError) as error:
+            refused[file.name] = " ".join(str(error).split())
+    return read, refused
+
+
+def _fitting(stored: Any, is_matrix: bool) -> ns.SparseTensor:
+    """What a file holds, if that can be measured.
+
+    Raises:
+        ValueError: it is no sparse tensor, or one of another order than such files have.
+    """
+    if not isinstance(stored, ns.SparseTensor):
+        raise ValueError(f"it holds a {type(stored).__name__}, no sparse tensor")
+    if is_matrix != (stored.ndim == 2):
+        raise ValueError(
+            f"it holds a tensor of order {stored.ndim}: matrices are .mtx, .smtx and .npz files, and .tns files have order 3 and more"
+        )
+    return stored
+
+
+@cache
+def _matrix_files() -> tuple[Path, ...]:
+    chosen = [part.strip() for part in os.environ.get(SETS, ",".join(FOLDERS)).split(",")]
+    return tuple(file for file in _files(chosen) if suffix_of(file) not in (None, *TNS))
+
+
+@cache
+def _tensor_files() -> tuple[Path, ...]:
+    return tuple(file for file in _files(["tensors"]) if suffix_of(file) in TNS)
 
 
 def _files(folders: Sequence[str]) -> list[Path]:
+    """The files of the subfolders; of a folder that has none of ours, all of it.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or nothing in it that can be read.
+    """
+    if not os.environ.get(FOLDER):
+        return []
     root = Path(os.environ[FOLDER])
-    return [file for folder in folders for file in sorted((root / folder).glob("*"))]
-
-
-def _readers(files: Sequence[Path], folders: Sequence[str]) -> dict[str, Callable[[], ns.SparseTensor]]:
-    if not files:
-        raise FileNotFoundError(f"{FOLDER}={os.environ[FOLDER]} holds no file to read in {', '.join(folders)}")
-    return {_short(file): partial(ns.load, file) for file in files}
+    if not any((root / folder).is_dir() for folder in (*FOLDERS, "tensors")):
+        folders = ["**"]
+    if not any(suffix_of(file) for file in root.glob("**/*")):
+        raise FileNotFoundError(f"{root} holds no file to read: --data takes a folder of .mtx, .smtx, .tns or .npz files, .gz too")
+    return [file for folder in folders for file in sorted(root.glob(f"{folder}/*")) if file.is_file()]
 
 
 def _short(file: Path) -> str:

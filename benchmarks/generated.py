@@ -41,6 +41,30 @@ def banded(size: int, half_width: int) -> ns.SparseTensor:
     return ns.from_csr(pos.astype(np.int32), crd.astype(np.int32), torch.ones(int(pos[-1])), (size, size))
 
 
+def blocks(rows: int, columns: int, size: int, in_row: int) -> ns.SparseTensor:
+    """Square dense blocks anywhere, so many in each row of blocks: a mesh with several unknowns at each node."""
+    generator = np.random.default_rng(6)
+    at = np.repeat(np.arange(rows // size), in_row)
+    corners = np.stack([at, generator.integers(0, columns // size, len(at))])
+    within = np.indices((size, size)).reshape(2, 1, -1)
+    placed = (corners[:, :, None] * size + within).reshape(2, -1)
+    return _csr(placed[0], placed[1], (rows, columns))
+
+
+def pruned(rows: int, columns: int, density: float) -> ns.SparseTensor:
+    """A weight of which the largest values are kept: outputs differ in scale, so that some rows keep much, and some little (DLMC)."""
+    generator = np.random.default_rng(7)
+    weight = abs(generator.standard_normal((rows, columns))) * generator.lognormal(0.0, 0.4, (rows, 1))
+    placed = np.argwhere(weight >= np.quantile(weight, 1 - density)).T
+    return _csr(placed[0], placed[1], (rows, columns))
+
+
+def hypersparse(size: int, nnz: int) -> ns.SparseTensor:
+    """Fewer nonzeros than rows: a piece of a large graph."""
+    placed = np.random.default_rng(8).integers(0, size, (2, nnz))
+    return _csr(placed[0], placed[1], (size, size))
+
+
 def blocks_of_16(rows: int, columns: int, zeros: float) -> torch.Tensor:
     """A dense weight, in whose columns a share of the runs of 16 rows is zero: these are BCSR(16, 1) blocks."""
     generator = torch.Generator().manual_seed(3)
@@ -71,6 +95,10 @@ MATRICES: dict[str, Callable[[], ns.SparseTensor]] = {
     "uniform-large": lambda: uniform(10_000, 10_000, 20),
     "power-law": lambda: power_law(20_000, 300_000),
     "banded": lambda: banded(20_000, 5),
+    "blocks": lambda: blocks(8_000, 8_000, 8, 4),
+    "pruned": lambda: pruned(512, 2048, 0.1),
+    "hypersparse": lambda: hypersparse(100_000, 10_000),
+    "full-row": lambda: full_row(20_000, 20_000, 4),
 }
 TENSORS: dict[str, Callable[[], ns.SparseTensor]] = {
     "ratings-3": lambda: ratings((3000, 2000, 400), 200_000),

@@ -1,19 +1,13 @@
-"""A level of one's own: windows of consecutive coordinates, of which one number is stored.
+"""A level of one's own: windows of consecutive coordinates, of which one number is stored. Each hidden number sees 98 pixels.
 
-Here each hidden number sees 98 pixels, three rows and a half. Once it is registered, which checks it in random expressions, the
-level takes part in formats, products, gradients and layers as any other. ``--data mnist`` takes a folder with MNIST's files.
+Once registered, which checks it in random expressions, it takes part in all that levels do. ``--data mnist`` takes MNIST's files.
 """
 
-from copy import deepcopy
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
-from common import agree
-from datasets import SIZE
-from torch.nn.utils import prune
-from training import compare, dense_first, difference, train
+from training import beside_masks, compare, dense_first, train
 
 import numscorch as ns
 from numscorch.ir.level import Arrays, Children, Entries, Level, Mode, Stored
@@ -25,8 +19,8 @@ class Window(Level):
     """``width`` consecutive coordinates below each parent, the first of which is stored; zeros where there are fewer entries."""
 
     width: int = 2
-    spelling: ClassVar[str] = "window"
-    arrays: ClassVar[tuple[str, ...]] = ("first",)
+    spelling = "window"
+    arrays = ("first",)
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         return mode.parent.begin * Const(self.width), mode.parent.begin * Const(self.width) + self.width
@@ -56,12 +50,8 @@ class Window(Level):
 def main() -> None:
     ns.register_level(Window(), most=250)
     chosen, data, dense, before = dense_first(__doc__)
-    at = torch.arange(SIZE**2) - torch.linspace(0, SIZE**2 - 98, chosen.hidden).long()[:, None]
-    seen = (at >= 0) & (at < 98)
-    nets = {"windows": deepcopy(dense), "with masks": deepcopy(dense)}
-    nets["windows"][0] = ns.nn.SparseLinear.from_dense(dense[0], lambda _: seen, "(i, j) -> (i: dense, j: window(98))")
-    prune.custom_from_mask(nets["with masks"][0], "weight", seen)
-    agree("scores", difference(*nets.values(), data), 1e-3)
+    at = torch.arange(dense[0].in_features) - torch.linspace(0, dense[0].in_features - 98, chosen.hidden).long()[:, None]
+    nets = beside_masks("windows", dense, data, lambda _: (at >= 0) & (at < 98), "(i, j) -> (i: dense, j: window(98))")
     compare(train(nets, data, chosen.epochs, "windows"), before, chosen.out)
 
 

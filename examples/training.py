@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,9 @@ import torch
 from common import Figure, agree, options, table, timed, times_as_fast, tqdm
 from datasets import Images, digits
 from torch import nn
+from torch.nn.utils import prune
+
+from numscorch.nn import SparseLinear
 
 BATCH, RATE = 64, 1e-3
 
@@ -29,6 +33,23 @@ def dense_first(description: str, **numbers: int) -> tuple[Namespace, Images, nn
     hidden = nn.Linear(data.train.shape[1], chosen.hidden), nn.ReLU(), nn.Linear(chosen.hidden, chosen.hidden), nn.ReLU()
     dense = nn.Sequential(*hidden, nn.Linear(chosen.hidden, 10))
     return chosen, data, dense, train({"dense": dense}, data, chosen.epochs, "dense")["dense"]
+
+
+def beside_masks(
+    name: str,
+    dense: nn.Sequential,
+    data: Images,
+    sparsifier: Callable[[torch.Tensor], torch.Tensor],
+    format: str | None = None,
+    places: Sequence[int] = (0,),
+) -> dict[str, nn.Module]:
+    """A network with sparse layers in some places, and its twin, as one does it with dense tensors: the same weights with masks."""
+    sparse, masked = deepcopy(dense), deepcopy(dense)
+    for at in places:
+        sparse[at] = SparseLinear.from_dense(dense[at], sparsifier, format)
+        prune.custom_from_mask(masked[at], "weight", sparsifier(dense[at].weight))
+    agree("scores of the pruned networks", difference(sparse, masked, data), 1e-3)
+    return {name: sparse, "with masks": masked}
 
 
 def train(nets: dict[str, nn.Module], data: Images, epochs: int, title: str) -> dict[str, Run]:

@@ -11,31 +11,15 @@ The twin is how one does it with dense tensors: the same weights with masks. It 
 
 from __future__ import annotations
 
-from copy import deepcopy
+from training import beside_masks, compare, dense_first, train
 
-from common import agree
-from torch import nn
-from torch.nn.utils import prune
-from training import compare, dense_first, difference, train
-
-from numscorch.nn import SparseLinear
 from numscorch.sparsify import n_m
-
-
-def pruned(dense: nn.Sequential) -> dict[str, nn.Sequential]:
-    """The network with 2:4 weights in its hidden layers, and its twin with masks."""
-    sparse, masked = deepcopy(dense), deepcopy(dense)
-    for at in (0, 2):
-        sparse[at] = SparseLinear.from_dense(dense[at], n_m(2, 4))
-        prune.custom_from_mask(masked[at], "weight", n_m(2, 4)(dense[at].weight))
-    return {"2:4": sparse, "with masks": masked}
 
 
 def main() -> None:
     chosen, data, dense, before = dense_first(__doc__)
-    nets = pruned(dense)
+    nets = beside_masks("2:4", dense, data, n_m(2, 4), places=(0, 2))
     print(nets["2:4"])
-    agree("scores of the pruned networks", difference(*nets.values(), data), 1e-3)
     compare(train(nets, data, chosen.epochs, "2:4"), before, chosen.out)
 
 

@@ -1,19 +1,20 @@
-"""``python -m numscorch``: the demo, what a kernel looks like, the kernels on disk, the state of the installation."""
+"""``python -m numscorch``: the demo, what a kernel looks like, timing beside peers, the kernels on disk, the state of the installation."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import __version__
+from .commands.bench import add_bench, positive
+from .commands.cache import add_cache
 from .errors import NumscorchError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status: 0, 1 where ``doctor`` found something, 2 for bad input."""
+    """Run a command; the exit status: 0, 1 where ``doctor`` or ``bench`` found something amiss, 2 for bad input."""
     arguments = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
@@ -32,28 +33,21 @@ def _parser() -> argparse.ArgumentParser:
     data = demo.add_mutually_exclusive_group()
     data.add_argument("--graph", type=Path, metavar="FILE.npz", help="a graph of your own, in place of the digits' nearest neighbours")
     data.add_argument("--matrix", type=Path, metavar="FILE.mtx", help="multiply this Matrix Market file with a dense matrix instead")
-    demo.add_argument("--threads", type=_positive, metavar="N", help="torch's thread count, which kernels follow")
+    demo.add_argument("--threads", type=positive, metavar="N", help="torch's thread count, which kernels follow")
     demo.set_defaults(command=_demo)
 
     explain = commands.add_parser("explain", help="print every stage between an expression and its kernel")
     explain.add_argument("expression", metavar="EXPR", help='in einsum notation, as in "ij,jk->ik"')
     formats = 'one an operand: CSR, COO, dense, ds, or "(i, j) -> (j: dense, i: compressed)"'
     explain.add_argument("formats", metavar="FORMAT", nargs="+", help=formats)
+    explain.add_argument("--html", type=Path, metavar="FILE.html", help="write it as a page instead")
     explain.set_defaults(command=_explain)
 
-    cache = commands.add_parser("cache", help="list or clear the kernels on disk")
-    cache.add_argument("action", nargs="?", choices=["list", "clear"], default="list")
-    cache.set_defaults(command=_cache)
-
+    add_bench(commands)
+    add_cache(commands)
     doctor = commands.add_parser("doctor", help="print versions, threading layer, processor, cache folder, and what is amiss")
     doctor.set_defaults(command=_doctor)
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 upwards")
-    return int(text)
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -66,24 +60,12 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     import numscorch
 
-    print(numscorch.explain(arguments.expression, *arguments.formats))
-    return 0
-
-
-def _cache(arguments: argparse.Namespace) -> int:
-    from .runtime import kernel_cache
-
-    status = kernel_cache.status()
-    if status.problem is not None:
-        print(f"{status.problem}: this process uses {status.folder}", file=sys.stderr)
-    if arguments.action == "clear":
-        print(f"{kernel_cache.clear()} kernels deleted from {status.folder}")
+    explained = numscorch.explain(arguments.expression, *arguments.formats)
+    if arguments.html is None:
+        print(explained)
         return 0
-    stored = kernel_cache.entries()
-    for entry in stored:
-        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
-        print(f"{used}  {entry.size / 1e3:8.1f} kB  {entry.path.name}  {entry.expression}")
-    print(f"{len(stored)} kernels, {sum(entry.size for entry in stored) / 1e6:.1f} MB in {status.folder}")
+    explained.save(arguments.html)
+    print(f"{arguments.html}: {arguments.html.stat().st_size / 1e3:.0f} kB")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch.autograd import forward_ad
 
 from .computing import compute
 from .errors import ExpressionError, UnsupportedError
-from .explanation import Explanation, explain_problem, explained
+from .explanation import Explanation, explain_problem, explained, timed_story
 from .files.archives import save_tensor
 from .files.writers import write_text
 from .io import load as read
@@ -24,8 +25,9 @@ from .programs.tracing import TRACERS, holds_traced, traced_call
 from .reductions import check_reduction, prepared, reduced
 from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
-from .statements import tensor_names
+from .statements import Request, tensor_names
 
+OPERANDS = SparseTensor | torch.Tensor | Format
 any_autocast, is_compiling = torch._C._is_any_autocast_enabled, torch.compiler.is_compiling
 
 
@@ -61,7 +63,8 @@ def einsum(
         schedule: what the passes must do, as ``"reorder(i, k, j) parallelize(i) vectorize(j)"``; what is
             left out, they decide. ``parallelize()`` and ``vectorize()`` ask for none.
         sparsifier: of ``numscorch.sparsify``: only what it keeps of the result is stored, as ``sparsify`` stores it, or in ``format``.
-            What ``threshold`` keeps is stored by the kernel that makes the result, which never exists as a whole.
+            What streaming sparsifiers keep, and ``n_m``, is stored by the kernel that makes the result, which never exists as a whole;
+            ``explain`` says where that isn't so, and why.
 
     Returns:
         A torch tensor, or a SparseTensor for a sparse result (a torch sparse tensor where every
@@ -168,6 +171,7 @@ def explain(
     mask: SparseTensor | torch.Tensor | None = None,
     schedule: str | None = None,
     sparsifier: Any = None,
+    timed: bool = False,
     **named: Any,
 ) -> Explanation:
     """Every stage of compiling an expression: formats, passes, costs, source, and its file.
@@ -178,9 +182,10 @@ def explain(
             1024 in every dimension with 16 nonzeros in a row; a statement's by their names.
         format, reduce, mask, schedule, sparsifier: as for :func:`einsum`; a statement takes just a format and a sparsifier, and formats
             can't stand for the tensors of a reduction, or beside a mask.
+        timed: whether to compute it too, for about a second, and tell the time beside what memory and processor allow.
 
     Returns:
-        An :class:`Explanation`; ``print`` it, or read ``.source`` and ``.path``.
+        An :class:`Explanation`; ``print`` it, ``save`` it as a page, or read ``.source`` and ``.path``.
 
     >>> import numscorch as ns
     >>> text = str(ns.explain("ij,j->i", ns.CSR, "dense"))
@@ -191,26 +196,40 @@ def explain(
     """
     if isinstance(expr, str) and "=" in expr:
         names = tensor_names(expr)
-        if isinstance(mask, SparseTensor | torch.Tensor | Format) and "mask" in names:
+        if isinstance(mask, OPERANDS) and "mask" in names:
             named, mask = named | {"mask": mask}, None  # a tensor of that name
-        if isinstance(reduce, SparseTensor | torch.Tensor | Format) and "reduce" in names:
+        if isinstance(reduce, OPERANDS) and "reduce" in names:
             named, reduce = named | {"reduce": reduce}, "sum"
+        if isinstance(timed, OPERANDS) and "timed" in names:
+            named, timed = named | {"timed": timed}, False
         if schedule is not None or mask is not None or reduce != "sum":
             given = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
             raise UnsupportedError(f"{given}: statements take none, only einsum does\n  {expr}")
-        return explain_program(expr, named, format) if sparsifier is None else explain_sparsified(expr, named, sparsifier, format)
+        told = explain_program(expr, named, format) if sparsifier is None else explain_sparsified(expr, named, sparsifier, format)
+        return timed_story(told, lambda: evaluate(expr, format=format, sparsifier=sparsifier, **named), expr, named) if timed else told
     if named:
         raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
+    told, request, taken = _explained(expr, operands, format, reduce, mask, schedule, sparsifier)
+    if not timed:
+        return told
+    options: dict[str, Any] = {"format": format, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
+    return timed_story(told, lambda: einsum(expr, *operands, **options), request, taken)
+
+
+def _explained(
+    expr: str, operands: tuple[Any, ...], format: Any, reduce: str, mask: Any, schedule: str | None, sparsifier: Any
+) -> tuple[Explanation, str | Request, Sequence[Any]]:
+    """An einsum's explanation, and the request and the operands that it comes to."""
     if sparsifier is not None:
-        return explain_sparsified(*einsum_as_statement(expr, operands), sparsifier, format)
+        return explain_sparsified(*einsum_as_statement(expr, operands), sparsifier, format), expr, operands
     if reduce == "sum" and mask is None:
         if schedule is None and (in_pairs := explain_pairs(expr, operands, format)) is not None:
-            return in_pairs
-        return explain_problem(expr, list(map(explained, operands)), format, schedule)
+            return in_pairs, expr, operands
+        return explain_problem(expr, list(map(explained, operands)), format, schedule), expr, operands
     check_reduction(reduce, operands)
     request, taken = prepared(expr, operands, reduce, mask, schedule)
-    return explain_problem(request, list(map(explained, taken)), format)
+    return explain_problem(request, list(map(explained, taken)), format), request, taken
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:

@@ -65,7 +65,7 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
     formats, values, arrays = [], [], []
     for operand in taken:
         if isinstance(operand, SparseTensor):
-            formats.append(_text(operand.pattern))
+            formats.append(_described(operand.pattern))
             values.append(operand._values)
             arrays += [array for own in operand.pattern.arrays for array in own]
         else:
@@ -107,9 +107,23 @@ def aside(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
+def _described(pattern: Pattern) -> str:
+    """A pattern's format and shape. Programs are the same for another pattern in its place, as dynamic training has it, but where
+    shapes are unknown, which the pattern itself knows."""
+    if all(has_static_value(size) for size in pattern.shape):
+        return _text(pattern.format, pattern.shape)
+    return _text_of(pattern)
+
+
 @constant
-def _text(pattern: Pattern) -> str:
-    """A pattern's format and shape, which Dynamo takes as they are."""
+def _text(format: Format, shape: tuple[int, ...]) -> str:
+    """A format and shape, which Dynamo takes as they are."""
+    return f"{format} of {'x'.join(map(str, shape))}"
+
+
+@constant
+def _text_of(pattern: Pattern) -> str:
+    """The same, for which Dynamo remembers the pattern."""
     return f"{pattern.format} of {'x'.join(map(str, pattern.shape))}"
 
 

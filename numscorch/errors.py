@@ -39,3 +39,7 @@ class OperandError(UnsupportedError, TypeError):
 
 class MemoryLimitError(NumscorchError, MemoryError):
     """A limit on the process's memory leaves too little to compile a kernel."""
+
+
+class BundleError(NumscorchError, ValueError):
+    """A file is no bundle of kernels, is damaged, or was made for another machine or other versions."""

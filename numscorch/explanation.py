@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,13 +29,17 @@ from .runtime.dispatch import compile_source, compile_tuned, describe
 from .schedule import Step
 from .statements import NAMES, Request, plain_request, scheduled
 
+if TYPE_CHECKING:
+    from .pages.roofline import Run
+    from .pages.sketches import Sketch
+
 SIZE = 1024
 ROW = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the compiler made of an expression; ``str`` shows all of it."""
+    """What the compiler made of an expression; ``str`` shows all of it, and so does the page that ``save`` writes."""
 
     expr: str | Request
     operands: tuple[Operand, ...]
@@ -47,6 +52,21 @@ class Explanation:
     before: tuple[Explanation | str, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
     after: tuple[str, ...] = ()
+    sketches: tuple[Sketch | None, ...] = ()
+    run: Run | None = None
+
+    @property
+    def title(self) -> str:
+        """The request."""
+        is_einsum = isinstance(self.expr, str) and not isinstance(self.request, FusedRequest)
+        return f"{'einsum' if is_einsum else 'evaluate'} {self.expr}"
+
+    @property
+    def read(self) -> list[tuple[str, Operand, str]]:
+        """The operands: by which names they are read, what is known of them, and how they are read, if not as they are."""
+        named = self.names or tuple(NAMES[: len(self.operands)])
+        told = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
+        return [(name, own, self._read_as(at)) for at, (name, own) in enumerate(zip(told, self.operands, strict=True))]
 
     @property
     def source(self) -> str:
@@ -55,35 +75,56 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [str(part) + "\n" for part in self.before]
-        is_einsum = isinstance(self.expr, str) and not isinstance(self.request, FusedRequest)
-        lines += [f"{'einsum' if is_einsum else 'evaluate'} {self.expr}", ""]
-        named = self.names or tuple(NAMES[: len(self.operands)])
-        told = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
-        lines += [
-            f"  {name}{operand}, {operand.dtype}{self._read_as(at)}"
-            for at, (name, operand) in enumerate(zip(told, self.operands, strict=True))
-        ]
+        lines += [self.title, ""]
+        lines += [f"  {name}{operand}, {operand.dtype}{remark and ', '}{remark}" for name, operand, remark in self.read]
         first, *others = (*self.problem.members, self.problem.stmt)
         lines += ["", f"index notation    {first}", *(f"{'':<17} {other}" for other in others)]
         lines += [f"{'':<17}   {variable} = {parts}" for variable, parts in variables_of_parts(self.problem).items()]
         lines += [f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})"]
         if self.problem.layout is not None and self.problem.layout.result is not None:
             lines += [f"{'':<17}   {self.problem.result} is written with {self.problem.layout}, and copied"]
+        if self.problem.slabs is not None:
+            lines += [f"{'':<17}   in {self.problem.slabs}, one after the other, whose copies stay in the cache"]
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
         lines += [f"{name:<17} {text}" for name, text in self.notes]
-        return "\n".join([*lines, "", f"source            {self.path}", "", self.source, *self.after])
+        return "\n".join([*lines, "", f"source            {self.path}", "", self.source, *self.after, *self._timed()])
 
     __repr__ = __str__
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all of it as a page: one HTML file, which needs nothing else.
+
+        Raises:
+            FormatError: the file's name doesn't end in .html.
+            OSError: there is no such folder, or the file can't be written.
+
+        >>> import tempfile, numscorch as ns
+        >>> path = Path(tempfile.mkdtemp()) / "spmv.html"
+        >>> ns.explain("ij,j->i", ns.CSR, "dense").save(path)
+        >>> path.read_text()[:15]
+        '<!DOCTYPE html>'
+        """
+        from .pages.explaining import save
+
+        save(self, path)
+
+    def _repr_html_(self) -> str:
+        from .pages.explaining import notebook
+
+        return notebook(self)
+
+    def _timed(self) -> list[str]:
+        return [] if self.run is None else [f"{'timed':<17} {self.run}"]
 
     def _read_as(self, at: int) -> str:
         """The format in which an operand is read, where it isn't the one in which it is stored."""
         stored, layout = self.problem.stored.get(NAMES[at], self.operands[at].format), self.problem.layout
         if layout is not None and at in layout.operands:
-            return f", copied with {layout}"
+            return f"copied with {layout}"
         if operand_to_cut(self.request, self.problem, self.operands) == at:
-            return ", its long rows are taken in parts"
-        return "" if stored == self.operands[at].format else f", read as {stored.name}"
+            return "its long rows are taken in parts"
+        return "" if stored == self.operands[at].format else f"read as {stored.name}"
 
 
 def variables_of_parts(problem: Problem) -> dict[str, str]:
@@ -152,6 +193,8 @@ def explained(operand: Any) -> Any:
 
 def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format | str | None, schedule: str | None = None) -> Explanation:
     """Compile up to the source, write its file, and tell the story."""
+    from .pages.sketches import sketch_of  # late: nothing of pages is imported before it is asked for
+
     if isinstance(expr, str) and any(isinstance(o, str) for o in operands):
         operands = read_formats(expr, operands)
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
@@ -162,7 +205,32 @@ def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format
         problem, steps, source = compile_source(request, known, format)
     else:
         request, problem, steps, source = compile_tuned(expr, known, format)
-    return Explanation(str(expr), known, problem, steps, source, kernel_cache.store(source.name, source.text), request)
+    path = kernel_cache.store(source.name, source.text)
+    return Explanation(str(expr), known, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
+
+
+def timed_story(
+    told: Explanation, call: Callable[[], Any], expr: str | Request, operands: Sequence[Any] | Mapping[str, Any]
+) -> Explanation:
+    """An explanation with a timed run of what it explains.
+
+    Args:
+        told: the explanation.
+        call: computes it.
+        expr, operands: as for ``measuring.work.work_of``, which says what it takes at least.
+
+    Raises:
+        UnsupportedError: a format stands for an operand.
+    """
+    from .measuring.work import work_of  # late: it is built on einsum
+    from .pages.roofline import timed_run
+
+    given = operands.values() if isinstance(operands, Mapping) else operands
+    if any(isinstance(operand, str | Format) for operand in given):
+        raise UnsupportedError(
+            f"timed=True: a format stands for an operand, so that there is nothing to compute: give tensors\n  {told.title}"
+        )
+    return replace(told, run=timed_run(call, lambda result: work_of(expr, operands, result)))
 
 
 def assumed(format: Format) -> Operand:

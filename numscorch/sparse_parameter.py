@@ -72,6 +72,9 @@ class SparseParameter(torch.nn.Module):
         named = {name: unwrapped(value) for name, value in (kwargs or {}).items()}
         return SparseTensor.__torch_function__(func, types, tuple(map(unwrapped, args)), named)
 
+    def _repr_html_(self) -> str:
+        return self.tensor._repr_html_()
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)

@@ -22,6 +22,7 @@ from .python_operators import PythonOperators
 from .ways_out import WAYS_OUT, way_out
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
     from scipy.sparse import sparray
 
@@ -349,6 +350,29 @@ class SparseTensor(PythonOperators):
             f"SparseTensor({self.format.name}, shape={self.pattern.shape}, nnz={self.nnz}, "
             f"density={self.density:.3g}, {dtype}, {self.pattern.index_dtype} indices{grad})"
         )
+
+    def _repr_html_(self) -> str:
+        from .pages.tensors import card
+
+        return card(self)
+
+    @beside_programs
+    def spy(self, ax: Axes | None = None, **kwargs: Any) -> Axes:
+        """Draw where entries are stored, by matplotlib; every entry counts, and large patterns are drawn as densities, on a log scale.
+
+        Args:
+            ax: where to draw; the current axes by default.
+            kwargs: for ``ax.imshow``, as ``cmap``.
+
+        Shape:
+            The last two dimensions, over all others; a vector is one row.
+
+        Returns:
+            The axes.
+        """
+        from .pages.spying import spy
+
+        return spy(self.pattern, ax, **kwargs)
 
     def __len__(self) -> int:
         if not self.ndim:

@@ -17,6 +17,9 @@ import numscorch as ns
 from numscorch.nn import SparseLinear
 from numscorch.sparsify import GradualPruning, check_patterns, data_parallel, magnitude, schedules
 
+two_processes = pytest.mark.skipif(
+    not torch.distributed.is_available() or not sys.platform.startswith("linux"), reason="needs gloo on Linux's loopback"
+)
 COMMON = """
 import datetime, os, pickle, sys
 import torch
@@ -99,7 +102,7 @@ def together(code: str, place: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.process
-@pytest.mark.skipif(not torch.distributed.is_available() or not sys.platform.startswith("linux"), reason="needs gloo on Linux's loopback")
+@two_processes
 class TestTwoProcesses:
     def test_values_are_summed_as_they_are(self, tmp_path: Path) -> None:
         """Steps are those of one process with both halves of the batch, and messages those of the values alone."""

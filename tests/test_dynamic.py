@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from training import dense, equal, read_back, stored
 
 import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseEmbeddingBag, SparseLinear
@@ -45,32 +45,6 @@ def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int =
         cross_entropy(model(X), Y).backward()
         optimizer.step()
         after()
-
-
-def stored(weight: Any) -> torch.Tensor:
-    return weight.tensor.with_values(torch.ones(weight.tensor.pattern.nnz)).to_dense() != 0
-
-
-def dense(weight: Any, values: torch.Tensor | None = None) -> torch.Tensor:
-    return weight.tensor.with_values(weight.values.detach() if values is None else values).to_dense()
-
-
-def equal(first: Any, second: Any) -> bool:
-    """Whether two states hold the same, to the bit."""
-    if isinstance(first, torch.Tensor):
-        return torch.equal(first, second)
-    if isinstance(first, dict):
-        return first.keys() == second.keys() and all(equal(own, second[name]) for name, own in first.items())
-    if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(map(equal, first, second))
-    return bool(first == second)
-
-
-def read_back(state: Any) -> Any:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, weights_only=True)
 
 
 def dense_gradients(model: torch.nn.Sequential, x: torch.Tensor = X, y: torch.Tensor = Y) -> list[torch.Tensor]:

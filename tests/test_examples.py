@@ -38,7 +38,7 @@ QUICK = {
     "rosa": "--count 200 --epochs 1 --hidden 64",
     "own_level": "--count 200 --epochs 1 --hidden 64",
 }
-LAYOUTS = ["two_four", "spqr", "double_sparse", "rosa"]
+LAYOUTS = ["two_four", "spqr", "double_sparse", "rosa", "own_level"]
 Run = Callable[..., list[str]]
 
 

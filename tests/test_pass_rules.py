@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from corpus import TARGET
 
@@ -175,6 +177,31 @@ def test_a_contiguous_loop_of_the_result_moves_outside_the_sums() -> None:
     assert "kept in registers while j runs" in why
 
 
+@pytest.mark.parametrize(
+    ("columns", "lanes"), [(2, "2 x 1, once"), (3, "4 x 1, once, masked"), (4, "4 x 1, once"), (7, "8 x 1, once, masked")]
+)
+def test_few_columns_take_a_part_of_a_register(columns: int, lanes: str) -> None:
+    stmt, _ = vectorized(SPMM, (100, 400), i=100, j=100, k=columns)
+    assert f"vector_forall<{lanes}>(k" in str(stmt)
+
+
+@pytest.mark.parametrize(("nonzeros", "tag"), [(500, Serial()), (1500, Positions(4)), (9000, Positions(8))])
+def test_the_largest_term_of_a_long_row_is_looked_for_in_registers(nonzeros: int, tag: object) -> None:
+    stmt, _ = vectorized("forall(i, where(y[i] = t, forall(j, t max= A[i,j])))", (100, nonzeros), i=100, j=100)
+    assert [loop.tag for loop in loops_of(stmt)] == [Serial(), tag]
+
+
+def test_uneven_short_rows_are_summed_one_nonzero_after_the_other() -> None:
+    """Each row has its own length there, so that every branch at the end of one is mispredicted."""
+    stmt = parse_stmt(DOT, {"A": TensorVar("A", CSR)})
+    facts = Facts.of({loop.var: 100 for loop in loops_of(stmt)}, {"A": (CSR, (100, 500))}, 8, TARGET)
+    assert "unroll_forall<4>(j" in str(vectorize(stmt, facts, TARGET)[0])
+    uneven, why = vectorize(stmt, replace(facts, spreads=(("A", (1, 4)),)), TARGET)
+    assert "unroll_forall" not in str(uneven)
+    assert "uneven" in why
+    assert "8 at once" in vectorize(stmt, replace(facts, spreads=(("A", (1, 8)),)), TARGET)[1]  # most values are in long rows
+
+
 def test_a_narrow_tile_sums_several_nonzeros_at_once_in_wide_rows() -> None:
     stmt, _ = vectorized(SPMM, (100, 3000), i=100, j=100, k=16)
     assert str(stmt) == "forall(i, vector_forall<8 x 2, once>(k, where(C[i,k] = t, unroll_forall<4>(j, t += A[i,j] * B[j,k]))))"
@@ -186,7 +213,7 @@ def test_a_contiguous_sum_has_partial_sums_in_registers() -> None:
     assert "contiguous and summed" in why
 
 
-@pytest.mark.parametrize(("nonzeros", "tag"), [(200, Serial()), (500, Unroll(4)), (4000, Positions(8))])
+@pytest.mark.parametrize(("nonzeros", "tag"), [(200, Serial()), (500, Unroll(4)), (1000, Positions(4)), (4000, Positions(8))])
 def test_a_sparse_sum_by_the_length_of_its_rows(nonzeros: int, tag: object) -> None:
     stmt, _ = vectorized(DOT, (100, nonzeros), i=100, j=100)
     assert [loop.tag for loop in loops_of(stmt)] == [Serial(), tag]
@@ -230,16 +257,17 @@ def test_tiles_cover_an_extent_exactly(lanes: int) -> None:
     for extent in range(301):
         for most in (1, 2, 3, 8):
             tiles = tiling(extent, lanes, most)
-            width = tiles.registers * lanes
+            assert tiles.lanes == lanes or max(extent, 2) <= tiles.lanes < 2 * max(extent, 2)
+            width = tiles.registers * tiles.lanes
             left = extent - (extent // width * width if width else 0)
             assert 0 <= tiles.tail <= most
             assert 0 <= tiles.registers <= most
             if not tiles.tail:
                 assert left == 0
                 continue
-            assert (tiles.tail - 1) * lanes < left <= tiles.tail * lanes
-            assert tiles.masked == (left != tiles.tail * lanes)
-    assert tiling(0, lanes, 8) == Tiling(1, 0, False)
+            assert (tiles.tail - 1) * tiles.lanes < left <= tiles.tail * tiles.lanes
+            assert tiles.masked == (left != tiles.tail * tiles.lanes)
+    assert tiling(0, lanes, 8) == Tiling(1, 0, False, 2)
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])

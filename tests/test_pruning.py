@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from training import at_entries, dense, equal, read_back
 
 import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseLinear
@@ -54,33 +54,6 @@ def train(
         optimizer.step()
         after()
     return loss
-
-
-def dense(weight: Any) -> torch.Tensor:
-    return weight.tensor.to_dense().detach()
-
-
-def at_entries(weight: Any, given: torch.Tensor) -> torch.Tensor:
-    """What a dense tensor has where a weight stores something."""
-    return given[tuple(weight.tensor.indices())]
-
-
-def read_back(state: Any) -> Any:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, weights_only=True)
-
-
-def equal(first: Any, second: Any) -> bool:
-    """Whether two states hold the same, to the bit."""
-    if isinstance(first, torch.Tensor):
-        return torch.equal(first, second)
-    if isinstance(first, dict):
-        return first.keys() == second.keys() and all(equal(own, second[name]) for name, own in first.items())
-    if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(map(equal, first, second))
-    return bool(first == second)
 
 
 class TestFixedMask:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.functional import hardshrink
+from weights import drawn
 
 import numscorch as ns
 from numscorch.sparsify import (
@@ -33,9 +34,8 @@ from numscorch.sparsify import (
 from numscorch.sparsify.kinds import kind_of
 from numscorch.sparsify.promises import check_promises
 
-SEED = torch.Generator().manual_seed(0)
-W = torch.randn(7, 10, generator=SEED)
-X = torch.randn(3, 5, 10, generator=SEED)
+W = drawn(7, 10)
+X = drawn(3, 5, 10, seed=1) * torch.arange(1.0, 11)  # norms that matter
 COMPARING: list[Any] = [
     *(threshold(0.5), topk(2), topk(1, 0), n_m(2, 4), n_m(2, 4, rows=3), n_m_g(2, 4, 2), wanda(0.5, X), movement(0.5, W)),
     *(low_rank_plus_sparse(2, magnitude(0.5)), compose(magnitude(0.5), threshold(0.1))),
@@ -147,7 +147,7 @@ def test_n_m_keeps_the_best_of_each_group_with_tails(n: int, m: int, rows: int) 
 
 
 def test_n_m_of_other_shapes_runs_along_the_last_dimension() -> None:
-    cube = torch.randn(2, 3, 5, generator=SEED)
+    cube = drawn(2, 3, 5)
     assert torch.equal(n_m(1, 2)(cube), n_m(1, 2)(cube.reshape(6, 5)).reshape(2, 3, 5))
     assert torch.equal(n_m(1, 2, rows=2)(cube)[1], n_m(1, 2, rows=2)(cube[1]))
     assert sparsify(cube, n_m(1, 2)).format == ns.COO(3)
@@ -162,7 +162,7 @@ def test_n_m_of_other_shapes_runs_along_the_last_dimension() -> None:
 
 def test_movement_keeps_what_moved_away_from_zero() -> None:
     weight = torch.nn.Parameter(W.clone())
-    target = torch.randn(7, 10, generator=SEED)
+    target = drawn(7, 10, seed=2)
     expected = torch.zeros_like(W)
     with MovementScores(weight) as moved:
         for part in (0.5, 2.0):  # micro-batches: the gradients add up in weight.grad, and are counted once each
@@ -274,8 +274,8 @@ def test_low_rank_and_what_is_left(dtype: torch.dtype) -> None:
 
 
 def test_low_rank_of_a_large_matrix_is_nearly_the_best_and_always_the_same() -> None:
-    left, right = torch.randn(300, 4, generator=SEED), torch.randn(4, 200, generator=SEED)
-    full = left @ right + 0.01 * torch.randn(300, 200, generator=SEED)
+    left, right = drawn(300, 4), drawn(4, 200, seed=1)
+    full = left @ right + 0.01 * drawn(300, 200, seed=2)
     state = torch.get_rng_state()
     made = low_rank_plus_sparse(4, keep_all()).split(full)
     assert torch.equal(torch.get_rng_state(), state)

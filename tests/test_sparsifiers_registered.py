@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -138,18 +139,42 @@ def test_what_is_declared_fits_together() -> None:
         register_sparsifier(large, kind="streaming", format="CRS")
 
 
-def test_a_name_belongs_to_one_function_and_its_new_versions() -> None:
-    def make(least: float) -> Function:
-        def mine(t: torch.Tensor) -> torch.Tensor:
-            return t.abs() > least
-
-        return mine
-
-    register_sparsifier(make(0.5), kind="streaming")
-    register_sparsifier(make(2.5), kind="streaming")  # as a notebook's cell that is run again
+def test_a_name_belongs_to_one_function_of_a_module_and_its_new_versions() -> None:
+    cell = "def mine(t): return t.abs() > {}"
+    for least in (0.5, 2.5):  # as a notebook's cell that is run again
+        scope: dict[str, Any] = {"__name__": "__main__"}
+        exec(cell.format(least), scope)
+        register_sparsifier(scope["mine"], kind="streaming")
     assert by_name("mine").nnz == 1
-    with pytest.raises(ns.OperandError, match="the name 'mine' is that of another sparsifier"):
+    with pytest.raises(ns.OperandError, match=r"the name 'mine' is that of another sparsifier, .*: give name= .*, or replace=True"):
         register_sparsifier(large, kind="streaming", name="mine")
+    register_sparsifier(large, kind="streaming", name="mine", replace=True)
+    register_sparsifier(large, kind="streaming", name="mine")
+    assert by_name("mine").nnz == 2
+
+
+def above(least: float) -> Function:
+    """A sparsifier of its own for each number."""
+    return lambda t: t.abs() > least
+
+
+def limited(least: float) -> Function:
+    """The same, as a function with a name."""
+
+    def mine(t: torch.Tensor) -> torch.Tensor:
+        return t.abs() > least
+
+    return mine
+
+
+@pytest.mark.parametrize("make", [above, limited, lambda least: partial(torch.gt, other=least)], ids=["lambda", "inner", "partial"])
+def test_what_a_function_made_never_takes_anothers_name_silently(make: Callable[[float], Function]) -> None:
+    register_sparsifier(make(0.0), kind="streaming", name="mine")
+    with pytest.raises(ns.OperandError, match="the name 'mine' is that of another sparsifier"):
+        register_sparsifier(make(2.5), kind="streaming", name="mine")
+    assert by_name("mine").nnz > 1
+    register_sparsifier(make(2.5), kind="streaming", name="mine", replace=True)
+    assert by_name("mine").nnz == 1
 
 
 def test_names_that_nobody_registered() -> None:

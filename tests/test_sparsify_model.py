@@ -502,8 +502,8 @@ class TestWhatStaysDense:
         assert whys["3.parametrizations.weight.original"].startswith("is parametrized")
         assert whys["4.weight"].startswith("has hooks of its own")
         assert whys["5.out_proj.weight"].startswith("SparseMultiheadAttention has no kdim")
-        assert whys["6.weight"] == "has no size yet; run the model once"
-        assert whys["7.weight"].startswith("is on meta, but numscorch runs on the CPU")
+        assert whys["6.weight"] == "has no size yet; run the model once, and sparsify it then"
+        assert whys["7.weight"].startswith("is on the meta device, and has no values: model.to_empty")
 
     def test_what_is_sparse_already_stays_as_it_is(self) -> None:
         sparse, _ = made_sparse(mlp())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from weights import drawn
 
 import numscorch as ns
 from numscorch import reformat
@@ -24,8 +25,7 @@ from numscorch.sparsify import (
 )
 from numscorch.validate import validate
 
-SEED = torch.Generator().manual_seed(0)
-W = torch.randn(9, 14, generator=SEED)
+W = drawn(9, 14)
 W[2] = 0.0
 FORMATS: list[Any] = ["CSR", "CSC", ns.COO(2), ns.BCSR(2, 4), ns.NM(3, 4), ns.ELL, "dd", "DCSR"]
 
@@ -97,7 +97,7 @@ def test_views(full: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (2, 3, 4), (2, 0, 4), (2, 1, 3, 2)])
 def test_other_numbers_of_dimensions(shape: tuple[int, ...]) -> None:
-    keeps_all_that_is_kept(torch.randn(shape, generator=SEED))
+    keeps_all_that_is_kept(drawn(*shape))
 
 
 def keeps_all_that_is_kept(full: torch.Tensor) -> None:
@@ -151,6 +151,27 @@ def test_a_sparse_tensor_keeps_among_what_it_stores(sparsifier: Any, format: Any
     assert bool(led.of("densification")) == (sparsifier in (topk(2), n_m(1, 4)) and format != "dd")
 
 
+EQUAL = torch.tensor([[1.0, -2, 1, 2], [2, 1, -2, 1], [0, 1, 1, 2]])
+HASHED = "(i, j) -> (i: dense, j: hash)"
+UNORDERED = "(i, j) -> (i: dense, j: compressed(ordered=False))"
+
+
+@pytest.mark.parametrize("format", ["CSR", "CSC", "DCSR", "DCSC", ns.COO(2), "BCSR(2, 3)", "DIA", "ELL", "dd", HASHED, UNORDERED], ids=str)
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.6, 0.75, 0.9, 1.0])
+def test_of_equal_entries_the_first_go_in_whatever_order_they_are_stored(share: float, format: Any) -> None:
+    made = sparsify(ns.from_torch(EQUAL, format), magnitude(share))
+    assert torch.equal(made.to_dense(), torch.where(magnitude(share)(EQUAL), EQUAL, 0))
+
+
+def test_of_equal_entries_the_first_go_in_any_number_of_dimensions() -> None:
+    cube = EQUAL.reshape(2, 3, 2)
+    for format in (ns.COO(3), ns.CSF(3), ns.Format("sss", (2, 0, 1)), ns.Format("dss", (1, 2, 0))):
+        made = sparsify(ns.from_torch(cube, format), magnitude(0.6))
+        assert torch.equal(made.to_dense(), torch.where(magnitude(0.6)(cube), cube, 0))
+    one = ns.from_torch(torch.tensor(3.0), ns.Format(""))
+    assert sparsify(one, magnitude(1.0)).to_dense() == 0
+
+
 def test_shares_of_a_sparse_tensor_are_those_of_all_entries() -> None:
     A = sparsify(W, magnitude(0.5))
     assert sparsify(A, magnitude(0.5)).nnz == A.nnz
@@ -185,12 +206,12 @@ def test_a_streaming_sparsifier_of_matrices_is_shown_stored_values_as_one() -> N
             raise ValueError("matrices")
         return t > 0
 
-    cube = sparsify(torch.randn(2, 3, 4, generator=SEED), keep_all())
+    cube = sparsify(drawn(2, 3, 4), keep_all())
     assert torch.equal(sparsify(cube, "of matrices").to_dense(), cube.to_dense().relu())
 
 
 def test_reports_compare_with_unstructured_and_with_n_m() -> None:
-    full = torch.randn(64, 64, generator=SEED)
+    full = drawn(64, 64)
     made = report(full, magnitude(0.75), n_m(1, 4), n_m(1, 4, rows=16), block_magnitude(16, 1, 0.75), (magnitude(0.99), "CSC"))
     total, plain = full.abs().sum(), full.abs()[n_m(1, 4)(full)].sum()
     for row, sparsifier in zip(made.rows, (magnitude(0.75), n_m(1, 4), n_m(1, 4, rows=16), block_magnitude(16, 1, 0.75)), strict=False):

@@ -7,48 +7,18 @@ weights, activations and gradients by name. The tests below restate what its own
 from __future__ import annotations
 
 import copy
-import io
-from typing import Any
 
 import pytest
 import torch
+from sten_cases import HALF, W, X, each_format, generator, linear, steps
 from torch import nn
 from torch.nn import functional as F
+from training import read_back, stored
 
 import numscorch as ns
-from numscorch.nn import SparseConv2d, SparseLinear
-from numscorch.sparsify import (
-    block_magnitude,
-    keep_all,
-    magnitude,
-    n_m,
-    random,
-    register_sparsifier,
-    same_pattern,
-    sparsify,
-    threshold,
-    topk,
-)
+from numscorch.nn import SparseLinear
+from numscorch.sparsify import magnitude, n_m, register_sparsifier, sparsify, threshold
 from numscorch.sparsify.names import REGISTERED
-
-FORMATS = ["CSR", "CSC", "DCSR", "DCSC", "COO(2)", "ELL(4)", "BCSR(2, 2)", "DIA", "(i, j) -> (i: dense, j: dense)"]
-NARROW, BITMAP = "(i, j) -> (i: dense, j: compressed(bits=8))", "(i, j) -> (i: dense, j: bitmap)"
-SPARSIFIERS: list[Any] = [
-    *(keep_all(), magnitude(0.5), random(0.5, seed=0), threshold(0.1), topk(3), block_magnitude(2, 2, 0.5), n_m(2, 4)),
-    same_pattern(torch.ones(4, 6).tril() > 0),
-]
-HALF = magnitude(0.5)
-each_format = pytest.mark.parametrize("format", [*FORMATS, NARROW, BITMAP])
-each_sparsifier = pytest.mark.parametrize("sparsifier", SPARSIFIERS, ids=repr)
-OPTIMIZERS: dict[str, dict[str, Any]] = {"SGD": {"lr": 0.05, "momentum": 0.9}, "Adam": {"lr": 0.01}, "AdamW": {"lr": 0.01}}
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-W = torch.randn(4, 6, generator=generator())
-X = torch.randn(3, 6, generator=generator(1))
 
 
 @pytest.fixture(autouse=True)
@@ -57,40 +27,6 @@ def as_python(request: pytest.FixtureRequest) -> None:
     torch.manual_seed(0)
     if "compiled" not in request.node.name:
         request.getfixturevalue("plain")
-
-
-def linear(sparsifier: Any = HALF, format: str | None = None) -> SparseLinear:
-    """The layer that a sparsifier leaves of a dense one."""
-    dense = nn.Linear(6, 4)
-    with torch.no_grad():
-        dense.weight.copy_(W)
-    return SparseLinear.from_dense(dense, sparsifier, format)
-
-
-def stored(A: Any) -> torch.Tensor:
-    """The mask of what a tensor stores."""
-    made: torch.Tensor = A.with_values(torch.ones_like(A.values)).to_dense() != 0
-    return made
-
-
-def read_back(value: Any) -> Any:
-    """What torch.load makes of what torch.save wrote, with its default of loading nothing but weights."""
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    buffer.seek(0)
-    return torch.load(buffer)
-
-
-def steps(net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, count: int) -> list[float]:
-    """The losses of so many steps."""
-    losses = []
-    for _ in range(count):
-        optimizer.zero_grad()
-        loss = net(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 class TestModels:
@@ -157,92 +93,6 @@ class TestModels:
         layer(X).sum().backward()
         torch.testing.assert_close(layer(X), layer.to_dense()(X))
         assert layer.weight.grad.format == ns.DCSC
-
-
-class TestTraining:
-    @each_format
-    @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-    def test_every_format_trains_with_every_optimizer(self, optimizer: str, format: str) -> None:
-        """A weight in COO was refused under SGD, one that kept all its entries was a TypeError."""
-        layer = linear(keep_all() if "j: dense" in format else HALF, format)
-        before, pattern = layer.weight.values.detach().clone(), layer.weight.pattern
-        losses = steps(layer, getattr(torch.optim, optimizer)(layer.parameters(), **OPTIMIZERS[optimizer]), X, 5)
-        assert losses[-1] < losses[0]
-        assert not torch.equal(layer.weight.values, before)
-        assert layer.weight.pattern is pattern
-
-    @each_format
-    def test_the_gradient_arrives_in_the_layout_of_the_weight_step_by_step(self, format: str) -> None:
-        layer = linear(HALF, format)
-        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.01)
-        for _ in range(10):
-            steps(layer, optimizer, X, 1)
-            gradient = layer.weight.grad
-            assert isinstance(gradient, ns.SparseTensor)
-            assert gradient.pattern is layer.weight.pattern
-            assert gradient.format == ns.Format(format)
-
-    @each_sparsifier
-    def test_no_weight_is_frozen_silently(self, sparsifier: Any) -> None:
-        """A CSR weight of magnitude pruning had requires_grad=False, and nothing said so."""
-        layer = linear(sparsifier)
-        assert layer.weight.requires_grad
-        assert ns.nn.Parameter(sparsify(W, sparsifier)).requires_grad
-        full = W.clone().requires_grad_()
-        sparsify(full, sparsifier).values.sum().backward()
-        assert torch.equal(full.grad != 0, sparsifier(W))
-        before = layer.weight.values.detach().clone()
-        steps(layer, torch.optim.SGD(layer.parameters(), lr=0.1), X, 1)
-        assert not torch.equal(layer.weight.values, before)
-
-    @each_sparsifier
-    def test_weights_stay_sparse_and_masks_as_they_were_drawn(self, sparsifier: Any) -> None:
-        """A random mask was drawn anew in every step, so that less and less was left of the weight."""
-        layer = linear(sparsifier)
-        mask, count = stored(layer.weight), layer.weight.nnz
-        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.05, weight_decay=0.1)
-        steps(layer, optimizer, X, 10)
-        assert layer.weight.nnz == count
-        assert torch.equal(stored(layer.weight), mask)
-        assert not layer.to_dense().weight[~mask].any()
-
-    def test_sparsifying_again_with_a_random_mask_keeps_the_same_entries(self) -> None:
-        keep = random(0.5)
-        weight = sparsify(W, keep, "CSC")
-        for _ in range(10):
-            weight = sparsify(weight.to_dense() + 1.0, keep, "CSC")
-        assert weight.nnz == 12
-        assert torch.equal(stored(weight), keep(W))
-
-    @each_format
-    def test_nothing_is_made_dense_for_the_gradient_of_a_weight(self, format: str) -> None:
-        """It was computed as a full matrix, and then sparsified."""
-        layer = linear(HALF, format)
-        with ns.ledger() as led:
-            layer(X).square().sum().backward()
-        assert not [entry for entry in led if entry.kind == "densification"]
-
-    def test_clipping_and_accumulated_gradients(self) -> None:
-        layer = linear()
-        for rows in (X[:1], X[1:]):
-            layer(rows).square().sum().backward()
-        accumulated = layer.weight.grad.to_dense()
-        layer.zero_grad()
-        layer(X).square().sum().backward()
-        torch.testing.assert_close(layer.weight.grad.to_dense(), accumulated)
-        nn.utils.clip_grad_norm_(layer.parameters(), 0.1)
-        assert torch.cat([own.grad.reshape(-1) for own in layer.parameters()]).norm() <= 0.1001
-
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-    def test_convolutions_and_products_under_autocast(self, dtype: torch.dtype) -> None:
-        conv = SparseConv2d.from_dense(nn.Conv2d(2, 3, 3), HALF)
-        for layer, x in ((conv, torch.randn(1, 2, 5, 5, generator=generator())), (linear(), X)):
-            with torch.autocast("cpu", dtype):
-                made = layer(x)
-            assert made.dtype == dtype
-            made.float().sum().backward()
-            assert layer.weight.values.grad.dtype == torch.float32
-            torch.testing.assert_close(made.float(), layer(x), rtol=0.05, atol=0.05)
 
 
 class TestDispatch:

@@ -132,6 +132,8 @@ def test_from_dense() -> None:
     assert not ours.training
     with pytest.raises(ns.UnsupportedError, match="kdim"):
         SparseAttention.from_dense(torch.nn.MultiheadAttention(D, 2, kdim=4), PATTERN)
+    with pytest.raises(ns.OperandError, match=r"takes a torch\.nn\.MultiheadAttention, not Linear"):
+        SparseAttention.from_dense(torch.nn.Linear(D, D), PATTERN)
 
 
 def test_from_dense_keeps_the_settings_of_each_module() -> None:

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
-from ..ir.loop import Accumulate, Assign, Block, Const, For, If, Stmt, Var, While, expressions, map_blocks, names_used, walk, walk_block
+from ..ir.loop import (
+    Accumulate,
+    Assign,
+    Block,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Stmt,
+    Store,
+    Var,
+    While,
+    expressions,
+    map_blocks,
+    map_expr,
+    names_used,
+    walk,
+    walk_block,
+)
 
 
 def simplify(block: Block) -> Block:
-    """Join a register's clearing with the only sum added to it, and drop variables that nothing reads.
+    """Join a register's clearing with the only sum added to it, drop variables that nothing reads, and loops that only count runs.
 
     >>> from numscorch.ir.loop import Store
     >>> t, y = Var("t"), Var("y")
@@ -16,7 +36,48 @@ def simplify(block: Block) -> Block:
     >>> simplify((clear, total, write)) == (Assign(t, Var("s")), write)
     True
     """
-    return _without_unread(_joined(block), _reads(block))
+    return _run_together(_without_unread(_joined(block), _reads(block)))
+
+
+def _run_together(block: Block) -> Block:
+    """Loops over runs that follow one another, as the rows of a matrix, of which nothing else is read: one loop, whose ends are predicted.
+
+    >>> from numscorch.ir.loop import Store
+    >>> i, p, pos, y = Var("i"), Var("p"), Var("pos"), Var("y")
+    >>> rows = For(i, Const(2), Var("n"), (For(p, pos[i], pos[i + 1], (Store(y, Const(0), p),)),))
+    >>> _run_together((rows,)) == (For(p, pos[Const(2)], pos[Var("n")], (Store(y, Const(0), p),)),)
+    True
+    """
+    out: list[Stmt] = []
+    for stmt in block:
+        if isinstance(stmt, For | While | If):
+            stmt = map_blocks(stmt, _run_together)
+        match stmt:
+            case For(var, start, stop, (For() as run,), Const(1), False) if _follow_one_another(var, run):
+                out.append(replace(run, start=_at(run.start, var, start), stop=_at(run.start, var, stop)))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _follow_one_another(var: Var, run: For) -> bool:
+    """Whether the run at each step of the loop around it starts where the last one ended, and reads nothing else of that loop."""
+    read = {e.name for e in walk(run.start) if isinstance(e, Var)}
+    written = {
+        s.array.name if isinstance(s, Store) else s.var.name for s in walk_block(run.body) if isinstance(s, Store | Assign | Accumulate)
+    }
+    plain = run.step == Const(1) and not run.parallel and not any(isinstance(e, Call) for e in walk(run.start))
+    return (
+        plain
+        and var.name in read
+        and not read & written
+        and run.stop == _at(run.start, var, var + 1)
+        and var.name not in names_used(run.body)
+    )
+
+
+def _at(expr: Expr, var: Var, value: Expr) -> Expr:
+    return map_expr(expr, lambda part: value if part == var else None)
 
 
 def _joined(block: Block) -> Block:

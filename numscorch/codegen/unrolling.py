@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import index as ix
-from ..ir.functions import REDUCTIONS
-from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Var, call
+from ..ir.functions import REDUCTIONS, terms_of
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Var, call
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
 from .jamming import interleaved
@@ -82,7 +82,7 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
 def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Block:
     """A register of consecutive positions at once; what their coordinates choose is gathered."""
     it, body = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body))
-    terms = gathered_product(body.rhs, stmt.var, it, lanes, env)
+    terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
     if body.lhs.indices:
         place = env.beside(body.lhs.tensor, it.position)
         step: Block = (Do(call("store", Var(f"{body.lhs.tensor.name}_vals"), place, terms.value(0))),)
@@ -96,8 +96,10 @@ def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Bloc
         start, step = Const(REDUCTIONS[body.op].identity, body.lhs.tensor.dtype), (Assign(total, call(joined, total, terms.value(0))),)
         last = Assign(register, call(REDUCTIONS[body.op].function, register, call(whole, total)))
     seen = (Accumulate(Var(f"{body.lhs.tensor.name}_seen"), Const(lanes)),) if body.lhs.tensor.name in env.counted else ()
-    cleared = (Assign(total, call("splat", start, lanes)),)
-    return (*_taken_at_once(it, lanes, (*step, *seen), cleared), last, _one_by_one(stmt, it, env, lower))
+    *bounds, loop = _taken_at_once(it, lanes, (*step, *seen), ())
+    # a row of fewer than a register is spared what adds up its lanes
+    summed = If(BinOp("<", Var(f"{it.position.name}_start"), _split(it)), (Assign(total, call("splat", start, lanes)), loop, last))
+    return (*bounds, summed, _one_by_one(stmt, it, env, lower))
 
 
 def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:

@@ -197,6 +197,10 @@ def _from_name(text: str) -> Format | None:
     numbers = [int(n) for n in (found[2] or "").replace(",", " ").split()]
     if len(numbers) in PARAMETERS.get(found[1], ()):
         return BLOCKED[found[1]](*numbers)
+    if found[1] in EXAMPLES and (numbers or found[1] != "ELL"):
+        raise FormatError(f"the format {text.strip()!r} needs its numbers, as {EXAMPLES[found[1]]}")
+    if len(numbers) > 1:
+        return None
     order = numbers[0] if numbers else 2
     return named_formats(order).get(found[1], named_formats(order).get(f"{found[1]}({order})"))
 
@@ -245,6 +249,8 @@ def as_format(value: object) -> Format:
         return Format(value)
     if value in (COO, CSF):
         raise FormatError(f"{getattr(value, '__name__', value)} needs the number of dimensions, as {getattr(value, '__name__', value)}(2)")
+    if callable(value) and (name := getattr(value, "__name__", "")) in EXAMPLES:
+        raise FormatError(f"{name} needs its numbers, as ns.{EXAMPLES[name]}")
     raise FormatError(f"{value!r} is no format: use a Format, as CSR, or its text, as {str(CSR)!r}")
 
 
@@ -344,6 +350,7 @@ def _ell(width: int) -> Format:
 
 
 PARAMETERS = {"BCSR": (2,), "NM": (2, 3), "NMG": (3,), "ELL": (1,)}
+EXAMPLES = {"NM": "NM(2, 4)", "NMG": "NMG(2, 4, 8)", "BCSR": "BCSR(4, 4)", "BSR": "BCSR(4, 4)", "ELL": "ELL(4)"}
 BLOCKED: dict[str, Callable[..., Format]] = {"BCSR": BCSR, "NM": NM, "NMG": NMG, "ELL": _ell}
 
 

@@ -69,7 +69,8 @@ def plain(result: Any) -> Any:
     if library == "graphblas":
         return _of_graphblas(result)
     if library == "sparse":
-        return _entries(result.coords, result.data, result.shape)
+        entries = result if hasattr(result, "coords") else result.tocoo()
+        return _entries(entries.coords, entries.data, result.shape)
     if library == "scipy" and hasattr(result, "tocoo"):
         entries = result.tocoo()
         return _entries(np.stack(entries.coords), entries.data, result.shape)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,8 @@ from numscorch.runtime.threads import prepare
 LANES = host().vector_bytes // 4
 CHAINS = 12  # as many as hide the latency of a multiply-add, and fit in 16 registers
 CACHES = sorted(set(cache_sizes())) or [host().cache]
+TIMES_THE_CACHE = 4  # a triad over so much comes from memory
+ROUNDS = 7  # of which the fastest counts: a roof is what can be reached
 LAST_CACHE, SECOND_CACHE = CACHES[-1], CACHES[-2] if len(CACHES) > 1 else CACHES[-1]
 
 
@@ -88,3 +91,33 @@ def multiply_add(workers: int, steps: int = 100_000) -> Roof:
     run = _compiled(_multiply_add, workers)
     out = np.zeros(LANES * workers, np.float32)
     return Roof(lambda: run(out, steps, workers), 2 * CHAINS * LANES * steps * workers)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What so many threads reach at most: bytes from and to memory, and float32 operations in registers."""
+
+    bytes_per_second: float
+    flops_per_second: float
+
+
+@cache
+def rates(workers: int) -> Rates:
+    """The roofs of this machine for so many threads, measured once in a process.
+
+    >>> rates(1).flops_per_second > rates(1).bytes_per_second > 1e8
+    True
+    """
+    memory, registers = triad(TIMES_THE_CACHE * LAST_CACHE, workers), multiply_add(workers)
+    return Rates(memory.amount / _fastest(memory.run), registers.amount / _fastest(registers.run))
+
+
+def _fastest(run: Callable[[], None]) -> float:
+    run()
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    return min(seconds() for _ in range(ROUNDS))

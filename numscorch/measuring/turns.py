@@ -68,7 +68,7 @@ def in_turns(
 
     Args:
         ours: the first function; what it returns is allocated in the timed call and freed after it.
-        peers: the other ones by their names, likewise.
+        peers: the other ones by their names, likewise; there may be none.
         beside: functions to be reported that are no peers.
         seconds: stop after so long, but not before a few turns.
         calls: so many calls make a turn, where one is too short for the clock.
@@ -78,7 +78,7 @@ def in_turns(
     others = {**peers, **(beside or {})}
     own = _warmed_up(ours, calls, seconds)
     taken = {name: _warmed_up(function, calls, seconds) for name, function in others.items()}
-    limit = patience * min(min(taken[peer]) for peer in peers)
+    limit = patience * min((min(taken[peer]) for peer in peers), default=math.inf)
     racing = {name: function for name, function in others.items() if min(taken[name]) <= limit}
     own, taken = [], taken | {name: [] for name in racing}
     was_enabled = gc.isenabled()

@@ -13,6 +13,7 @@ from ..sparse_parameter import SparseParameter, deepcopied
 from ..sparse_tensor import SparseTensor
 from .functional import _sparse_attention
 from .joined import as_pattern
+from .weights import check_attention
 
 Linear = torch.nn.functional.linear
 Module = TypeVar("Module", bound=torch.nn.Module)
@@ -105,10 +106,9 @@ class SparseAttention(torch.nn.Module):
         """The module with the settings of torch's, frozen parameters among them, and its weights, which it copies.
 
         Raises:
-            UnsupportedError: keys or values of other sizes than queries, or biases of theirs.
+            OperandError, UnsupportedError: it is no attention, keys or values have other sizes than queries, or biases of theirs.
         """
-        if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
-            raise UnsupportedError("SparseAttention has no kdim, vdim, add_bias_kv and add_zero_attn: project keys and values before it")
+        check_attention(cls, layer)
         bias, dtype = layer.in_proj_bias is not None, layer.in_proj_weight.dtype
         made = cls(pattern, layer.embed_dim, layer.num_heads, layer.dropout, bias, layer.batch_first, dtype=dtype)
         made.load_state_dict(layer.state_dict())

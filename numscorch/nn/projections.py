@@ -13,7 +13,7 @@ from ..ir.format import Format
 from ..operators.products import linear
 from ..sparse_parameter import SparseParameter
 from ..sparsify import Sparsifier, sparsify
-from .weights import check_dense
+from .weights import check_attention
 
 
 class SparseMultiheadAttention(torch.nn.MultiheadAttention):
@@ -54,9 +54,7 @@ class SparseMultiheadAttention(torch.nn.MultiheadAttention):
         Raises:
             OperandError, UnsupportedError: as :meth:`from_dense`.
         """
-        check_dense(cls, layer, torch.nn.MultiheadAttention)
-        if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
-            raise UnsupportedError(f"{cls.__name__} has no kdim, vdim, add_bias_kv and add_zero_attn: project keys and values before it")
+        check_attention(cls, layer)
         made = cls.__new__(cls)
         vars(made).update(vars(layer))
         for held in ("_parameters", "_buffers", "_modules"):

@@ -97,6 +97,18 @@ def check_dense(owner: type, given: object, wanted: type[torch.nn.Module]) -> No
         raise OperandError(f"{owner.__name__}.from_dense takes a torch.nn.{wanted.__name__}, not {type(given).__name__}")
 
 
+def check_attention(owner: type, given: torch.nn.MultiheadAttention) -> None:
+    """That ``from_dense`` was given attention whose queries, keys and values are projected by one matrix, and nothing is added.
+
+    Raises:
+        OperandError: it was given something else.
+        UnsupportedError: keys or values of other sizes than queries, or biases of theirs.
+    """
+    check_dense(owner, given, torch.nn.MultiheadAttention)
+    if not given._qkv_same_embed_dim or given.bias_k is not None or given.add_zero_attn:
+        raise UnsupportedError(f"{owner.__name__} has no kdim, vdim, add_bias_kv and add_zero_attn: project keys and values before it")
+
+
 def new_weight(
     owner: object,
     shape: tuple[int, int],

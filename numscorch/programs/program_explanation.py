@@ -26,7 +26,7 @@ from .fused_operands import taken
 from .fused_problem import valued
 from .fusion import Group, Kind, NotFused, group_from, why_alone
 from .pairing import in_pairs, statement_of
-from .sparsified import BOUND, pruning
+from .sparsified import pruned
 
 
 def explain_program(text: str, given: Mapping[str, Any], format: Format | str | None, parts: tuple[Part, ...] | None = None) -> Explanation:
@@ -50,15 +50,16 @@ def explain_program(text: str, given: Mapping[str, Any], format: Format | str | 
 
 def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, format: Format | str | None) -> Explanation:
     """The story of a program whose result is sparsified: with its last part, where the kernel that makes it stores what is kept."""
-    from ..sparsify import threshold  # late: it is built on einsum
+    from ..sparsify.masking import named_in_errors  # late: it is built on einsum
     from ..sparsify.names import named
 
     kept = named(sparsifier)
-    if not isinstance(kept, threshold):
-        return explain_program(text, given, None)
-    dtypes = [own.dtype for own in map(unwrapped, given.values()) if isinstance(own, SparseTensor | torch.Tensor) and own.ndim]
-    bound = torch.tensor(kept.t, dtype=dtypes[0] if dtypes else torch.float32)
-    return explain_program(text, {**given, BOUND: bound}, format, pruning(text))
+    found = pruned(text, given, kept)
+    if isinstance(found, str):
+        story = explain_program(text, given, None)
+        return replace(story, after=(*story.after, f"\n{named_in_errors(kept)}: of the result, once it is there: {found}"))
+    parts, numbers, _ = found
+    return explain_program(text, {**given, **numbers}, None, parts)  # another format is made of what this one holds
 
 
 def explain_pairs(expr: str, given: Sequence[Any], format: Format | str | None) -> Explanation | None:
@@ -79,10 +80,13 @@ class _Telling:
     known: dict[str, Operand] = field(default_factory=dict)
     fused: dict[str, Operand] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)
+    drawn: dict[str, Any] = field(default_factory=dict)
     stories: list[Explanation | str] = field(default_factory=list)
 
     def read(self, given: Mapping[str, Any]) -> None:
         """Take the operands, or the formats that stand for them."""
+        from ..pages.sketches import sketch_of  # late: nothing of pages is imported before it is asked for
+
         orders = {n: len(term) for p in self.parts for n, term in zip(p.operands, p.request.subscripts.operands, strict=True)}
         for name, value in given.items():
             own = read_format(value, orders.get(name, 2))
@@ -90,6 +94,7 @@ class _Telling:
                 self.known[name] = self.fused[name] = assumed(own)
                 continue
             self.known[name] = describe(explained(own))
+            self.drawn[name] = sketch_of(explained(own))
             own = unwrapped(own)
             if isinstance(own, SparseTensor | torch.Tensor) and own.ndim:
                 self.fused[name] = _as_fused(own)
@@ -148,7 +153,7 @@ class _Telling:
             return
         asked = self.format if at == len(self.parts) - 1 and self.format is not None else format_of(part, self.parts)
         story = _story(part.request, part.request, operands, tuple(map(_called, part.operands)), (note,) if note else (), asked)
-        self.stories.append(story)
+        self.stories.append(self._drawn(story, part.operands))
         self._made(part, story.problem.format, story.problem.shape, story.problem.result.dtype, is_moved)
 
     def _fused(self, at: int, group: Group, adjoint: Adjoint | None) -> None:
@@ -159,8 +164,12 @@ class _Telling:
         story = _story(text, request, operands, tuple(map(_called, group.operands)), (), None)
         if adjoint is not None:
             story = replace(story, notes=(("gradient", _gradient(adjoint, group, operands, story.problem.shape)),))
-        self.stories.append(story)
+        self.stories.append(self._drawn(story, group.operands))
         self._made(parts[-1], story.problem.format, story.problem.shape, story.problem.result.dtype, adjoint is not None)
+
+    def _drawn(self, story: Explanation, names: Sequence[str]) -> Explanation:
+        """A kernel's story, with what is drawn of those operands that were given."""
+        return replace(story, sketches=tuple(map(self.drawn.get, names)))
 
     def _adjoint(self, group: Group, wanted: tuple[str, ...]) -> Adjoint:
         kinds = tuple(kind for name in group.operands if (kind := Kind.of(self.fused[name])) is not None)

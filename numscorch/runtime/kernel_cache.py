@@ -143,14 +143,14 @@ def store(name: str, source: str) -> Path:
     """
     if not name.isidentifier():
         raise NumscorchError(f"{name!r} can't name a kernel's file: use an identifier")
-    limit, now = _limit(), status()
+    most, now = limit(), status()
     try:
-        return _store_in(now.folder, name, source, limit)
+        return _store_in(now.folder, name, source, most)
     except OSError as error:
         if now.problem is not None:
             raise
         _unusable[now.requested] = f"{now.requested} can't be written ({error.strerror or error})"
-        return _store_in(folder(), name, source, limit)
+        return _store_in(folder(), name, source, most)
 
 
 def _store_in(directory: Path, name: str, source: str, limit: int) -> Path:
@@ -243,7 +243,7 @@ def clear() -> int:
     """Delete every stored kernel with its machine code; returns how many kernels there were."""
     stored = _stored(folder())
     for path, _, _ in stored:
-        _remove(path)
+        remove(path)
     _sweep(folder(), older_than=0.0)
     (folder() / ROOM).unlink(missing_ok=True)
     return len(stored)
@@ -274,7 +274,8 @@ def _expression(path: Path) -> str:
     return text.partition("\n")[0] if text else "(no expression)"
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Delete a kernel with its machine code."""
     path.unlink(missing_ok=True)
     machine_code.discard(path)
 
@@ -310,11 +311,12 @@ def _evict(directory: Path, keep: Path, limit: int) -> None:
         if total <= limit:
             break
         if path != keep:
-            _remove(path)
+            remove(path)
             total -= size
     _sweep(directory, ABANDONED_AFTER)
     machine_code.write_whole(directory / ROOM, f"{max(limit - total, 0) // LARGEST} {limit}".encode())
 
 
-def _limit() -> int:
+def limit() -> int:
+    """How many bytes of kernels are kept: ``NUMSCORCH_CACHE_SIZE``."""
     return parse_size(os.environ.get("NUMSCORCH_CACHE_SIZE") or DEFAULT_LIMIT, "NUMSCORCH_CACHE_SIZE")

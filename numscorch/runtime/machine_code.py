@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,6 +39,16 @@ def discard_damaged(path: Path) -> bool:
     return False
 
 
+def sealed_files(path: Path) -> dict[str, bytes]:
+    """The machine code of a kernel's file by name, seal aside; nothing where there is none, or it isn't as it was sealed."""
+    for directory in folders(path.parent):
+        with suppress(OSError):  # other processes come and go
+            found = {file.name: file.read_bytes() for file in _numbas(directory, path)}
+            if found and _seal(directory, path).read_bytes() == digest_of(found):
+                return found
+    return {}
+
+
 def discard(path: Path) -> int:
     """Delete the machine code of a kernel's file, seal included; returns how many files went."""
     files = [file for directory in folders(path.parent) for file in directory.glob(f"{path.stem}.{FILES}")]
@@ -59,25 +69,51 @@ def folders(directory: Path) -> Iterator[Path]:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write to a temporary file and move it into place: other processes see a whole file or none."""
+    draft = drafted(path, data)
+    try:
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def drafted(path: Path, data: bytes) -> Path:
+    """Write to a temporary file beside a path, which is to take its place."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    return Path(temporary)
+
+
+def seal_of(stem: str) -> str:
+    """The name of the seal beside the machine code of a kernel."""
+    return f"{stem}.seal.nbs"
 
 
 def _seal(directory: Path, path: Path) -> Path:
-    return directory / f"{path.stem}.seal.nbs"
+    return directory / seal_of(path.stem)
 
 
 def _digest(directory: Path, path: Path) -> bytes | None:
     """Of the names and bytes of Numba's files; None where there are none."""
-    found = hashlib.sha256()
-    files = sorted(directory.glob(f"{path.stem}.*.nb[ic]"))
-    for file in files:
+    found = {}
+    for file in _numbas(directory, path):
         with suppress(FileNotFoundError):  # other processes come and go
-            found.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
-    return found.hexdigest().encode() if files else None
+            found[file.name] = file.read_bytes()
+    return digest_of(found) if found else None
+
+
+def _numbas(directory: Path, path: Path) -> list[Path]:
+    return sorted(directory.glob(f"{path.stem}.*.nb[ic]"))
+
+
+def digest_of(files: Mapping[str, bytes]) -> bytes:
+    """What a seal holds: a digest of the names and bytes of Numba's files."""
+    found = hashlib.sha256()
+    for name in sorted(files):
+        found.update(name.encode() + hashlib.sha256(files[name]).digest())
+    return found.hexdigest().encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -53,8 +53,26 @@ def remember(key: str, schedule: str) -> None:
     path = kernel_cache.folder() / FILE
     with _WRITING:
         known = _stored(path) | {key: schedule}  # other processes may have written since
-        machine_code.write_whole(path, json.dumps(known, indent=1, sort_keys=True).encode())
+        machine_code.write_whole(path, _text(known))
         _read[path] = known
+
+
+def kept() -> dict[str, str]:
+    """Every schedule that is kept on disk, by its key."""
+    return _stored(kernel_cache.folder() / FILE)
+
+
+def adopt(schedules: Mapping[str, str]) -> None:
+    """Keep schedules that were chosen elsewhere; those that were chosen here stay."""
+    path = kernel_cache.folder() / FILE
+    with _WRITING:
+        known = dict(schedules) | _stored(path)
+        machine_code.write_whole(path, _text(known))
+        _read[path] = known
+
+
+def _text(known: Mapping[str, str]) -> bytes:
+    return json.dumps(known, indent=1, sort_keys=True).encode()
 
 
 def _known() -> dict[str, str]:

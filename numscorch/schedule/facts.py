@@ -39,53 +39,58 @@ class Target:
         return 8
 
 
+FEWEST_LANES = 2
 LONGEST_SUM = 16  # registers of a tile that is summed up; what is loaded for it need not be kept
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Tiles of ``registers`` registers in a loop, then one of ``tail``, whose last may be masked."""
+    """Tiles of ``registers`` registers in a loop, then one of ``tail``, whose last may be masked; ``lanes`` are those of a register."""
 
     registers: int
     tail: int
     masked: bool
+    lanes: int
 
 
 def tiling(extent: int, lanes: int, most: int) -> Tiling:
     """How an extent divides into tiles of at most ``most`` registers, as few and equal as they come.
 
-    An extent of one tile needs no loop.
+    An extent of one tile needs no loop, and one of few coordinates takes a part of a register.
 
     >>> tiling(256, 16, 8)
-    Tiling(registers=8, tail=0, masked=False)
+    Tiling(registers=8, tail=0, masked=False, lanes=16)
     >>> tiling(64, 16, 8)
-    Tiling(registers=0, tail=4, masked=False)
+    Tiling(registers=0, tail=4, masked=False, lanes=16)
     >>> tiling(33, 16, 8)
-    Tiling(registers=0, tail=3, masked=True)
+    Tiling(registers=0, tail=3, masked=True, lanes=16)
     >>> tiling(200, 16, 8)
-    Tiling(registers=7, tail=6, masked=True)
+    Tiling(registers=7, tail=6, masked=True, lanes=16)
+    >>> tiling(3, 16, 8)
+    Tiling(registers=0, tail=1, masked=True, lanes=4)
     """
+    lanes = min(lanes, max(1 << max(extent - 1, 0).bit_length(), FEWEST_LANES))
     chunks = ceil(extent / lanes)
     if not chunks:
-        return Tiling(1, 0, False)
+        return Tiling(1, 0, False, lanes)
     registers = ceil(chunks / ceil(chunks / most))
     if chunks <= most:
-        return Tiling(0, chunks, extent % lanes != 0)
+        return Tiling(0, chunks, extent % lanes != 0, lanes)
     left = extent % (registers * lanes)
-    return Tiling(registers, ceil(left / lanes), left % lanes != 0)
+    return Tiling(registers, ceil(left / lanes), left % lanes != 0, lanes)
 
 
 def tiling_within(size: int, left: int, lanes: int, most: int) -> Tiling:
     """How tiles of a loop divide into those of registers: evenly, but for the ``left`` coordinates that reach the end of the last one.
 
     >>> tiling_within(64, 100 % 128, 8, 8)
-    Tiling(registers=8, tail=5, masked=True)
+    Tiling(registers=8, tail=5, masked=True, lanes=8)
     >>> tiling_within(48, 96 % 128, 8, 8)
-    Tiling(registers=2, tail=0, masked=False)
+    Tiling(registers=2, tail=0, masked=False, lanes=8)
     """
     registers = min(size // lanes & -(size // lanes), most)
     left %= registers * lanes
-    return Tiling(registers, ceil(left / lanes), left % lanes != 0)
+    return Tiling(registers, ceil(left / lanes), left % lanes != 0, lanes)
 
 
 @dataclass(frozen=True, slots=True)

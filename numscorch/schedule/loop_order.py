@@ -227,8 +227,15 @@ def _nest_cost(
         step /= target.lanes(stmt.lhs.tensor.dtype)
     elif not any(a.indices and inner in a.indices for a, _ in sparse):
         step *= cost.STRIDED
+    elif _walks_again(order, sparse):
+        step *= cost.WALK
     body = runs * steps * step
     return (total + body) * (cost.SERIAL if result and order[0] not in result else 1.0)
+
+
+def _walks_again(order: tuple[IndexVar, ...], sparse: list[tuple[Access, tuple[float, ...]]]) -> bool:
+    """Whether a loop that no sparse operand knows is outside the innermost one: short rows are then walked at each of its steps."""
+    return bool(sparse) and any(all(var not in access.indices for access, _ in sparse) for var in order[:-1])
 
 
 def _is_tiled_reduction(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:

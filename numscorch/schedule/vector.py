@@ -35,7 +35,10 @@ from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
 LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
 WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
-GATHER_ROW = 20.0  # nonzeros in a row from which taking a register of them at once pays
+GATHER_ROW = 8.0  # nonzeros in a row from which taking some of them at once pays,
+GATHERED = 4  # so many, as long as rows are of the same length
+LARGEST_OF = 1.5  # rows are so many times longer where their largest term is looked for,
+LONG_GATHER = 4.0  # and where a register of them is taken
 LANES = ("float32", "float64")  # data types that the intrinsics have registers of
 JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
@@ -78,6 +81,8 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
         return reduced
     if (mapped := _tile_function(loops, body, facts, target)) is not None:
         return mapped
+    if (gathered := _gather_reduction(loops, body, facts, target)) is not None:
+        return gathered
     if not is_product(value_of(stmt)) or result_of(stmt).tensor.is_assembled or any(a.op not in ("=", "+=") for a in assignments(stmt)):
         return stmt, "not a sum of products with a known place: plain loops"
     match body:
@@ -102,7 +107,7 @@ def _tile_function(loops: list[Forall], body: Stmt, facts: Facts, target: Target
         return None
     if not _is_dense_loop(var, body, facts) or any(not is_zero(simplified(body.rhs, {name})) for name in sparse):
         return None
-    tag = _tag(facts.tiling(var), target, body.lhs.tensor.dtype)
+    tag = _tag(facts.tiling(var))
     return wrap([*loops[:-1], replace(loops[-1], tag=tag)], body), f"{var} is contiguous: {tag}"
 
 
@@ -120,9 +125,26 @@ def _tile_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Targe
         return None
     if not (_is_dense_loop(var, whole, facts) and _moves(var, whole) and body.consumer.rhs == term.lhs):
         return None
-    tag = _tag(facts.tiling(var), target, term.lhs.tensor.dtype)
+    tag = _tag(facts.tiling(var))
     why = f"{var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(loop.var) for loop in inner)} runs"
     return wrap([*loops[:-1], replace(loops[-1], tag=tag)], body), why
+
+
+def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
+    """Look for the largest or smallest term of a long row in a register of positions at once; None where something else is joined."""
+    if not isinstance(body, Where) or not isinstance(body.consumer, Assignment) or body.consumer.lhs.tensor.is_assembled:
+        return None
+    inner, term = unwrap(body.producer)
+    if not inner or not isinstance(term, Assignment) or term.op not in REDUCTIONS or not REDUCTIONS[term.op].function:
+        return None
+    var, register = inner[-1].var, target.lanes(term.lhs.tensor.dtype)
+    fan, least = _fan(var, term, facts), GATHER_ROW * LARGEST_OF
+    if fan is None or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
+        return None
+    if not (lanes := at_once(fan, _spread(var, term, facts), least, register)):
+        return None
+    taken = wrap(inner[:-1], replace(inner[-1], tag=Positions(lanes)))
+    return wrap(loops, replace(body, producer=taken)), f"about {fan:.3g} nonzeros in a row: {lanes} at once"
 
 
 def _turned(loops: list[Forall], lhs: Access, read: Access, target: Target) -> list[Forall] | None:
@@ -158,8 +180,8 @@ def _moves(var: IndexVar, body: Assignment) -> bool:
     return any(not a.tensor.is_dense or a.tensor.strides[a.indices.index(var)] != "0" for a in found)
 
 
-def _tag(tiles: Tiling, target: Target, dtype: str) -> Vector:
-    return Vector(target.lanes(dtype), tiles.registers, tiles.tail, tiles.masked)
+def _tag(tiles: Tiling) -> Vector:
+    return Vector(tiles.lanes, tiles.registers, tiles.tail, tiles.masked)
 
 
 def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Target) -> tuple[Stmt, str]:
@@ -167,7 +189,7 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     inner = loops[-1]
     summed = summed_tail(loops[:-1], body.lhs)
     outer = loops[: len(loops) - 1 - len(summed)]
-    tag = _tag(facts.tiling(inner.var), target, body.lhs.tensor.dtype)
+    tag = _tag(facts.tiling(inner.var))
     if not summed:
         return wrap(loops[:-1], replace(inner, tag=tag)), f"{inner.var} is contiguous: {tag}"
     adds = any(loop.var not in body.lhs.indices for loop in outer)
@@ -197,23 +219,40 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
         return producer, "nothing to vectorise"
     last = loops[-1]
     if _is_dense_loop(last.var, body, facts) and _moves(last.var, body):
-        tag = _tag(facts.sum_tiling(last.var), target, body.lhs.tensor.dtype)
+        tag = _tag(facts.sum_tiling(last.var))
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
-    fan = _fan(last.var, body, facts)
-    if fan is not None and fan >= GATHER_ROW:
-        lanes = target.lanes(body.lhs.tensor.dtype)
+    fan, spread = _fan(last.var, body, facts), _spread(last.var, body, facts)
+    if fan is not None and (lanes := at_once(fan, spread, GATHER_ROW, target.lanes(body.lhs.tensor.dtype))):
         return wrap(loops[:-1], replace(last, tag=Positions(lanes))), f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered"
-    if fan is not None and fan >= LONG_ROW:
+    if fan is not None and fan >= LONG_ROW and spread == 1:
         return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {fan:.3g} nonzeros in a row: four partial sums"
-    return producer, "rows are short, or the loop is not contiguous: plain loop"
+    return producer, "rows are short or uneven, or the loop is not contiguous: plain loop"
+
+
+def at_once(fan: float, spread: float, least: float, lanes: int) -> int:
+    """How many positions of a row to take at once: a register where most values are in long rows, a part of one in even rows, else none.
+
+    >>> at_once(100.0, 1.0, 8.0, 16), at_once(10.0, 8.0, 8.0, 16), at_once(10.0, 1.0, 8.0, 16), at_once(10.0, 2.0, 8.0, 16)
+    (16, 16, 4, 0)
+    """
+    if fan * spread >= max(LONG_GATHER * least, lanes):
+        return lanes
+    return min(GATHERED, lanes) if fan >= least and spread == 1 else 0
 
 
 def _fan(var: IndexVar, body: Assignment, facts: Facts) -> float | None:
     """Average number of coordinates in the one sparse level that a loop iterates; None if it isn't just one."""
-    iterated = [(a, at) for a in accesses_in(body.rhs) for at in _iterated_levels(a, var)]
-    if len(iterated) != 1:
-        return None
-    return cost.fan_of(*iterated[0], facts)
+    iterated = _walked(var, body)
+    return cost.fan_of(*iterated[0], facts) if len(iterated) == 1 else None
+
+
+def _spread(var: IndexVar, body: Assignment, facts: Facts) -> float:
+    """How uneven the rows are that a loop iterates: where each has its own length, each of its ends is mispredicted."""
+    return max((facts.spread(access.tensor.name, at) for access, at in _walked(var, body)), default=1.0)
+
+
+def _walked(var: IndexVar, body: Assignment) -> list[tuple[Access, int]]:
+    return [(a, at) for a in accesses_in(body.rhs) for at in _iterated_levels(a, var)]
 
 
 def _iterated_levels(access: Access, var: IndexVar) -> list[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from glob import escape
 from typing import Any
 
@@ -12,7 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import ExpressionError, OperandError, UnsupportedError
 from ..ir.format import Format, as_format
 from ..sparse_parameter import SparseParameter
-from .matching import Choice, chosen, sites_of
+from .layers import converted
+from .matching import Choice, chosen, computed, sites_of
 from .names import matched
 from .plan import Rule, SparsityPlan
 
@@ -26,12 +28,18 @@ def bare(model: torch.nn.Module) -> torch.nn.Module:
     Raises:
         OperandError: no module.
     """
-    within: Any = model
-    while isinstance(within, DistributedDataParallel) or hasattr(within, "_orig_mod"):
-        within = within.module if isinstance(within, DistributedDataParallel) else within._orig_mod
+    *_, within = unwrapping(model)
     if not isinstance(within, torch.nn.Module):
         raise OperandError(f"{type(model).__name__} is no torch.nn.Module")
     return within
+
+
+def unwrapping(model: Any) -> Iterator[Any]:
+    """A model, and what torch.compile and DistributedDataParallel were put around, one within the other; the user's own comes last."""
+    yield model
+    while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):
+        model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod
+        yield model
 
 
 def sparse_weights(model: torch.nn.Module) -> dict[str, SparseParameter]:
@@ -57,8 +65,21 @@ def named(model: torch.nn.Module, known: Mapping[str, SparseParameter], names: N
 
 
 def patterns(names: Names) -> list[str]:
-    """One pattern or several, as a list."""
-    return [names] if isinstance(names, str) else list(names)
+    """One pattern or several, as a list.
+
+    Raises:
+        OperandError: no text.
+        ExpressionError: none at all, which would silently train nothing.
+
+    >>> patterns("*.weight")
+    ['*.weight']
+    """
+    given: list[Any] = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
+    if wrong := [own for own in given if not isinstance(own, str)]:
+        raise OperandError(f"weights={names!r}: {wrong[0]!r} is no name: give patterns of names, as 'encoder.*.weight'")
+    if not given:
+        raise ExpressionError(f"weights={given} names no weight: leave it out, or give patterns of names, as 'encoder.*.weight'")
+    return given
 
 
 def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
@@ -70,6 +91,7 @@ def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
     sites = list(sites_of(bare(model)))
     found = [own.name for own in sites if (own.key == "weight" and type(own.module) in DENSE)]
     found += [own.name for own in sites if or_sparse and isinstance(own.parameter, SparseParameter)]
+    found += [name for own in sites if type(own.module) in DENSE and (name := computed(own)[0])]
     if not found:
         raise ExpressionError("the model has no torch.nn.Linear or Conv2d: weights= names parameters of others")
     return list(map(escape, found))
@@ -90,6 +112,7 @@ def trained(
         ExpressionError: a pattern names nothing; near misses are listed.
         UnsupportedError: what is named can't become sparse.
     """
+    _check_computed(model, factories)
     stored = None if format is None else as_format(format)
     found = chosen(bare(model), SparsityPlan(tuple(Rule("weight", names, own, stored) for names, own in factories.items())))
     made = [own for own in found if not own.is_vector]
@@ -98,4 +121,28 @@ def trained(
             raise UnsupportedError(f"{', '.join(site.name for site in own.sites)}: {own.why}")
         if own.sites[0].module is bare(model) and not masked and not own.is_sparse:
             raise UnsupportedError(f"{own.name}: the model itself would be replaced: put it in a torch.nn.Sequential")
+        if not masked and not own.is_sparse:
+            _try(own)
     return made
+
+
+def _check_computed(model: torch.nn.Module, names: Iterable[str]) -> None:
+    """That none of the weights that are meant is computed by torch's older utilities, by which it is no parameter."""
+    for site in sites_of(bare(model)):
+        name, why = computed(site)
+        if name and any(fnmatchcase(own, pattern) for own in (name, site.name) for pattern in names):
+            raise UnsupportedError(f"{name} {why}")
+
+
+def _try(choice: Choice) -> None:
+    """Make the sparse versions of a weight's modules once, with no entries, for what these refuse, as groups of a convolution.
+
+    Raises:
+        UnsupportedError: one is refused.
+    """
+    for site in choice.modules():
+        try:
+            with torch.random.fork_rng(devices=()), torch.no_grad():
+                converted(site.module, site.key, lambda weight: torch.zeros_like(weight, dtype=torch.bool), None)
+        except UnsupportedError as error:
+            raise type(error)(f"{site.name}: {error}; or name other weights in weights=, so that it stays dense") from error

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import OperandError, UnsupportedError
 from ..pattern import Pattern
 from ..sparse_parameter import SparseParameter, named_arrays
-from .choosing import sparse_weights
+from .choosing import sparse_weights, unwrapping
 from .optimizers import Optimizers
 from .repattern import repattern
 from .saving import patterns_of, saved
@@ -104,9 +104,7 @@ def digest(pattern: Pattern) -> str:
 
 def group_of(model: torch.nn.Module) -> dist.ProcessGroup | None:
     """The processes that train a model together; None where it isn't in DistributedDataParallel."""
-    while not isinstance(model, DistributedDataParallel) and hasattr(model, "_orig_mod"):
-        model = model._orig_mod  # type: ignore[assignment]
-    return model.process_group if isinstance(model, DistributedDataParallel) else None
+    return next((own.process_group for own in unwrapping(model) if isinstance(own, DistributedDataParallel)), None)
 
 
 def summed(

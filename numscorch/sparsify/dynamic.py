@@ -3,105 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 
 from ..errors import OperandError
-from ..pattern import Pattern
-from ..sparse_parameter import SparseParameter
+from .checks import check_seed, share_at
 from .choosing import Names, named, sparse_weights
-from .distributed import check_patterns, group_of, summed
-from .optimizers import Optimizers, check_held, listed
+from .distributed import summed
+from .evolution import Evolution, scheduled
+from .optimizers import Optimizers
 from .probes import Probe, watched_layers
-from .repattern import repattern
-from .saving import check_names, patterns_of, saved
+from .saving import check_keys
 from .schedules import Schedule, check_steps, cosine, one_shot
-from .sparsifiers import check_fraction
 from .units import Units
 
 
-class _Dynamic:
-    """What SET and RigL share: when weights are changed, what is dropped, and the state."""
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        optimizer: Optimizers,
-        every: int,
-        fraction: Schedule,
-        until: int | None,
-        weights: Mapping[str, SparseParameter],
-    ):
-        self.every, self.fraction, self.until = every, fraction, until
-        self.optimizer, self.weights, self.group = listed(optimizer), dict(weights), group_of(model)
-        self.count = 0
-        check_steps(f"{type(self).__name__}(every={every})", every)
-        for name, own in self.weights.items():
-            Units(own.pattern.format, own.pattern.shape)
-            check_held(name, own.values, self.optimizer)
-        if self.group is not None:
-            check_patterns(model)
-
-    def step(self) -> bool:
-        """Count a step, and at every ``every``-th one drop and grow; call it after ``optimizer.step()``.
-
-        Returns:
-            Whether entries were dropped and grown.
-        """
-        self.count += 1
-        return self._is_due(self.count) and self._update()
-
-    def _is_due(self, step: int) -> bool:
-        return step % self.every == 0 and (self.until is None or step < self.until)
-
-    def _update(self) -> bool:
-        """Change all weights that are trained; every pattern is made before the first one is changed."""
-        made = {name: self._changed(name, own) for name, own in self.weights.items() if own.requires_grad}
-        for name, pattern in made.items():
-            repattern(self.weights[name], pattern, self.optimizer)
-        return bool(made)
-
-    def _changed(self, name: str, weight: SparseParameter) -> Pattern:
-        """A weight's next pattern, with as many units."""
-        old = weight.pattern
-        units = Units(old.format, old.shape)
-        keys, sizes = units.sums(old, weight.values.detach().abs())
-        fraction = self.fraction(self.count)
-        check_fraction(f"{self.fraction} at step {self.count}, {fraction}", fraction)
-        count = min(int(fraction * len(keys)), units.count - len(keys))
-        kept = keys[sizes.sort(stable=True).indices[count:]]
-        grown = self._grown(name, units, keys, kept, count)
-        return units.pattern(torch.cat([kept, grown]).sort().values, old.index_dtype)
-
-    def _grown(self, name: str, units: Units, keys: torch.Tensor, kept: torch.Tensor, count: int) -> torch.Tensor:
-        """The numbers of the units that are grown."""
-        raise NotImplementedError
-
-    def state_dict(self) -> dict[str, Any]:
-        """The count of steps, and the patterns."""
-        return {"step": self.count, "patterns": {name: saved(own.pattern) for name, own in self.weights.items()}}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, whose patterns the weights get; load the model's and the optimizer's after it.
-
-        Raises:
-            OperandError: the state is of other weights.
-            SizeError: weights have other shapes.
-        """
-        owner = type(self).__name__
-        check_names(state["patterns"], owner, self.weights)
-        patterns = patterns_of(state["patterns"], owner, {name: own.pattern.shape for name, own in self.weights.items()})
-        for name, pattern in patterns.items():
-            own = self.weights[name]
-            repattern(own, pattern, self.optimizer if own.requires_grad else None)
-        self.count = state["step"]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(step {self.count}, every {self.every} of {len(self.weights)} weights)"
-
-
-class SET(_Dynamic):
+class SET(Evolution):
     """Sparse evolutionary training: the least entries are dropped, and as many others grown at random places.
 
     Weights keep their number of entries, or of blocks, where their format stores these whole. Grown entries start at 0, and so does
@@ -135,6 +54,8 @@ class SET(_Dynamic):
     (False, True, 8)
     """
 
+    KEYS: ClassVar[tuple[str, ...]] = (*Evolution.KEYS, "generator")
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -146,8 +67,9 @@ class SET(_Dynamic):
         weights: Names = "*",
         seed: int = 0,
     ):
+        check_seed("SET", seed)
         self.generator = torch.Generator().manual_seed(seed)
-        schedule = fraction if callable(fraction) else one_shot(fraction, at=0)
+        schedule = scheduled("SET", fraction, until, partial(one_shot, at=0))
         super().__init__(model, optimizer, every, schedule, until, named(model, sparse_weights(model), weights, "sparse weight"))
 
     def _grown(self, name: str, units: Units, keys: torch.Tensor, kept: torch.Tensor, count: int) -> torch.Tensor:
@@ -160,8 +82,12 @@ class SET(_Dynamic):
         return {**super().state_dict(), "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_keys(state, "SET", self.KEYS)
+        if not isinstance(state["generator"], torch.Tensor):
+            raise OperandError(f"the state of SET has {state['generator']!r} for a generator's: give what its state_dict() made")
+        generator = torch.Generator().set_state(state["generator"])  # which is refused before anything is changed
         super().load_state_dict(state)
-        self.generator.set_state(state["generator"])
+        self.generator = generator
 
     def __getstate__(self) -> dict[str, Any]:
         """A generator can't be copied, but its state can."""
@@ -173,7 +99,7 @@ class SET(_Dynamic):
         self.generator.set_state(state["generator"])
 
 
-class RigL(_Dynamic):
+class RigL(Evolution):
     """Rigging the lottery: the least entries are dropped, and as many grown where the dense weight would have the largest gradient.
 
     The dense gradient is computed in the steps before a change alone, ``upstream.T @ input`` of each layer, and added up over
@@ -211,6 +137,8 @@ class RigL(_Dynamic):
     (True, 8)
     """
 
+    KEYS: ClassVar[tuple[str, ...]] = (*Evolution.KEYS, "is_put_off")
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -221,10 +149,11 @@ class RigL(_Dynamic):
         fraction: float | Schedule = 0.3,
         weights: Names = "*",
     ):
+        check_steps(f"RigL(until={until})", until)
         layers = watched_layers(model)
         known = {name: own[0].weight for name, own in layers.items()}
         chosen = named(model, known, weights, "weight of a SparseLinear or SparseConv2d")
-        schedule = fraction if callable(fraction) else cosine(fraction, until)
+        schedule = scheduled("RigL", fraction, until, partial(cosine, until=until))
         super().__init__(model, optimizer, every, schedule, until, chosen)
         self.is_put_off = False
         self.probes = {name: Probe() for name in chosen}
@@ -241,7 +170,9 @@ class RigL(_Dynamic):
             Whether entries were dropped and grown.
 
         Raises:
-            OperandError: it is time to, and no gradient reached any weight since the step before.
+            OperandError: it is time to, and no gradient reached any weight since the step before; or a weight holds NaN, or the
+                model has it no more. No weight is changed, and the step isn't counted.
+            SizeError: the schedule returned no share.
         """
         changed = super().step()
         self._prepare()
@@ -256,15 +187,15 @@ class RigL(_Dynamic):
     def _is_due(self, step: int) -> bool:
         return super()._is_due(step) or self.is_put_off
 
-    def _update(self) -> bool:
-        trained = [name for name, own in self.weights.items() if own.requires_grad]
+    def _update(self, step: int) -> bool:
+        trained = self._trained()
         self.gradients = summed({name: self.probes[name].gradient for name in trained}, self.weights, self.group)
         if trained and not self.gradients:
             raise OperandError("RigL.step() found no gradient of any weight since the step before: call it after backward()")
+        share = share_at(self.fraction, step)
         self.is_put_off = not all(bool(own.isfinite().all()) for own in self.gradients.values())
         if not self.is_put_off:
-            for name, pattern in {name: self._changed(name, self.weights[name]) for name in self.gradients}.items():
-                repattern(self.weights[name], pattern, self.optimizer)
+            self._change(self.gradients, share)
         self.gradients = {}
         return bool(trained) and not self.is_put_off
 

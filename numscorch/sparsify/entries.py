@@ -11,7 +11,8 @@ import torch
 from ..errors import OperandError, SizeError
 from ..ir.format import CSR, Format
 from .kinds import Kind
-from .sparsifiers import check_fraction, lowest, magnitudes
+from .names import described
+from .sparsifiers import check_fraction, is_number, lowest, magnitudes
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class keep_all:
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
         return torch.ones_like(tensor, dtype=torch.bool)
+
+    def keeps_value(self, value: Any) -> Any:
+        """Whether a kernel keeps a value: always."""
+        return True
 
     def __repr__(self) -> str:
         return "keep_all()"
@@ -59,12 +64,16 @@ class threshold:
     format: ClassVar[Format] = CSR
 
     def __post_init__(self) -> None:
-        if not isinstance(self.t, int | float) or not self.t >= 0:
-            raise SizeError(f"{self}: absolute values are compared with t, which is a number from 0 on")
+        if not is_number(self.t) or not self.t >= 0:
+            raise SizeError(f"threshold({described(self.t)}): absolute values are compared with t, which is a number from 0 on")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
         return magnitudes(self, tensor) > self.bound(tensor.dtype)
+
+    def keeps_value(self, value: Any) -> Any:
+        """Whether a kernel keeps a value; NaN, too, which is refused when it is found among what was kept."""
+        return ~(value.abs() <= self.t)
 
     def bound(self, dtype: torch.dtype) -> float:
         """t as a number of a data type.
@@ -111,8 +120,10 @@ class random:
         check_fraction(self, self.fraction)
         if self.seed is None:
             object.__setattr__(self, "seed", int(torch.randint(1 << 62, ())))
-        if not isinstance(self.seed, int):
-            raise OperandError(f"{self}: a seed is a whole number")
+        if not isinstance(self.seed, int) or not -(1 << 63) <= self.seed < 1 << 64:
+            raise OperandError(
+                f"random({self.fraction}, seed={described(self.seed)}): a seed is a whole number of 64 bits, as torch takes it"
+            )
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from ..construct import from_coo
 from ..convert import densified
-from ..errors import OperandError, SizeError
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..grouping import grouped
 from ..ir.format import COO, CSR, Format, as_format
 from ..operators.entries import others_at, values_of, with_entries
 from ..packing import coordinates
+from ..programs.tracing import Traced, traced_call
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor, beside_programs
 from .entries import random, threshold
 from .kinds import Kind, kind_of
-from .names import named
+from .names import described, named
 from .patterned import same_pattern
 from .reading import masked, outside
 from .sparsifiers import magnitude
@@ -47,6 +48,7 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
         OperandError: the tensor is neither dense nor a SparseTensor, or the sparsifier can't be called, or returns no mask.
         SizeError: the mask has another shape.
         FormatError: the format can't store what is kept.
+        UnsupportedError: the tensor isn't on the CPU.
 
     >>> from numscorch.sparsify import magnitude, threshold
     >>> A = sparsify(torch.tensor([[1.0, -4.0], [3.0, 2.0]]), magnitude(0.5))
@@ -57,14 +59,31 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     >>> sparsify(torch.arange(3.0), lambda t: t < 2).values
     tensor([0., 1.])
     """
-    tensor, sparsifier = unwrapped(tensor), named(sparsifier)
+    if isinstance(tensor, Traced):
+        return cast("SparseTensor", traced_call("sparsify", tensor, sparsifier, format))  # a stand-in for one, within ns.fuse
+    tensor = unwrapped(tensor)
+    _check_tensor(tensor)
+    sparsifier = named(sparsifier)
     wanted = None if format is None else as_format(format)
     if isinstance(tensor, SparseTensor):
         return _of_sparse(tensor, sparsifier, wanted)
+    return _of_dense(tensor, sparsifier, wanted or _format(sparsifier, tensor.ndim) or (CSR if tensor.ndim == 2 else COO(tensor.ndim)))
+
+
+def _check_tensor(tensor: Any) -> None:
+    """That it is what :func:`sparsify` takes."""
+    if isinstance(tensor, SparseTensor):
+        return
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         given = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise OperandError(f"sparsify takes a dense tensor or a SparseTensor, not {given}: convert it with ns.from_torch()")
-    return _of_dense(tensor, sparsifier, wanted or _format(sparsifier, tensor.ndim) or (CSR if tensor.ndim == 2 else COO(tensor.ndim)))
+        way = "convert it with ns.from_torch()"
+        if isinstance(tensor, torch.nn.Module):
+            way = "of a model, sparsify_model makes weights sparse"
+        elif callable(tensor) and not isinstance(tensor, torch.Tensor):
+            way = "the tensor comes first, as in sparsify(tensor, magnitude(0.9))"
+        raise OperandError(f"sparsify takes a dense tensor or a SparseTensor, not {given}: {way}")
+    if tensor.is_meta:
+        raise UnsupportedError("sparsify of a meta tensor, which has no values: give it some first, as by to_empty(device='cpu')")
 
 
 def _of_dense(tensor: torch.Tensor, sparsifier: Any, format: Format) -> SparseTensor:
@@ -83,7 +102,7 @@ def _of_sparse(A: SparseTensor, sparsifier: Any, format: Format | None) -> Spars
     """What is kept among stored entries."""
     values, own = values_of(A), _format(sparsifier, A.ndim)
     if isinstance(sparsifier, magnitude):
-        kept = sparsifier.of_stored(values.detach(), A.numel())
+        kept = sparsifier.of_stored(values.detach(), A.numel(), coordinates(A.pattern))
     elif kind_of(sparsifier) == Kind.STREAMING:
         kept = mask_of(values.detach()[None], sparsifier)[0]  # matrices are what all of them take
     elif isinstance(sparsifier, same_pattern):
@@ -106,9 +125,12 @@ def mask_of(tensor: torch.Tensor, sparsifier: Any) -> torch.Tensor:
     """
     if not callable(sparsifier):
         raise OperandError(
-            f"{sparsifier!r} is no sparsifier: give a callable that makes a mask of a tensor, as magnitude(0.9), or lambda t: t > 0"
+            f"{described(sparsifier)} is no sparsifier: give a callable that makes a mask of a tensor, "
+            "as magnitude(0.9), or lambda t: t > 0"
         )
     mask = sparsifier(tensor)
+    if callable(mask) and not isinstance(mask, torch.Tensor):
+        raise OperandError(f"{named_in_errors(sparsifier)} returned {mask!r}, which makes masks: give this one as the sparsifier")
     if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
         given = f"a tensor of {mask.dtype}" if isinstance(mask, torch.Tensor) else type(mask).__name__
         raise OperandError(

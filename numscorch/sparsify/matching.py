@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch.nn.utils.parametrize import ParametrizationList
 
+from ..datatypes import STORED
 from ..errors import OperandError, UnsupportedError
 from ..sparse_parameter import SparseParameter
 from .flows import is_masking
 from .layers import Missing, adapted, version_of
 from .masking import Sparsifier
 from .plan import Rule, SparsityPlan, named_by
+
+COMPUTED = {
+    "mask": "is pruned by torch; torch.nn.utils.prune.remove(module, '{}') leaves a plain weight",
+    "orig": "is normed by torch; torch.nn.utils.remove_spectral_norm(module, '{}') leaves a plain weight",
+    "g": "is normed by torch; torch.nn.utils.remove_weight_norm(module, '{}') leaves a plain weight",
+    "v": "is normed by torch; torch.nn.utils.remove_weight_norm(module, '{}') leaves a plain weight",
+}  # by what stands behind the weight's name
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,36 +142,72 @@ def _why_dense(choice: Choice, model: torch.nn.Module, naming: dict[str, list[in
     if choice.is_sparse:
         return "is sparse already; densify_model makes it dense"
     if isinstance(own, torch.nn.parameter.UninitializedParameter):
-        return "has no size yet; run the model once"
+        return "has no size yet; run the model once, and sparsify it then"
     if choice.is_vector:
         return "a vector, which stays dense"
+    if own.is_meta:
+        return "is on the meta device, and has no values: model.to_empty(device='cpu') makes room, then load or initialize them"
+    for site in choice.modules():
+        if why := computed(site)[1]:
+            return why
     if apart := [site.name for site in choice.sites if id(site.module) not in named]:
         return f"tied to {apart[0]}, which no rule names; name both, or neither"
     choice.is_maskable = True
-    hooks = [*(own._backward_hooks or {}).values(), *(getattr(own, "_post_accumulate_grad_hooks", None) or {}).values()]
-    if any(not is_masking(hook) for hook in hooks):
-        return "has hooks of its own, which expect a dense gradient; remove them first"
+    if why := why_hooked(own):
+        return why
     for site in choice.modules():
         if why := _why_module(choice, site, model):
             return why
     return ""
 
 
+def why_hooked(weight: torch.Tensor) -> str:
+    """What speaks against a sparse weight in the place of one with hooks; empty for hooks that it can do without."""
+    hooks = [*(weight._backward_hooks or {}).values(), *(getattr(weight, "_post_accumulate_grad_hooks", None) or {}).values()]
+    if all(map(is_masking, hooks)):
+        return ""
+    return "has hooks of its own, which expect a dense gradient; remove them first, and register them on weight.values once it is sparse"
+
+
+def computed(site: Site) -> tuple[str, str]:
+    """The name of the weight that torch's older utilities compute of a parameter in every call, and what ends that; empty for others.
+
+    >>> layer = torch.nn.utils.spectral_norm(torch.nn.Linear(2, 2))
+    >>> computed(Site("0.weight_orig", layer, "weight_orig"))[0]
+    '0.weight'
+    """
+    weight, _, part = site.key.rpartition("_")
+    of = f"{weight}_mask" if part == "orig" and hasattr(site.module, f"{weight}_mask") else site.key
+    if weight in site.module._parameters or not hasattr(site.module, weight) or (part := of.rpartition("_")[2]) not in COMPUTED:
+        return "", ""
+    return f"{site.home}.{weight}".lstrip("."), COMPUTED[part].format(weight)
+
+
 def _why_module(choice: Choice, site: Site, model: torch.nn.Module) -> str:
     """What speaks against one of the modules that has the weight."""
     if isinstance(site.module, ParametrizationList):
         return "is parametrized; torch.nn.utils.parametrize.remove_parametrizations leaves a plain weight"
-    if site.key.endswith("_orig") and hasattr(site.module, f"{site.key[:-5]}_mask"):
-        return f"is pruned by torch; torch.nn.utils.prune.remove(module, '{site.key[:-5]}') leaves a plain weight"
     if version_of(site.module, site.key) is None:
         choice.missing = Missing(site.name, type(site.module), site.key, choice.parameter.nbytes)
         return choice.missing.why
     if choice.parameter.device.type != "cpu":
         return f"is on {choice.parameter.device}, but numscorch runs on the CPU; move it with .cpu()"
+    if choice.parameter.dtype not in STORED:
+        return f"is {choice.parameter.dtype}, which isn't compiled; convert it with .to(torch.float32)"
+    holder = model.get_submodule(site.home.rpartition(".")[0])
     try:
-        adapted(model.get_submodule(site.home.rpartition(".")[0]))
+        is_read = adapted(holder) is not holder
     except UnsupportedError as error:
         return str(error)
+    return why_bound(site.module, model) or (why_bound(holder, model) if is_read else "")
+
+
+def why_bound(module: torch.nn.Module, model: torch.nn.Module) -> str:
+    """What in a model would go on with a module when another is in its place; nothing where none would."""
+    if module._compiled_call_impl is not None or any(own._modules.get("_orig_mod") is module for own in model.modules()):
+        return "its module is compiled alone, and would go on with this weight; compile it afterwards"
+    if "forward" in vars(module):
+        return "its module has a forward that was set on it alone, and may go on with this weight; set it afterwards"
     return ""
 
 
@@ -181,12 +225,18 @@ def _share_budgets(choices: list[Choice]) -> None:
     """Ask each rule's budget for the shares of the weights for which it holds.
 
     Raises:
-        OperandError: it leaves one out.
+        OperandError: it leaves one out, or the rule makes no sparsifier of a share.
     """
     for rule in {id(choice.rule): choice.rule for choice in choices if choice.rule.budget is not None}.values():
         own = {choice.name: choice for choice in choices if choice.rule is rule and not choice.why}
         shares = rule.budget({name: choice.parameter for name, choice in own.items()})  # type: ignore[misc]  # there is one
+        if not isinstance(shares, Mapping):
+            raise OperandError(f"the budget of {rule} returned {shares!r}: return a dict with the share of each weight that it is given")
         for name, choice in own.items():
             if name not in shares:
                 raise OperandError(f"the budget of {rule} has no share for {name}: return one for each weight that it is given")
             choice.sparsifier = rule.sparsifier(shares[name])
+            if not callable(choice.sparsifier):
+                raise OperandError(
+                    f"{rule} made {choice.sparsifier!r} of the share {shares[name]:g}, which is no sparsifier: give magnitude"
+                )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OperandError, UnsupportedError
 from ..files.progress import Progress
@@ -16,7 +17,7 @@ from .advice import Call, calls_of
 from .flowing import attach, flows_of
 from .flows import remove_flows
 from .layers import is_adapted, tell_missing
-from .matching import Choice, chosen
+from .matching import Choice, chosen, why_bound
 from .optimizers import Optimizer, Optimizers, check_states, hand_over, listed
 from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
 from .plan import SparsityPlan
@@ -66,7 +67,7 @@ def sparsify_model(
         ExpressionError: a rule names nothing; the nearest names are listed.
         OperandError: a weight has NaN, a sparsifier makes no mask, or the plan is none.
         FormatError: a format can't store what is kept.
-        UnsupportedError: the optimizer can't follow; or within ``ns.strict()``, a module has no sparse version.
+        UnsupportedError: the optimizer or DistributedDataParallel can't follow; or within ``ns.strict()``, a module has no sparse version.
 
     Complexity:
         Beside the model, memory for one layer's conversion, and a bit for each weight.
@@ -118,7 +119,7 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
         The model.
 
     Raises:
-        UnsupportedError: a module with a sparse weight has no ``to_dense()``, or the optimizer can't follow.
+        UnsupportedError: a module with a sparse weight has no ``to_dense()``, or the optimizer or DistributedDataParallel can't follow.
 
     >>> from numscorch.sparsify import magnitude
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
@@ -128,12 +129,15 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     )
     """
     optimizers = listed(optimizer)
+    check_alone(model)
     modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or is_adapted(module)]
     for name, module in modules:
         for key, weight in _sparse_weights(module).items():
             check_states(f"{name}.{key}" if name else key, weight.values, optimizers)
         if not hasattr(type(module), "to_dense"):
             raise UnsupportedError(f"{name}: {type(module).__name__} has no to_dense(), which makes a dense module of it")
+        if why := why_bound(module, model):
+            raise UnsupportedError(f"{name}: {why}")
     for module in model.modules():
         remove_flows(module)
     known: dict[int, torch.nn.Parameter] = {}
@@ -153,8 +157,24 @@ def _check(model: object, plan: object, optimizer_fits: bool) -> None:
         raise OperandError(f"sparsify_model takes a torch.nn.Module, not {type(model).__name__}")
     if not isinstance(plan, SparsityPlan):
         raise OperandError(f"sparsify_model takes a SparsityPlan, not {plan!r}: give SparsityPlan().weight('*.weight', magnitude(0.9))")
+    check_alone(model)
+    if not plan.rules:
+        raise OperandError("the plan has no rules: its methods return a new plan, as in plan = plan.weight('*.weight', magnitude(0.9))")
     if not optimizer_fits:
         raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one of the copy's")
+
+
+def check_alone(model: Module) -> None:
+    """That nothing shares gradients of the weights that are there.
+
+    Raises:
+        UnsupportedError: DistributedDataParallel does.
+    """
+    if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
+        raise UnsupportedError(
+            "DistributedDataParallel would go on with the weights that it was made with: take the model out, as its .module, and wrap"
+            " it again afterwards; sparsify.data_parallel wraps sparse ones"
+        )
 
 
 def _calls(model: Module, choices: list[Choice], example_inputs: Any) -> dict[Module, Call] | None:

@@ -7,7 +7,10 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..errors import ExpressionError, OperandError
+import torch
+
+from ..errors import ExpressionError, FormatError, OperandError
+from ..ir.format import Format
 
 REGISTERED: dict[str, Any] = {}
 
@@ -16,13 +19,20 @@ def named(sparsifier: Any) -> Any:
     """The sparsifier that was registered under a name; anything but a name as it is.
 
     Raises:
-        OperandError: no sparsifier has this name.
+        OperandError: no sparsifier has this name; or it is a class, a mask or a format.
 
     >>> named("magnitud")
     Traceback (most recent call last):
     ...
     numscorch.errors.OperandError: no sparsifier is registered as 'magnitud': register_sparsifier gives one a name; ...
     """
+    if isinstance(sparsifier, type):
+        raise OperandError(f"{sparsifier.__name__} is a class, and no sparsifier yet: call it with its parameters, as magnitude(0.9)")
+    if isinstance(sparsifier, torch.Tensor):
+        raise OperandError(f"{described(sparsifier)} is no sparsifier: give same_pattern(mask) to keep what a mask says")
+    if isinstance(sparsifier, Format) or (isinstance(sparsifier, str) and sparsifier not in REGISTERED and _is_format(sparsifier)):
+        told = sparsifier.name if isinstance(sparsifier, Format) else repr(sparsifier)
+        raise OperandError(f"{told} is a format, which comes after the sparsifier, as in (..., magnitude(0.9), {told})")
     if not isinstance(sparsifier, str):
         return sparsifier
     if sparsifier not in REGISTERED:
@@ -30,6 +40,23 @@ def named(sparsifier: Any) -> Any:
         told = f"did you mean {' or '.join(map(repr, near))}?" if near else "those with parameters are called, as magnitude(0.9)"
         raise OperandError(f"no sparsifier is registered as {sparsifier!r}: register_sparsifier gives one a name; {told}")
     return REGISTERED[sparsifier]
+
+
+def described(value: Any) -> str:
+    """How errors show an argument: tensors by their shapes alone.
+
+    >>> described("0.5"), described(torch.ones(2, 3))
+    ("'0.5'", 'a tensor of shape (2, 3)')
+    """
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _is_format(text: str) -> bool:
+    try:
+        Format(text)
+    except FormatError:
+        return False
+    return True
 
 
 def matched(pattern: str, names: Iterable[str], told: str) -> list[str]:

@@ -16,6 +16,7 @@ from ..packing import coordinates
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
 from .kinds import WHOLE, Block, Kind
+from .names import described
 from .sparsifiers import least, magnitudes
 
 
@@ -46,8 +47,8 @@ class topk:
     format: ClassVar[Format] = CSR
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, int) or self.k < 0 or not isinstance(self.dim, int):
-            raise SizeError(f"{self}: k is a whole number from 0 on, and dim a dimension")
+        if not isinstance(self.k, int) or isinstance(self.k, bool) or self.k < 0 or not isinstance(self.dim, int):
+            raise SizeError(f"topk({described(self.k)}, dim={described(self.dim)}): k is a whole number from 0 on, and dim a dimension")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
@@ -193,6 +194,17 @@ class same_pattern:
         if isinstance(self.ref, torch.Tensor):
             return self._mask[tuple(indices)]
         return torch.isin(numbered(list(indices), shape), numbered(list(coordinates(self.ref.pattern)), shape))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another one keeps the same entries, and has them stored alike."""
+        if not isinstance(other, same_pattern) or self.format != other.format or tuple(self.ref.shape) != tuple(other.ref.shape):
+            return False
+        if isinstance(self.ref, SparseTensor) and isinstance(other.ref, SparseTensor):
+            return self.ref.pattern.stores_as(other.ref.pattern)
+        return torch.equal(self._mask, other._mask)
+
+    def __hash__(self) -> int:
+        return hash((same_pattern, tuple(self.ref.shape)))
 
     def _check(self, shape: Sequence[int]) -> None:
         if tuple(shape) != tuple(self.ref.shape):

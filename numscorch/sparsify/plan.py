@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import OperandError, UnsupportedError
@@ -11,7 +11,7 @@ from ..ir.format import Format, as_format
 from .low_rank import low_rank_plus_sparse
 from .masking import Sparsifier
 from .names import matched, named
-from .sparsifiers import magnitude
+from .sparsifiers import is_number, magnitude
 
 Kind = Literal["weight", "activation", "gradient"]
 Budget = Callable[[Mapping[str, Any]], Mapping[str, float]]
@@ -84,10 +84,12 @@ class SparsityPlan:
         Raises:
             OperandError: no name, no sparsifier, or no budget.
         """
-        if not callable(budget):
-            raise OperandError(f"{budget!r} is no budget: give uniform({budget!r}), erk({budget!r}) or global_magnitude({budget!r})")
-        made = self._with("weight", names, sparsifier, format, always)
-        return replace(made, rules=(*self.rules, replace(made.rules[-1], budget=budget)))
+        if not callable(budget) or isinstance(budget, type) or hasattr(budget, "kind"):
+            share = budget if is_number(budget) else 0.9
+            raise OperandError(f"{budget!r} is no budget: give uniform({share}), erk({share}) or global_magnitude({share})")
+        if not isinstance(sparsifier, type) and (not callable(sparsifier) or hasattr(sparsifier, "kind")):
+            raise OperandError(f"{sparsifier!r} makes no sparsifier of a share: give magnitude, which is called with each weight's share")
+        return self._with("weight", names, sparsifier, format, always, budget)
 
     def activation(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:
         """Make what modules return sparse: entries that aren't kept become zero, and no gradient flows to them.
@@ -118,10 +120,12 @@ class SparsityPlan:
         """
         return self._with("gradient", names, sparsifier, format, False)
 
-    def _with(self, kind: Kind, names: str, sparsifier: Any, format: Format | str | None, always: bool) -> SparsityPlan:
+    def _with(
+        self, kind: Kind, names: str, sparsifier: Any, format: Format | str | None, always: bool, budget: Budget | None = None
+    ) -> SparsityPlan:
         if not isinstance(names, str) or not names:
             raise OperandError(f"{kind}({names!r}, ...): give a pattern of names, as 'encoder.*.weight'")
-        sparsifier = named(sparsifier)
+        sparsifier = named(sparsifier) if budget is None else sparsifier
         if isinstance(sparsifier, low_rank_plus_sparse):
             raise UnsupportedError(
                 f'{kind}("{names}", {sparsifier!r}): a layer would keep what is sparse of it, and lose what has low rank;'
@@ -129,7 +133,7 @@ class SparsityPlan:
             )
         if not callable(sparsifier):
             raise OperandError(f'{kind}("{names}", {sparsifier!r}): give a sparsifier, as magnitude(0.9)')
-        return SparsityPlan((*self.rules, Rule(kind, names, sparsifier, None if format is None else as_format(format), always)))
+        return SparsityPlan((*self.rules, Rule(kind, names, sparsifier, None if format is None else as_format(format), always, budget)))
 
     def of(self, *kinds: Kind) -> list[Rule]:
         """The rules of some kinds, in order."""

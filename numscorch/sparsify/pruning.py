@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import OperandError, SizeError, UnsupportedError
+from ..errors import ExpressionError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
+from .checks import Factory, Outdated, check_current, check_factory, check_placed, check_schedule, check_values, share_at, sparsifier_of
 from .choosing import Names, bare, patterns, trained, usual
 from .entries import random
 from .flows import Masking
 from .masking import Sparsifier, mask_of, sparsify
-from .matching import Choice
+from .matching import Choice, why_hooked
 from .optimizers import Optimizer, Optimizers, check_held, check_states, followers, holds, listed
 from .owners import adapt_readers, put_sparse
 from .patterned import same_pattern
 from .repattern import repattern
-from .saving import check_names, patterns_of, saved
-from .schedules import Schedule
+from .saving import check_keys, check_names, patterns_of, saved
+from .schedules import Schedule, check_count
 from .sparsifiers import check_fraction
 
-Factory = Callable[[float], Sparsifier]
+KEYS = ("step", "fraction", "dropped", "patterns")
 
 
 class GradualPruning:
@@ -34,7 +35,8 @@ class GradualPruning:
     While a layer is denser than where sparse kernels pay, it stays dense and is masked: what is pruned is 0 in the weight, its
     gradient, and what the optimizer remembers. From ``sparse_from`` on, a sparse layer is in its place, as :func:`sparsify_model` has
     it, with the same bias, hooks and names; the optimizer goes on with its values, and what it remembers is gathered. Later steps
-    change its pattern. What was pruned stays so.
+    change its pattern. What was pruned stays so. Frozen weights are pruned as others are, and stay frozen. Weights with hooks of their
+    own, from ``weight.register_hook``, can be masked, but don't become sparse, since such hooks expect a dense gradient.
 
     A layer that becomes sparse has a new parameter ``weight.values`` for its ``weight``: whoever kept a list of
     ``model.parameters()`` makes it again when :meth:`step` returns True.
@@ -62,9 +64,11 @@ class GradualPruning:
 
     Raises:
         ExpressionError: a pattern names no parameter; near misses are listed.
-        OperandError: a weight requires grad, and no optimizer holds it; or a dict and ``weights=`` are given.
-        UnsupportedError: a weight that can't become sparse, as one that is tied to another, which isn't named; an optimizer whose state
-            can't follow; or DistributedDataParallel with layers that would become sparse.
+        OperandError: a weight requires grad, and no optimizer holds it; a dict and ``weights=`` are given; or no schedule, or a
+            sparsifier where one is made of fractions.
+        UnsupportedError: a weight that can't become sparse, as one that is tied to another, which isn't named, is on the meta device, is
+            computed by torch's older ``weight_norm`` or ``prune``, or is of a convolution with groups; an optimizer whose state can't
+            follow; or DistributedDataParallel with layers that would become sparse. Nothing is changed.
 
     Source: Zhu, Gupta, "To prune, or not to prune: exploring the efficacy of pruning for model compression", 2017.
 
@@ -91,6 +95,7 @@ class GradualPruning:
     ):
         self.model, self.optimizer = bare(model), listed(optimizer)
         self.schedule, self.sparse_from = schedule, sparse_from
+        check_schedule("GradualPruning", schedule)
         if sparse_from is not None:
             check_fraction(f"sparse_from={sparse_from}", sparse_from)
         chosen = trained(self.model, _factories(self.model, sparsifier, weights), format, masked=sparse_from is None)
@@ -101,6 +106,8 @@ class GradualPruning:
         self.dropped: dict[str, torch.Tensor] = {}
         self.count, self.fraction = 0, 0.0
         self._hooks: dict[str, Any] = {}
+        for name, weight in self.sparse.items():
+            check_placed(name, weight)
         for own in chosen:
             check_held(own.name, self.sparse[own.name].values if own.is_sparse else own.parameter, self.optimizer)
         if isinstance(model, DistributedDataParallel) and (self.sparse or sparse_from is not None):
@@ -116,10 +123,12 @@ class GradualPruning:
             Whether the model has other parameters now, or other numbers of values.
 
         Raises:
-            SizeError: the schedule's fraction fell.
-            OperandError: a weight holds NaN; the model is as it was.
+            SizeError: the schedule's fraction fell, or is none.
+            OperandError: a weight holds NaN, the model has it no more, or a factory made no sparsifier; the model is as it was.
+            UnsupportedError: a weight that becomes sparse got hooks of its own; the model is as it was.
         """
-        fraction = self.schedule(self.count + 1)
+        self._check_current()
+        fraction = share_at(self.schedule, self.count + 1)
         if fraction < self.fraction:
             raise SizeError(f"{self.schedule} falls from {self.fraction} to {fraction} at step {self.count + 1}: what is pruned stays so")
         changed = fraction > self.fraction and self._prune(fraction)
@@ -131,7 +140,10 @@ class GradualPruning:
 
     def _prune(self, fraction: float) -> bool:
         """Give every weight its new mask; all are made before the first one is changed."""
-        sparsifiers: dict[str, Any] = {name: factory(fraction) for name, factory in self.factories.items()}
+        sparsifiers = {name: sparsifier_of(name, factory, fraction) for name, factory in self.factories.items()}
+        for name, own in self.sparse.items():
+            check_values(name, own)
+            check_held(name, own.values, self.optimizer)
         patterns = {
             name: sparsify(own.with_values(own.values.detach()), sparsifiers[name], own.format).pattern for name, own in self.sparse.items()
         }
@@ -141,7 +153,7 @@ class GradualPruning:
         if self.sparse_from is not None and fraction >= self.sparse_from:
             formats = {name: self.format or getattr(sparsifiers[name], "format", None) for name in kept}
             made = {name: sparsify(mask, lambda same: same, formats[name]).pattern for name, mask in kept.items()}
-            self._check_states()
+            self._check_can_follow(made)
         for name, own in self.sparse.items():
             repattern(own, patterns[name], self._holding(own.values))
         self._make_sparse(made)
@@ -166,10 +178,19 @@ class GradualPruning:
         """The optimizers that hold a weight."""
         return [own for own in self.optimizer if holds(own, weight)]
 
-    def _check_states(self) -> None:
-        """That optimizers can go on with sparse weights."""
-        for name, own in self.dense.items():
-            check_states(name, own.parameter, self.optimizer)
+    def _check_current(self) -> None:
+        """That the model still has the weights that are pruned."""
+        held = {**self.sparse, **{name: own.sites[0].module for name, own in self.dense.items()}}
+        for name, own in held.items():
+            check_current(self.model, name, own, "GradualPruning")
+
+    def _check_can_follow(self, names: Iterable[str]) -> None:
+        """That optimizers and hooks can go on with sparse weights in the place of dense ones."""
+        for name in names:
+            weight = self.dense[name].parameter
+            check_states(name, weight, self.optimizer)
+            if why := why_hooked(weight):
+                raise UnsupportedError(f"{name}: {why}; or give sparse_from=None, by which weights are masked")
 
     def _make_sparse(self, patterns: Mapping[str, Pattern]) -> None:
         """Put sparse layers in the place of dense ones."""
@@ -178,7 +199,10 @@ class GradualPruning:
             self._unhook(name)
             self.dropped.pop(name, None)
             stored = same_pattern(SparseTensor(pattern, torch.ones(pattern.nnz, dtype=choice.parameter.dtype)))
+            dense = choice.parameter
             _, self.sparse[name] = put_sparse(self.model, choice, stored, pattern.format, self.optimizer)
+            if dense.requires_grad:
+                dense.register_hook(Outdated(name))
         if patterns:
             adapt_readers(self.model)
 
@@ -214,15 +238,16 @@ class GradualPruning:
         """Go on from a state: layers become sparse, and get the patterns that they had. Load the model's and the optimizer's after it.
 
         Raises:
-            OperandError: the state is of other weights.
+            OperandError: the state is another one's, or of other weights; nothing is changed.
             SizeError: weights have other shapes.
-            UnsupportedError: a layer is sparse already that was dense.
+            UnsupportedError: a layer is sparse already that was dense, or one that becomes sparse has hooks of its own.
         """
+        self._check_current()
         patterns, dropped = self._checked(state)
+        self._check_can_follow(name for name in patterns if name in self.dense)
         for name in list(self.dropped):
             self._unhook(name)
         self.dropped = {}
-        self._check_states()
         for name, own in self.sparse.items():
             repattern(own, patterns[name], self._holding(own.values))
         self._make_sparse({name: pattern for name, pattern in patterns.items() if name in self.dense})
@@ -232,6 +257,9 @@ class GradualPruning:
 
     def _checked(self, state: Mapping[str, Any]) -> tuple[dict[str, Pattern], dict[str, torch.Tensor]]:
         """The patterns and masks of a state, if they are of these weights."""
+        check_keys(state, "GradualPruning", KEYS)
+        check_count("the state of GradualPruning", state["step"])
+        check_fraction(f"the state of GradualPruning, whose fraction is {state['fraction']!r}", state["fraction"])
         shapes = {name: tuple(own.shape) for name, own in self.sparse.items()}
         shapes |= {name: tuple(own.parameter.flatten(1).shape) for name, own in self.dense.items()}
         patterns = patterns_of(state["patterns"], "GradualPruning", {n: s for n, s in shapes.items() if n in state["patterns"]})
@@ -268,6 +296,8 @@ def _factories(model: torch.nn.Module, sparsifier: Factory | Mapping[str, Factor
         raise OperandError(f"weights={weights!r}: the sparsifiers are given by name already; leave weights= out")
     if not isinstance(sparsifier, Mapping):
         sparsifier = dict.fromkeys(usual(model, or_sparse=True) if weights is None else patterns(weights), sparsifier)
-    if wrong := [own for own in sparsifier.values() if not callable(own)]:
-        raise OperandError(f"{wrong[0]!r} makes no sparsifier of a fraction: give magnitude, or lambda f: block_magnitude(16, 1, f)")
+    if not sparsifier:
+        raise ExpressionError("GradualPruning(sparsifier={}): nothing would be pruned: give magnitude, or a dict with a pattern of names")
+    for own in sparsifier.values():
+        check_factory(own)
     return sparsifier

@@ -47,6 +47,7 @@ def register_sparsifier(
     format: Format | str | None = None,
     block: Block | None = None,
     check: bool = True,
+    replace: bool = False,
 ) -> Registered: ...
 
 
@@ -59,6 +60,7 @@ def register_sparsifier(
     format: Format | str | None = None,
     block: Block | None = None,
     check: bool = True,
+    replace: bool = False,
 ) -> Callable[[Sparsifier], Registered]: ...
 
 
@@ -70,6 +72,7 @@ def register_sparsifier(
     format: Format | str | None = None,
     block: Block | None = None,
     check: bool = True,
+    replace: bool = False,
 ) -> Registered | Callable[[Sparsifier], Registered]:
     """Declare what a sparsifier of your own needs to see, after checking it, and let ``sparsify`` call it by name.
 
@@ -80,10 +83,12 @@ def register_sparsifier(
     Args:
         function: the sparsifier; without it, a decorator is returned.
         kind: how much it has to see: "streaming", "blocking" or "materializing".
-        name: by default, the function's own. A name that was registered before is taken by the function's new version only.
+        name: by default, the function's own. One that was registered before is taken only by a new version of the same function
+            of a module, as when a notebook's cell is run again.
         format: how ``sparsify`` stores what it keeps; by default in CSR.
         block: (rows, columns) of the blocks of a blocking one, -1 for the whole extent.
         check: run the check.
+        replace: take the name from whatever has it.
 
     Returns:
         The sparsifier, with ``kind``, ``block`` and ``format``.
@@ -99,13 +104,13 @@ def register_sparsifier(
     (tensor([1.]), True)
     """
     if function is None:
-        return lambda own: register_sparsifier(own, kind=kind, name=name, format=format, block=block, check=check)
+        return lambda own: register_sparsifier(own, kind=kind, name=name, format=format, block=block, check=check, replace=replace)
     if not callable(function):
         raise OperandError(f"register_sparsifier takes a callable that makes a mask of a tensor, not {function!r}")
     made = Registered(
         function, name or named_in_errors(function), _kind(kind), _block(kind, block), None if format is None else as_format(format)
     )
-    _check_name(made)
+    _check_name(made, replace)
     if check:
         check_promises(function, made.name, made.kind, made.block)
     REGISTERED[made.name] = made
@@ -139,13 +144,20 @@ def _block(kind: Kind | str, block: Block | None) -> Block | None:
     return block
 
 
-def _check_name(made: Registered) -> None:
+def _check_name(made: Registered, replace: bool) -> None:
     """That a name is one, and new or that of an earlier version of the same function."""
     if made.name == "<lambda>":
         raise OperandError("a lambda has no name to be called by: give one, as name='positive'")
     known = REGISTERED.get(made.name)
-    if known is not None and _origin(known.function) != _origin(made.function):
-        raise OperandError(f"the name {made.name!r} is that of another sparsifier, {known.function!r}: give name= one of its own")
+    if known is not None and not replace and not _is_version(made.function, known.function):
+        raise OperandError(
+            f"the name {made.name!r} is that of another sparsifier, {known.function!r}: give name= one of its own, or replace=True"
+        )
+
+
+def _is_version(new: Any, old: Any) -> bool:
+    """Whether it is the same, or a new version of a module's function: those that functions make may be any, and so may lambdas."""
+    return new is old or (_origin(new) == _origin(old) and "<" not in _origin(new)[1])
 
 
 def _origin(function: Any) -> tuple[str, str]:

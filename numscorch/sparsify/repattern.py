@@ -104,9 +104,12 @@ def as_stored(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     if tuple(pattern.shape) != tuple(parameter.shape):
         raise SizeError(f"the new pattern has shape {tuple(pattern.shape)}, but the weight has {tuple(parameter.shape)}")
     if isinstance(pattern, torch.Tensor):
-        return from_torch(pattern, parameter.format).pattern
-    same = pattern.format == parameter.format
-    return pattern.pattern if same else to_format(pattern.with_values(torch.ones(pattern.pattern.nnz)), parameter.format).pattern
+        made = from_torch(pattern, parameter.format).pattern
+    else:
+        same = pattern.format == parameter.format
+        made = (pattern if same else to_format(pattern.with_values(torch.ones(pattern.pattern.nnz)), parameter.format)).pattern
+    # programs that torch compiled know a format by its identity
+    return made if made.format is parameter.format else Pattern(parameter.format, made.shape, made.arrays)
 
 
 def place(parameter: SparseParameter, pattern: Pattern, values: torch.Tensor, move: Move | None = None) -> None:
@@ -133,6 +136,7 @@ def resize(values: torch.nn.Parameter, new: torch.Tensor) -> None:
         values.grad = None
         values.data = torch.empty(0, dtype=OTHER.get(values.dtype, torch.float64))
         values.data = new
+    torch.autograd.graph.increment_version(values)  # so that a backward pass of the old pattern is refused
 
 
 def _moved(own: torch.Tensor, move: Move) -> torch.Tensor:

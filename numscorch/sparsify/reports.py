@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isfinite
 from typing import Any
 
 import torch
@@ -73,7 +74,7 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
             for what it is made for: NM for ``n_m``, NMG for ``n_m_g``, any other for storing what isn't 0.
 
     Raises:
-        OperandError: something is no sparsifier; the tensor isn't dense, or holds NaN, or no floating-point numbers.
+        OperandError: something is no sparsifier; the tensor isn't dense, or holds NaN, infinite or no floating-point numbers.
 
     >>> from numscorch.sparsify import magnitude, n_m
     >>> print(report(torch.tensor([[4.0, 3.0, 1.0, 0.0]]), magnitude(0.5), n_m(1, 2)))
@@ -85,7 +86,11 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         raise OperandError(f"report takes a dense tensor, not {type(tensor).__name__}: of a sparse one, show it A.to_dense()")
     scores = magnitudes("report", tensor)
-    total = float(scores.sum(dtype=torch.float64))
+    total = _sum(scores)
+    if not isfinite(total):
+        raise OperandError(
+            "report of a tensor whose sum is infinite: no share of it says anything; replace such entries, as with nan_to_num()"
+        )
     rows = tuple(_row(tensor, scores, total, *_pair(layout)) for layout in layouts)
     return LayoutReport(tuple(tensor.shape), tensor.nbytes, rows)
 

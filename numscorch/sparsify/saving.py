@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..errors import OperandError, SizeError
+from ..errors import FormatError, OperandError, SizeError
 from ..ir.format import as_format
 from ..pattern import Pattern, restored
 
@@ -26,8 +26,12 @@ def loaded(state: Mapping[str, Any]) -> Pattern:
 
     Raises:
         FormatError: the arrays break a promise of the format.
+        OperandError: it is no pattern's state.
     """
+    check_keys(state, "a weight's pattern", ("format", "shape", "arrays"))
     format, arrays = as_format(state["format"]), iter(state["arrays"])
+    if len(state["arrays"]) != sum(len(level.arrays) for level in format.levels):
+        raise FormatError(f"the state has {len(state['arrays'])} index arrays, but {format} has others: was it cut short?")
     return restored(format, tuple(state["shape"]), tuple(tuple(next(arrays) for _ in level.arrays) for level in format.levels))
 
 
@@ -38,12 +42,36 @@ def patterns_of(state: Mapping[str, Any], owner: str, shapes: Mapping[str, tuple
         OperandError: some are of others.
         SizeError: a pattern has another shape than its weight.
     """
+    check_names(state, owner, shapes)
     made = {name: loaded(own) for name, own in state.items()}
-    check_names(made, owner, shapes)
     for name, pattern in made.items():
         if pattern.shape != shapes[name]:
             raise SizeError(f"the state of {owner} has a pattern of shape {pattern.shape} for {name}, which has {shapes[name]}")
     return made
+
+
+def check_keys(state: object, owner: str, keys: Iterable[str]) -> None:
+    """That a state has what an owner's state has, and nothing else.
+
+    Raises:
+        OperandError: it hasn't.
+
+    >>> check_keys({"step": 1, "generator": 2}, "RigL", ["step", "patterns", "is_put_off"])
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.OperandError: this is no state of RigL: it lacks is_put_off, patterns and it has generator; ...
+    """
+    if not isinstance(state, Mapping):
+        raise OperandError(f"this is no state of {owner}, but a {type(state).__name__}: give what its state_dict() made")
+    if told := _difference(map(str, state), keys):
+        raise OperandError(f"this is no state of {owner}: {told}; give what its state_dict() made")
+
+
+def _difference(given: Iterable[str], known: Iterable[str]) -> str:
+    """In which names a state differs from what it should have; empty where they are the same."""
+    given, known = set(given), set(known)
+    told = {"lacks": sorted(known - given), "has": sorted(given - known)}
+    return " and ".join(f"it {what} {', '.join(names[:6])}{', ...' * (len(names) > 6)}" for what, names in told.items() if names)
 
 
 def check_names(given: Iterable[str], owner: str, known: Iterable[str]) -> None:
@@ -57,7 +85,5 @@ def check_names(given: Iterable[str], owner: str, known: Iterable[str]) -> None:
     ...
     numscorch.errors.OperandError: the state of SET is of other weights: it lacks 2.weight; make it with the same weights=
     """
-    missing, other = sorted(set(known) - set(given)), sorted(set(given) - set(known))
-    if missing or other:
-        told = " and ".join([f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it has {', '.join(other)}"] * bool(other))
+    if told := _difference(given, known):
         raise OperandError(f"the state of {owner} is of other weights: {told}; make it with the same weights=")

@@ -7,15 +7,13 @@ compared, printed and pickled; they move at every ``every``-th step between ``be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import SizeError
+from ..errors import OperandError, SizeError
+from .checks import Schedule
 from .sparsifiers import check_fraction
 
 __all__ = ["Schedule", "cosine", "cubic", "linear", "one_shot"]
-
-Schedule = Callable[[int], float]
 
 
 @dataclass(frozen=True)
@@ -143,6 +141,21 @@ class cosine:
     def __call__(self, step: int) -> float:
         """The fraction at this step."""
         return 0.0 if step >= self.until else self.first / 2 * (1 + math.cos(math.pi * step / self.until))
+
+
+def check_count(owner: object, count: object) -> None:
+    """That something counts steps.
+
+    Raises:
+        OperandError: it is no whole number from 0 on.
+
+    >>> check_count("the state of SET", "many")
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.OperandError: the state of SET counts 'many' steps: that is a whole number from 0 on
+    """
+    if not isinstance(count, int) or count < 0:
+        raise OperandError(f"{owner} counts {count!r} steps: that is a whole number from 0 on")
 
 
 def check_steps(owner: object, steps: object) -> None:

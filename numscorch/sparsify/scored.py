@@ -99,13 +99,24 @@ class movement:
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
-        scores = self.scores.scores if isinstance(self.scores, MovementScores) else self.scores
+        scores = self._scores
         scores = scores.flatten(1) if scores.ndim > tensor.ndim == 2 else scores  # kernels' weights are shown as matrices
         if scores.shape != tensor.shape:
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: the scores have the shape {tuple(scores.shape)}")
         magnitudes(self, tensor)
         magnitudes(f"{self}: the scores", scores)
         return ~lowest(scores.detach(), self.fraction)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another one has the same fraction, and equal scores; those that are recorded are as they are now."""
+        return isinstance(other, movement) and self.fraction == other.fraction and torch.equal(self._scores, other._scores)
+
+    def __hash__(self) -> int:
+        return hash((movement, self.fraction, tuple(self._scores.shape)))
+
+    @property
+    def _scores(self) -> torch.Tensor:
+        return self.scores.scores if isinstance(self.scores, MovementScores) else self.scores
 
     def __repr__(self) -> str:
         return f"movement({self.fraction})"
@@ -152,6 +163,13 @@ class wanda:
         if tensor.ndim != 2 or tensor.shape[1] != inputs:
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: the calibration is that of a matrix (out, {inputs})")
         return ~least(magnitudes(self, tensor) * self.calibration, round(self.fraction * inputs))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another one has the same fraction, and equal norms."""
+        return isinstance(other, wanda) and self.fraction == other.fraction and torch.equal(self.calibration, other.calibration)
+
+    def __hash__(self) -> int:
+        return hash((wanda, self.fraction, len(self.calibration)))
 
     def __repr__(self) -> str:
         return f"wanda({self.fraction})"

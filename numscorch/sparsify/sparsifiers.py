@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from ..errors import OperandError, SizeError
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import BCSR, CSR, Format
 from ..ir.level import INT32_MAX
 from ..ir.parts import whole_numbers
 from .kinds import Kind
+from .names import described
 from .selecting import has_nan, others_than_least
 
 
@@ -47,14 +49,17 @@ class magnitude:
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
-        if not tensor.is_floating_point() or has_nan(tensor):
+        if not tensor.is_floating_point() or tensor.is_meta or has_nan(tensor):
             magnitudes(self, tensor)  # which says what is wrong
         return others_than_least(tensor, round(self.fraction * tensor.numel()))
 
-    def of_stored(self, values: torch.Tensor, size: int) -> torch.Tensor:
-        """Which of a sparse tensor's values to keep, among ``size`` entries; those that aren't stored go first. O(nnz)."""
+    def of_stored(self, values: torch.Tensor, size: int, indices: torch.Tensor) -> torch.Tensor:
+        """Which of a sparse tensor's values to keep, among ``size`` entries; those that aren't stored go first. O(nnz).
+
+        Of equal ones those go that come first by their coordinates (ndim, nnz), in whatever order they are stored.
+        """
         drop = round(self.fraction * size) - (size - len(values))
-        return ~least(magnitudes(self, values), max(drop, 0))
+        return ~least_by_place(magnitudes(self, values), max(drop, 0), indices)
 
     def __repr__(self) -> str:
         return f"magnitude({self.fraction})"
@@ -67,7 +72,8 @@ class block_magnitude:
     Args:
         b0: rows of a block.
         b1: columns of a block; where the matrix's size isn't a multiple, the last blocks are smaller.
-        fraction: the share of blocks that becomes zero. Of equal blocks, those that come first.
+        fraction: the share of blocks that becomes zero, of equal ones those that come first. Smaller blocks have smaller sums, so
+            that the share of entries may be another; ``nnz`` and ``density`` of what is left count entries inside of the matrix.
 
     Shape:
         a matrix, to a bool mask of its shape, True in the blocks that are kept.
@@ -123,9 +129,26 @@ def check_fraction(sparsifier: object, fraction: Any) -> None:
     Traceback (most recent call last):
     ...
     numscorch.errors.SizeError: magnitude(90): the share that becomes zero lies between 0 and 1, as in 0.9
+    >>> check_fraction(magnitude, "0.5")
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.SizeError: magnitude: the share that becomes zero lies between 0 and 1, as in 0.9; '0.5' is no number
     """
-    if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
-        raise SizeError(f"{sparsifier}: the share that becomes zero lies between 0 and 1, as in 0.9")
+    told = "the share that becomes zero lies between 0 and 1, as in 0.9"
+    if not is_number(fraction):
+        what = sparsifier if isinstance(sparsifier, str) else getattr(sparsifier, "__name__", type(sparsifier).__name__)
+        raise SizeError(f"{what}: {told}; {described(fraction)} is no number")
+    if not 0 <= fraction <= 1:
+        raise SizeError(f"{sparsifier}: {told}")
+
+
+def is_number(given: Any) -> bool:
+    """Whether it is a real number, of Python or numpy.
+
+    >>> is_number(np.float32(0.5)), is_number("0.5"), is_number(True)
+    (True, False, False)
+    """
+    return isinstance(given, Real) and not isinstance(given, bool)
 
 
 def magnitudes(sparsifier: object, tensor: torch.Tensor) -> torch.Tensor:
@@ -133,7 +156,10 @@ def magnitudes(sparsifier: object, tensor: torch.Tensor) -> torch.Tensor:
 
     Raises:
         OperandError: the tensor holds NaN, or no floating-point numbers.
+        UnsupportedError: it holds no values, on the meta device.
     """
+    if tensor.is_meta:
+        raise UnsupportedError(f"{sparsifier} of a meta tensor, which has no values: give it some first, as by to_empty(device='cpu')")
     if not tensor.is_floating_point():
         raise OperandError(f"{sparsifier} of a tensor of {tensor.dtype}: it takes floating-point numbers; convert with .to(torch.float32)")
     made = tensor.detach().abs()
@@ -169,6 +195,21 @@ def least(scores: torch.Tensor, count: int, dim: int = -1) -> torch.Tensor:
     if int(torch.count_nonzero(found)) > count * len(rows):
         _leave_out(found, rows == bound, count)
     return found.reshape(slices.shape).movedim(-1, dim)
+
+
+def least_by_place(scores: torch.Tensor, count: int, indices: torch.Tensor) -> torch.Tensor:
+    """As :func:`least` of one slice, but of equal scores those come first that do so by their coordinates (ndim, n).
+
+    >>> least_by_place(torch.tensor([1.0, 1.0, 2.0]), 1, torch.tensor([[1, 0, 0], [0, 1, 0]]))
+    tensor([False,  True, False])
+    """
+    found = least(scores, count)
+    equal = (scores == scores[found].max()).nonzero()[:, 0] if count else found.nonzero()[:, 0]
+    taken = int(found[equal].sum())
+    if taken < len(equal):
+        ordered = torch.from_numpy(np.lexsort(indices[:, equal].flip(0).numpy()))  # whose last key counts the most
+        found[equal[ordered]] = torch.arange(len(equal)) < taken
+    return found
 
 
 def _leave_out(found: torch.Tensor, equal: torch.Tensor, count: int) -> None:

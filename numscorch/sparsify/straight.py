@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from glob import escape
 from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
 
-from ..errors import OperandError, SizeError, UnsupportedError
+from ..errors import NumscorchError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
+from ..sparse_tensor import SparseTensor
 from .choosing import Names, bare, patterns, trained, usual
-from .masking import Sparsifier
-from .matching import Choice
+from .masking import Sparsifier, sparsify
+from .matching import Choice, why_hooked
 from .optimizers import Optimizers, check_held, listed
 from .owners import adapt_readers, put_sparse
+from .patterned import same_pattern
 
 
 def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names | None = None, decay: float = 0.0) -> None:
@@ -24,7 +26,8 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     The gradient of the masked weight is given to all of the weight, straight through the mask, plus ``decay`` times what the mask
     leaves out, which draws that to 0, so that masks settle: with ``n_m(2, 4)`` and ``decay=2e-4`` this is SR-STE. The weight stays the
     same parameter, for optimizers; in the model's state it is called ``parametrizations.weight.original``
-    (``torch.nn.utils.parametrize``). :func:`settle` ends it.
+    (``torch.nn.utils.parametrize``). :func:`settle` ends it. As torch refuses to pickle modules that are parametrized, save the
+    model's ``state_dict()``; ``copy.deepcopy`` copies it.
 
     Args:
         model: whose layers are changed.
@@ -36,7 +39,7 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
         ExpressionError: a pattern names no weight.
         OperandError: no sparsifier.
         SizeError: a negative decay.
-        UnsupportedError: a weight that two layers share.
+        UnsupportedError: a weight that two layers share, or that is computed by torch's older ``weight_norm`` or ``prune``.
 
     Source: Zhou, Ma, Zhu, Liu, Zhang, Yuan, Sun, Li, "Learning N:M fine-grained structured sparse neural networks from scratch", 2021.
 
@@ -48,7 +51,7 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     """
     if not callable(sparsifier):
         raise OperandError(f"{sparsifier!r} is no sparsifier: give a callable that makes a mask of a tensor, as magnitude(0.9)")
-    if not decay >= 0:
+    if not isinstance(decay, int | float) or not decay >= 0:
         raise SizeError(f"decay={decay}: what isn't kept is drawn to 0 by a number from 0 on, as 2e-4")
     chosen = _dense(model, sparsifier, weights)
     for own in chosen:
@@ -70,7 +73,8 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
 
     Raises:
         OperandError: no layer is trained so, or the optimizer doesn't hold a weight.
-        UnsupportedError: the model itself is such a layer, or the optimizer can't follow.
+        UnsupportedError: the model itself is such a layer, one has no sparse version or has hooks of its own on the weight, or the
+            optimizer can't follow. Nothing is changed.
 
     >>> from numscorch.sparsify import magnitude
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
@@ -88,11 +92,26 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
         raise UnsupportedError("settle: the model itself would be replaced: put it in a torch.nn.Sequential")
     for name, (layer, key, _) in used.items():
         check_held(name, layer.parametrizations[key].original, optimizer)
+        if why := why_hooked(layer.parametrizations[key].original):
+            raise UnsupportedError(f"settle: {name} {why}")
+    for choice, stored in _settled(model, used, format):
+        put_sparse(within, choice, same_pattern(stored), stored.format, listed(optimizer))
+    adapt_readers(within)
+
+
+def _settled(
+    model: torch.nn.Module, used: Mapping[str, tuple[torch.nn.Module, str, StraightThrough]], format: Format | str | None
+) -> list[tuple[Choice, SparseTensor]]:
+    """The weights without their parametrizations, which stay if anything is wrong, and what is kept of each."""
     for layer, key, _ in used.values():
         parametrize.remove_parametrizations(layer, key, leave_parametrized=False)
-    for choice in trained(model, {escape(name): own.sparsifier for name, (_, _, own) in used.items()}, format):
-        put_sparse(within, choice, choice.sparsifier, choice.rule.format, listed(optimizer))
-    adapt_readers(within)
+    try:
+        chosen = trained(model, {escape(name): own.sparsifier for name, (_, _, own) in used.items()}, format)
+        return [(own, sparsify(own.parameter.detach().flatten(1), own.sparsifier, own.rule.format)) for own in chosen]
+    except NumscorchError:
+        for layer, key, own in used.values():
+            parametrize.register_parametrization(layer, key, own, unsafe=True)  # it isn't tried, by which NaN would be met again
+        raise
 
 
 def resparsify(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names | None = None) -> None:
@@ -159,14 +178,17 @@ class _Masked(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: torch.Tensor, mask: torch.Tensor, decay: float) -> torch.Tensor:
-        ctx.save_for_backward(weight, mask)
+        if decay:
+            ctx.save_for_backward(weight, mask)
         ctx.decay = decay
         return weight.masked_fill(~mask, 0)
 
     @staticmethod
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[Any, ...]:
+        if not ctx.decay:
+            return upstream, None, None
         weight, mask = ctx.saved_tensors
-        return (upstream + ctx.decay * weight.masked_fill(mask, 0) if ctx.decay else upstream), None, None
+        return upstream + ctx.decay * weight.masked_fill(mask, 0), None, None
 
 
 def _straight(layer: Any) -> dict[str, StraightThrough]:

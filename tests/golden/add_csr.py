@@ -26,32 +26,31 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
         cuts = pointer(cuts_array)
         starts = pointer(starts_array)
         pC2 = starts[worker]
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for i in range(cuts[block], cuts[block + 1]):
-                pA2 = A2_pos[i]
-                pA2_end = A2_pos[i + 1]
-                pB2 = B2_pos[i]
-                pB2_end = B2_pos[i + 1]
-                while pA2 < pA2_end and pB2 < pB2_end:
-                    jA = A2_crd[pA2]
-                    jB = B2_crd[pB2]
-                    j = min(jA, jB)
-                    A_here = at_most(jA, jB)
-                    B_here = at_most(jB, jA)
-                    C_vals[pC2] = masked(A_vals[pA2], A_here) + masked(B_vals[pB2], B_here)
-                    C2_crd[pC2] = j
-                    pC2 += 1
-                    pA2 = pA2 - A_here
-                    pB2 = pB2 - B_here
-                for pA2 in range(pA2, pA2_end):
-                    j = A2_crd[pA2]
-                    C_vals[pC2] = A_vals[pA2]
-                    C2_crd[pC2] = j
-                    pC2 += 1
-                for pB2 in range(pB2, pB2_end):
-                    j = B2_crd[pB2]
-                    C_vals[pC2] = B_vals[pB2]
-                    C2_crd[pC2] = j
-                    pC2 += 1
-                C2_pos[i + 1] = pC2
+        for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            pA2 = A2_pos[i]
+            pA2_end = A2_pos[i + 1]
+            pB2 = B2_pos[i]
+            pB2_end = B2_pos[i + 1]
+            while pA2 < pA2_end and pB2 < pB2_end:
+                jA = A2_crd[pA2]
+                jB = B2_crd[pB2]
+                j = min(jA, jB)
+                A_here = at_most(jA, jB)
+                B_here = at_most(jB, jA)
+                C_vals[pC2] = masked(A_vals[pA2], A_here) + masked(B_vals[pB2], B_here)
+                C2_crd[pC2] = j
+                pC2 += 1
+                pA2 = pA2 - A_here
+                pB2 = pB2 - B_here
+            for pA2 in range(pA2, pA2_end):
+                j = A2_crd[pA2]
+                C_vals[pC2] = A_vals[pA2]
+                C2_crd[pC2] = j
+                pC2 += 1
+            for pB2 in range(pB2, pB2_end):
+                j = B2_crd[pB2]
+                C_vals[pC2] = B_vals[pB2]
+                C2_crd[pC2] = j
+                pC2 += 1
+            C2_pos[i + 1] = pC2
         starts_array[worker] = pC2

@@ -20,14 +20,13 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
         B_vals = pointer(B_vals_array)
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for i in range(cuts[block], cuts[block + 1]):
-                pA2 = A2_pos[i]
-                pA2_end = A2_pos[i + 1]
-                for j in range(j_size):
-                    if pA2 < pA2_end and A2_crd[pA2] == j:
-                        C_vals[i * C_stride0 + j] = A_vals[pA2] + B_vals[i * B_stride0 + j]
-                    else:
-                        C_vals[i * C_stride0 + j] = B_vals[i * B_stride0 + j]
-                    if pA2 < pA2_end and A2_crd[pA2] == j:
-                        pA2 += 1
+        for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            pA2 = A2_pos[i]
+            pA2_end = A2_pos[i + 1]
+            for j in range(j_size):
+                if pA2 < pA2_end and A2_crd[pA2] == j:
+                    C_vals[i * C_stride0 + j] = A_vals[pA2] + B_vals[i * B_stride0 + j]
+                else:
+                    C_vals[i * C_stride0 + j] = B_vals[i * B_stride0 + j]
+                if pA2 < pA2_end and A2_crd[pA2] == j:
+                    pA2 += 1

@@ -22,14 +22,13 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_crd_array, B3_crd_array,
         B_heads = shifted(pointer(B_heads_array), worker * B_parents)
         B_vals = pointer(B_vals_array)
         cuts = pointer(cuts_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for i0 in range(cuts[block], cuts[block + 1]):
-                for pA2 in range(A2_pos[i0], A2_pos[i0 + 1]):
-                    i1 = A2_crd[pA2]
-                    i1_by4 = i1 // 4
-                    i1_of4 = i1 % 4
-                    pB3 = B_heads[i1_by4]
-                    B_vals[pB3] = A_vals[pA2]
-                    B2_crd[pB3] = i0
-                    B3_crd[pB3] = i1_of4
-                    B_heads[i1_by4] = pB3 + 1
+        for i0 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            for pA2 in range(A2_pos[i0], A2_pos[i0 + 1]):
+                i1 = A2_crd[pA2]
+                i1_by4 = i1 // 4
+                i1_of4 = i1 % 4
+                pB3 = B_heads[i1_by4]
+                B_vals[pB3] = A_vals[pA2]
+                B2_crd[pB3] = i0
+                B3_crd[pB3] = i1_of4
+                B_heads[i1_by4] = pB3 + 1

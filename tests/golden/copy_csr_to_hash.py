@@ -21,9 +21,8 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
         B2_pos = pointer(B2_pos_array)
         B_vals = pointer(B_vals_array)
         cuts = pointer(cuts_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for i0 in range(cuts[block], cuts[block + 1]):
-                for pA2 in range(A2_pos[i0], A2_pos[i0 + 1]):
-                    i1 = A2_crd[pA2]
-                    pB2 = entered(B2_crd, B2_pos[i0], B2_pos[i0 + 1], i1)
-                    B_vals[pB2] = A_vals[pA2]
+        for i0 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            for pA2 in range(A2_pos[i0], A2_pos[i0 + 1]):
+                i1 = A2_crd[pA2]
+                pB2 = entered(B2_crd, B2_pos[i0], B2_pos[i0 + 1], i1)
+                B_vals[pB2] = A_vals[pA2]

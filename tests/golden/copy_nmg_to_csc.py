@@ -23,14 +23,13 @@ def kernel(A2_crd_array, A_vals_array, B2_crd_array, B_vals_array, B_heads_array
         B_heads = shifted(pointer(B_heads_array), worker * B_parents)
         B_vals = pointer(B_vals_array)
         cuts = pointer(cuts_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for i0_by3 in range(cuts[block], cuts[block + 1]):
-                for pA2 in range(i0_by3 * i1_size, i0_by3 * i1_size + i1_size):
-                    i1 = A2_crd[pA2]
-                    for pA3 in range(pA2 * 2, pA2 * 2 + 2):
-                        i0_of3 = A3_table[((pA2 % i1_size % 24 + 1) * 3 - 1) // min(24, i1_size - i1 // 24 * 24) * 2 + (pA3 - pA2 * 2)]
-                        i0 = i0_by3 * 3 + i0_of3
-                        pB2 = B_heads[i1]
-                        B_vals[pB2] = A_vals[pA3]
-                        B2_crd[pB2] = i0
-                        B_heads[i1] = pB2 + 1
+        for i0_by3 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            for pA2 in range(i0_by3 * i1_size, i0_by3 * i1_size + i1_size):
+                i1 = A2_crd[pA2]
+                for pA3 in range(pA2 * 2, pA2 * 2 + 2):
+                    i0_of3 = A3_table[((pA2 % i1_size % 24 + 1) * 3 - 1) // min(24, i1_size - i1 // 24 * 24) * 2 + (pA3 - pA2 * 2)]
+                    i0 = i0_by3 * 3 + i0_of3
+                    pB2 = B_heads[i1]
+                    B_vals[pB2] = A_vals[pA3]
+                    B2_crd[pB2] = i0
+                    B_heads[i1] = pB2 + 1

@@ -20,8 +20,7 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
         B_vals = pointer(B_vals_array)
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for i in range(cuts[block], cuts[block + 1]):
-                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
-                    j = A2_crd[pA2]
-                    C_vals[pA2] = A_vals[pA2] * B_vals[i * B_stride0 + j]
+        for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+                j = A2_crd[pA2]
+                C_vals[pA2] = A_vals[pA2] * B_vals[i * B_stride0 + j]

@@ -26,34 +26,33 @@ def kernel(A1_crd_array, A2_pos_array, A2_crd_array, A3_pos_array, A3_crd_array,
         C_vals = pointer(C_vals_array)
         D_vals = pointer(D_vals_array)
         cuts = pointer(cuts_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for pA1 in range(cuts[block], cuts[block + 1]):
-                i = A1_crd[pA1]
-                t0 = splat(float32(0.0), 8)
-                t1 = splat(float32(0.0), 8)
-                t2 = splat(float32(0.0), 8)
-                t3 = splat(float32(0.0), 8)
-                for pA2 in range(A2_pos[pA1], A2_pos[pA1 + 1]):
-                    j = A2_crd[pA2]
-                    u0 = splat(float32(0.0), 8)
-                    u1 = splat(float32(0.0), 8)
-                    u2 = splat(float32(0.0), 8)
-                    u3 = splat(float32(0.0), 8)
-                    for pA3 in range(A3_pos[pA2], A3_pos[pA2 + 1]):
-                        k = A3_crd[pA3]
-                        pC = k * C_stride0
-                        factor = splat(A_vals[pA3], 8)
-                        u0 = fma(factor, load(C_vals, pC, 8), u0)
-                        u1 = fma(factor, load(C_vals, pC + 8, 8), u1)
-                        u2 = fma(factor, load(C_vals, pC + 16, 8), u2)
-                        u3 = fma(factor, load(C_vals, pC + 24, 8), u3)
-                    pB = j * B_stride0
-                    t0 = fma(load(B_vals, pB, 8), u0, t0)
-                    t1 = fma(load(B_vals, pB + 8, 8), u1, t1)
-                    t2 = fma(load(B_vals, pB + 16, 8), u2, t2)
-                    t3 = fma(load(B_vals, pB + 24, 8), u3, t3)
-                pD = i * D_stride0
-                store(D_vals, pD, t0)
-                store(D_vals, pD + 8, t1)
-                store(D_vals, pD + 16, t2)
-                store(D_vals, pD + 24, t3)
+        for pA1 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            i = A1_crd[pA1]
+            t0 = splat(float32(0.0), 8)
+            t1 = splat(float32(0.0), 8)
+            t2 = splat(float32(0.0), 8)
+            t3 = splat(float32(0.0), 8)
+            for pA2 in range(A2_pos[pA1], A2_pos[pA1 + 1]):
+                j = A2_crd[pA2]
+                u0 = splat(float32(0.0), 8)
+                u1 = splat(float32(0.0), 8)
+                u2 = splat(float32(0.0), 8)
+                u3 = splat(float32(0.0), 8)
+                for pA3 in range(A3_pos[pA2], A3_pos[pA2 + 1]):
+                    k = A3_crd[pA3]
+                    pC = k * C_stride0
+                    factor = splat(A_vals[pA3], 8)
+                    u0 = fma(factor, load(C_vals, pC, 8), u0)
+                    u1 = fma(factor, load(C_vals, pC + 8, 8), u1)
+                    u2 = fma(factor, load(C_vals, pC + 16, 8), u2)
+                    u3 = fma(factor, load(C_vals, pC + 24, 8), u3)
+                pB = j * B_stride0
+                t0 = fma(load(B_vals, pB, 8), u0, t0)
+                t1 = fma(load(B_vals, pB + 8, 8), u1, t1)
+                t2 = fma(load(B_vals, pB + 16, 8), u2, t2)
+                t3 = fma(load(B_vals, pB + 24, 8), u3, t3)
+            pD = i * D_stride0
+            store(D_vals, pD, t0)
+            store(D_vals, pD + 8, t1)
+            store(D_vals, pD + 16, t2)
+            store(D_vals, pD + 24, t3)

@@ -35,25 +35,24 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
         w_vals = shifted(pointer(w_vals_array), worker * w_size)
         w_stamp = 0
         pC2 = starts[worker]
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for i in range(cuts[block], cuts[block + 1]):
-                w_stamp = w_stamp - 1
-                w_count = 0
-                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
-                    j = A2_crd[pA2]
-                    for pB2 in range(B2_pos[j], B2_pos[j + 1]):
-                        k = B2_crd[pB2]
-                        if w_mark[k] != w_stamp:
-                            w_mark[k] = w_stamp
-                            w_list[w_count] = k
-                            w_vals[k] = float32(0.0)
-                            w_count += 1
-                        w_vals[k] += A_vals[pA2] * B_vals[pB2]
-                ordered(w_list, w_mark, w_stamp, w_count, k_size)
-                for pw1 in range(w_count):
-                    k = w_list[pw1]
-                    C_vals[pC2] = w_vals[k]
-                    C2_crd[pC2] = k
-                    pC2 += 1
-                C2_pos[i + 1] = pC2
+        for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            w_stamp = w_stamp - 1
+            w_count = 0
+            for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+                j = A2_crd[pA2]
+                for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                    k = B2_crd[pB2]
+                    if w_mark[k] != w_stamp:
+                        w_mark[k] = w_stamp
+                        w_list[w_count] = k
+                        w_vals[k] = float32(0.0)
+                        w_count += 1
+                    w_vals[k] += A_vals[pA2] * B_vals[pB2]
+            ordered(w_list, w_mark, w_stamp, w_count, k_size)
+            for pw1 in range(w_count):
+                k = w_list[pw1]
+                C_vals[pC2] = w_vals[k]
+                C2_crd[pC2] = k
+                pC2 += 1
+            C2_pos[i + 1] = pC2
         starts_array[worker] = pC2

@@ -21,34 +21,33 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
         B_vals = pointer(B_vals_array)
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for i in range(cuts[block], cuts[block + 1]):
-                t = float32(0.0)
-                pA2_start = A2_pos[i]
-                pA2_end = A2_pos[i + 1]
-                pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
-                t_1 = float32(0.0)
-                t_2 = float32(0.0)
-                t_3 = float32(0.0)
-                for pA2 in range(pA2_start, pA2_split, 4):
-                    j = A2_crd[pA2]
-                    t += A_vals[pA2] * B_vals[j]
-                    j = A2_crd[pA2 + 1]
-                    t_1 += A_vals[pA2 + 1] * B_vals[j]
-                    j = A2_crd[pA2 + 2]
-                    t_2 += A_vals[pA2 + 2] * B_vals[j]
-                    j = A2_crd[pA2 + 3]
-                    t_3 += A_vals[pA2 + 3] * B_vals[j]
-                if pA2_split < pA2_end:
-                    j = A2_crd[pA2_split]
-                    t += A_vals[pA2_split] * B_vals[j]
-                if pA2_split + 1 < pA2_end:
-                    j = A2_crd[pA2_split + 1]
-                    t_1 += A_vals[pA2_split + 1] * B_vals[j]
-                if pA2_split + 2 < pA2_end:
-                    j = A2_crd[pA2_split + 2]
-                    t_2 += A_vals[pA2_split + 2] * B_vals[j]
-                t = t + t_1
-                t_2 = t_2 + t_3
-                t = t + t_2
-                C_vals[i] = t
+        for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            t = float32(0.0)
+            pA2_start = A2_pos[i]
+            pA2_end = A2_pos[i + 1]
+            pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
+            t_1 = float32(0.0)
+            t_2 = float32(0.0)
+            t_3 = float32(0.0)
+            for pA2 in range(pA2_start, pA2_split, 4):
+                j = A2_crd[pA2]
+                t += A_vals[pA2] * B_vals[j]
+                j = A2_crd[pA2 + 1]
+                t_1 += A_vals[pA2 + 1] * B_vals[j]
+                j = A2_crd[pA2 + 2]
+                t_2 += A_vals[pA2 + 2] * B_vals[j]
+                j = A2_crd[pA2 + 3]
+                t_3 += A_vals[pA2 + 3] * B_vals[j]
+            if pA2_split < pA2_end:
+                j = A2_crd[pA2_split]
+                t += A_vals[pA2_split] * B_vals[j]
+            if pA2_split + 1 < pA2_end:
+                j = A2_crd[pA2_split + 1]
+                t_1 += A_vals[pA2_split + 1] * B_vals[j]
+            if pA2_split + 2 < pA2_end:
+                j = A2_crd[pA2_split + 2]
+                t_2 += A_vals[pA2_split + 2] * B_vals[j]
+            t = t + t_1
+            t_2 = t_2 + t_3
+            t = t + t_2
+            C_vals[i] = t

@@ -24,23 +24,22 @@ def kernel(A1_crd_array, A2_pos_array, A2_crd_array, A3_pos_array, A3_crd_array,
         B_vals = pointer(B_vals_array)
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            for pA1 in range(cuts[block], cuts[block + 1]):
-                i = A1_crd[pA1]
-                for pA2 in range(A2_pos[pA1], A2_pos[pA1 + 1]):
-                    j = A2_crd[pA2]
-                    left = l_size - 16
-                    t0 = splat(float32(0.0), 8)
-                    t1 = splat(float32(0.0), 8)
-                    t2 = splat(float32(0.0), 8)
-                    for pA3 in range(A3_pos[pA2], A3_pos[pA2 + 1]):
-                        k = A3_crd[pA3]
-                        pB = k * B_stride0
-                        factor = splat(A_vals[pA3], 8)
-                        t0 = fma(factor, load(B_vals, pB, 8), t0)
-                        t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
-                        t2 = fma(factor, load_first(B_vals, pB + 16, left, 8), t2)
-                    pC = i * C_stride0 + j * C_stride1
-                    store(C_vals, pC, t0)
-                    store(C_vals, pC + 8, t1)
-                    store_first(C_vals, pC + 16, t2, left)
+        for pA1 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            i = A1_crd[pA1]
+            for pA2 in range(A2_pos[pA1], A2_pos[pA1 + 1]):
+                j = A2_crd[pA2]
+                left = l_size - 16
+                t0 = splat(float32(0.0), 8)
+                t1 = splat(float32(0.0), 8)
+                t2 = splat(float32(0.0), 8)
+                for pA3 in range(A3_pos[pA2], A3_pos[pA2 + 1]):
+                    k = A3_crd[pA3]
+                    pB = k * B_stride0
+                    factor = splat(A_vals[pA3], 8)
+                    t0 = fma(factor, load(B_vals, pB, 8), t0)
+                    t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
+                    t2 = fma(factor, load_first(B_vals, pB + 16, left, 8), t2)
+                pC = i * C_stride0 + j * C_stride1
+                store(C_vals, pC, t0)
+                store(C_vals, pC + 8, t1)
+                store_first(C_vals, pC + 16, t2, left)

@@ -1,0 +1,76 @@
+"""What a run notes beside times: what there was to do, memory, kernels and their making, and the roofs of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from numscorch.measuring import roofs
+from numscorch.measuring.machine import this_machine, versions
+from numscorch.measuring.memory import growth
+from numscorch.measuring.recorded import Recorded, Recorder
+from numscorch.measuring.turns import Function
+from numscorch.measuring.work import traffic_of, work_of
+
+from .peers import missing
+
+OVERHEAD = 0.05  # seconds for the calls of which the overhead is the median
+Asked = tuple[Any, ...]  # a request and its operands; or the text of statements, and a dictionary of theirs
+
+
+@dataclass
+class Notes:
+    """The records of a run, and what is told once."""
+
+    suite: str
+    recorder: Recorder = field(default_factory=Recorder)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    kernels: dict[str, dict[str, str]] = field(default_factory=dict)
+    threads: set[int] = field(default_factory=set)
+
+    def first_call(self, ours: Function) -> Recorded:
+        """Ours called for the first time, and its kernels noted."""
+        seen = self.recorder.record(ours)
+        self.kernels |= {name: asdict(kernel) for name, kernel in seen.kernels.items()}
+        return seen
+
+    def facts(self, ours: Function, seen: Recorded, request: Asked | None) -> dict[str, Any]:
+        """What a record holds beside times."""
+        found = _work(seen, request) | {
+            "kernels": list(seen.kernels),
+            "compile_seconds": seen.compile_seconds,
+            "load_seconds": seen.load_seconds,
+        }
+        seen.result, seen.calls = None, ()  # so that their memory is free
+        taken = growth(ours)
+        return found | {"overhead_seconds": seen.overhead(OVERHEAD)} | ({} if taken is None else {"peak_bytes": taken})
+
+    def as_json(self) -> dict[str, Any]:
+        """What a results file holds under the package's name (``records.py``)."""
+        return {
+            "suite": self.suite,
+            "machine": this_machine().as_json(),
+            "versions": versions(),
+            "roofs": {str(count): asdict(roofs.rates(count)) for count in sorted(self.threads)},
+            "kernels": self.kernels,
+            "missing": list(missing()),
+        }
+
+
+def _work(seen: Recorded, request: Asked | None) -> dict[str, int]:
+    """Bytes and operations of the request, or of the only one that the call came to; where it came to several, those of the result."""
+    if request is None and len(seen.calls) == 1:
+        request = (seen.calls[0].request, *seen.calls[0].operands)
+    if request is None:
+        return {"result_bytes": traffic_of((), seen.result)}
+    operands = request[1] if isinstance(request[1], dict) else request[1:]
+    work = work_of(request[0], operands, seen.result)
+    return {"bytes": work.bytes, "flops": work.flops, "result_bytes": _written(operands, seen.result)}
+
+
+def _written(operands: Sequence[Any] | dict[str, Any], result: Any) -> int:
+    """Bytes of the result that aren't an operand's, as a pattern that it keeps."""
+    taken = list(operands.values()) if isinstance(operands, dict) else list(operands)
+    taken = [own for own in taken if hasattr(own, "ndim")]
+    return traffic_of(taken, result) - traffic_of(taken, None)

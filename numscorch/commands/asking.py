@@ -1,0 +1,78 @@
+"""Requests in the words of a command line, alone or one a line in a file."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+from ..errors import ExpressionError
+from ..measuring.requests import SEED, SPECS, Asked, asked
+
+
+def add_request(parser: argparse.ArgumentParser) -> None:
+    """The arguments that make a request."""
+    parser.add_argument("expression", metavar="EXPR", help='an einsum, as "ij,jk->ik", or statements, as "y[i] = A[i,j] * x[j]"')
+    parser.add_argument("--operand", action="append", type=_named, default=[], metavar="NAME=WHAT", help=f"one for each operand: {SPECS}")
+    parser.add_argument(
+        "--format", action="append", type=_named, default=[], metavar="NAME=FORMAT", help="how an operand is stored, as A=CSC"
+    )
+    parser.add_argument("--result", metavar="FORMAT", help="how the result is stored")
+    parser.add_argument("--dtype", default="float32", help="of the values (float32)")
+    parser.add_argument("--seed", type=int, default=SEED, help="of random numbers")
+
+
+def request_of(arguments: argparse.Namespace) -> Asked:
+    """The request that was asked for, with its operands.
+
+    Raises:
+        ExpressionError: an operand is given twice, or isn't one; or as for ``measuring.requests.asked``.
+    """
+    specs, formats = _once(arguments.operand), _once(arguments.format)
+    return asked(arguments.expression, specs, formats=formats, dtype=arguments.dtype, result=arguments.result, seed=arguments.seed)
+
+
+def requests_in(lines: Sequence[str], where: str) -> Iterator[tuple[int, argparse.Namespace]]:
+    """The requests in lines of text, with their line numbers; empty lines and comments, from # on, are skipped.
+
+    Raises:
+        ExpressionError: a line is no request.
+
+    >>> [(number, own.expression) for number, own in requests_in(["# sums", "ij-> --operand A=dense:2x2"], "sums.txt")]
+    [(2, 'ij->')]
+    """
+    for number, line in enumerate(lines, 1):
+        try:
+            words = shlex.split(line, comments=True)
+            if words:
+                yield number, _Parser(prog="").read(words)
+        except ValueError as error:
+            raise ExpressionError(f"{where}, line {number}: {error}\n  {line.strip()}") from error
+
+
+class _Parser(argparse.ArgumentParser):
+    """Of one line: what is wrong with it is an error, not the end of the process."""
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        add_request(self)
+        return self.parse_args(words)
+
+    def error(self, message: str) -> NoReturn:
+        raise ExpressionError(f"{message}: a line is as what follows python -m numscorch bench")
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, sign, what = text.partition("=")
+    if not sign or not name.isidentifier() or not what:
+        raise argparse.ArgumentTypeError(f"{text!r} is not as A=WHAT")
+    return name, what
+
+
+def _once(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for name, what in pairs:
+        if name in named:
+            raise ExpressionError(f"{name} is given twice, as {named[name]!r} and as {what!r}: give each operand once")
+        named[name] = what
+    return named

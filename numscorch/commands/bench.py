@@ -1,0 +1,68 @@
+"""``python -m numscorch bench``: one expression beside its peers, on the user's own data."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import NumscorchError
+from ..files.replacing import replacing
+from .asking import add_request, request_of
+
+SECONDS = 2.0
+
+
+def add_bench(commands: Any) -> None:
+    """The command."""
+    told = "time one expression beside torch, SciPy and others, in turns, on data of your own"
+    bench = commands.add_parser("bench", help=told, description=told)
+    add_request(bench)
+    bench.add_argument(
+        "--threads", type=positive, metavar="N", help="torch's thread count, which kernels follow; also what others are told"
+    )
+    bench.add_argument("--seconds", type=_seconds, default=SECONDS, metavar="S", help=f"for all of them together ({SECONDS:g})")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="write what was measured there as well")
+    bench.set_defaults(command=_bench)
+
+
+def positive(text: str) -> int:
+    """A number of threads."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 upwards")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds")
+    return seconds
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from ..measuring.table import measured
+
+    if arguments.json is not None and not arguments.json.parent.is_dir():
+        raise NumscorchError(f"there is no folder for {arguments.json}: make it, or name another file")
+    before = torch.get_num_threads()
+    torch.set_num_threads(arguments.threads or before)
+    try:
+        table = measured(request_of(arguments), arguments.seconds)
+    except AssertionError as error:
+        print(f"numscorch: {error}\n  {arguments.expression}     nothing was timed: please report it with these operands", file=sys.stderr)
+        return 1
+    finally:
+        torch.set_num_threads(before)
+    print(table)
+    if arguments.json is not None:
+        with replacing(arguments.json) as file:
+            file.write((json.dumps(table.as_json(), indent=1) + "\n").encode())
+    return 0

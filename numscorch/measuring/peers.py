@@ -1,0 +1,295 @@
+"""Other libraries on the same request: what each of them computes it with, or why it can't.
+
+A peer has its operands as it likes them best, matrices by rows, before anything is timed; transposes are views. What it hasn't is told:
+a library that isn't installed, an expression or a data type that it doesn't take, a dense tensor that is too large.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial, reduce
+from importlib import import_module
+from math import prod
+from typing import Any
+
+import torch
+
+from ..ir.format import COO, CSR
+from ..runtime.memory import available
+from ..sparse_tensor import SparseTensor
+from .points import sizes_of
+from .requests import Asked
+from .shapes import Elementwise, MatMul, Sampled, Shape, Total, shape_of
+from .turns import Function
+
+TORCH, TORCH_64, SCIPY, PYDATA, GRAPHBLAS, DENSE = (
+    "torch CSR int32",
+    "torch CSR int64",
+    "SciPy CSR",
+    "pydata/sparse",
+    "python-graphblas",
+    "torch, dense",
+)
+MODULES = {SCIPY: "scipy.sparse", PYDATA: "sparse", GRAPHBLAS: "graphblas"}
+MOST_DENSE = 1e11  # multiplications of a dense product, some seconds
+SHARE = 4  # of the memory that is free, dense tensors may take one in so many
+REST = 0.01  # seconds after which threads of a pool of its own no longer spin on cores that others need
+REFUSALS = (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, ImportError, IndexError, KeyError)
+"""What libraries raise for what they don't take."""
+
+
+class CannotError(Exception):
+    """A library has no way to compute a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Functions by the peers' names, their first results, and why others are missing."""
+
+    functions: dict[str, Function] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def rest(self) -> float:
+        """What to wait before each turn: GraphBLAS has an OpenMP of its own, whose threads spin for a while."""
+        return REST if GRAPHBLAS in self.functions and torch.get_num_threads() > 1 else 0.0
+
+
+def peers_of(request: Asked) -> Peers:
+    """Every peer that computes a request; each is called once, so that what it doesn't take is known.
+
+    >>> from .requests import asked
+    >>> peers = peers_of(asked("ijk->i", {"A": "uniform:4x3x2:0.5"}))
+    >>> list(peers.functions)[-1], peers.missing["torch CSR int32"]
+    ('torch, dense', "can't: A has 3 dimensions")
+    """
+    peers, shape = Peers(), shape_of(request)
+    for name, make in MAKERS.items():
+        try:
+            if (module := MODULES.get(name)) is not None and not is_installed(module):
+                raise CannotError("not installed")
+            function = make(request, shape)
+            peers.results[name] = function()
+            peers.functions[name] = function
+        except CannotError as why:
+            peers.missing[name] = str(why)
+        except REFUSALS as error:
+            peers.missing[name] = f"can't: {_first_line(error)}"
+    return peers
+
+
+@cache
+def is_installed(module: str) -> bool:
+    """Whether a library can be imported; what it warns of then is its own affair."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import_module(module)
+        except ImportError:
+            return False
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:100]
+
+
+# -- each library's operands --------------------------------------------------------------------------
+
+
+def _rows(name: str, operand: Any) -> SparseTensor:
+    """A sparse matrix by rows."""
+    if operand.ndim != 2:
+        raise CannotError(f"can't: {name} has {operand.ndim} dimensions")
+    made: SparseTensor = operand.to(CSR)
+    return made
+
+
+def _by(convert: Callable[[SparseTensor], Any], request: Asked, dense: Callable[[torch.Tensor], Any]) -> list[Any]:
+    """The operands, sparse ones converted from rows."""
+    named = request.operands.items()
+    return [convert(_rows(name, own)) if isinstance(own, SparseTensor) else dense(own) for name, own in named]
+
+
+def in_torch(rows: SparseTensor, index_dtype: torch.dtype) -> torch.Tensor:
+    """A matrix by rows as torch's CSR, with indices of this data type: MKL takes int32, torch makes int64 unless it is told otherwise."""
+    made = rows.to_torch()
+    pos, crd = (array.to(index_dtype) for array in (made.crow_indices(), made.col_indices()))
+    return torch.sparse_csr_tensor(pos, crd, made.values(), made.shape, check_invariants=False)
+
+
+def in_graphblas(library: Any, rows: SparseTensor) -> Any:
+    """A matrix by rows as GraphBLAS's; its arrays are copied."""
+    pos, crd = (array.numpy() for array in rows.pattern.arrays[1])
+    return library.Matrix.from_csr(pos, crd, rows.values.numpy(), nrows=rows.shape[0], ncols=rows.shape[1])
+
+
+def in_pydata(library: Any, operand: SparseTensor) -> Any:
+    """A tensor as COO of the package sparse; a matrix by rows as GCXS, which is its CSR."""
+    if operand.ndim == 2:
+        rows = operand.to(CSR)
+        pos, crd = (array.numpy() for array in rows.pattern.arrays[1])
+        return library.GCXS((rows.values.numpy(), crd, pos), shape=tuple(rows.shape), compressed_axes=(0,))
+    made = operand.to(COO(operand.ndim))
+    return library.COO(made.indices().numpy(), made.values.numpy(), shape=tuple(made.shape), has_duplicates=False)
+
+
+# -- the peers ----------------------------------------------------------------------------------------
+
+
+def _of_torch(index_dtype: torch.dtype, request: Asked, shape: Shape | None) -> Function:
+    own = _by(partial(in_torch, index_dtype=index_dtype), request, lambda tensor: tensor)
+    match shape:
+        case Sampled(mask=mask):
+            return _sampled_addmm(own[mask], *_sides(own, shape))
+        case MatMul() if own[shape.left].layout is torch.strided and own[shape.left].ndim == 2:
+            left, right = (side.t() for side in _sides(own, shape))
+            return lambda: (right @ left).t()  # torch takes the sparse one on the left only
+        case Total(over=over):
+            return lambda: torch.sparse.sum(own[0], over) if over != (0, 1) else own[0].values().sum()
+        case None:
+            raise CannotError("can't: has no operator for this expression")
+        case _:
+            return _plainly(own, shape)
+
+
+def _sampled_addmm(mask: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Function:
+    """torch ignores the values of the mask: where these aren't all 1, they are multiplied in."""
+    values = mask.values()
+    if bool((values == 1).all()):
+        return lambda: torch.sparse.sampled_addmm(mask, left, right, beta=0)
+    arrays = mask.crow_indices(), mask.col_indices()
+
+    def call() -> torch.Tensor:
+        entries = torch.sparse.sampled_addmm(mask, left, right, beta=0).values()
+        return torch.sparse_csr_tensor(*arrays, entries * values, mask.shape, check_invariants=False)
+
+    return call
+
+
+def _of_scipy(request: Asked, shape: Shape | None) -> Function:
+    own = _by(lambda rows: rows.to_scipy(), request, lambda tensor: tensor.numpy())
+    match shape:
+        case Sampled():
+            raise CannotError("can't: has no sampled product")
+        case Elementwise("*"):
+            return lambda: reduce(lambda left, right: left.multiply(right) if hasattr(left, "multiply") else right.multiply(left), own)
+        case Total(over=over):
+            return lambda: own[0].sum(axis=over[0] if len(over) == 1 else None)
+        case None:
+            raise CannotError("can't: has no operator for this expression")
+        case _:
+            return _plainly(own, shape)
+
+
+def _of_pydata(request: Asked, shape: Shape | None) -> Function:
+    library = import_module("sparse")
+    named = request.operands.values()
+    own = [in_pydata(library, each) if isinstance(each, SparseTensor) else each.numpy() for each in named]
+    match shape:
+        case MatMul() | Elementwise():
+            return _plainly(own, shape)
+        case Total(over=over):
+            return lambda: own[0].sum(axis=over)
+        case _ if request.is_einsum:
+            held = [each.tocoo() if hasattr(each, "tocoo") else each for each in own]
+            return lambda: library.einsum(request.expr, *held)
+        case _:
+            raise CannotError("can't: has no operator for this expression")
+
+
+def _of_graphblas(request: Asked, shape: Shape | None) -> Function:
+    library = import_module("graphblas")
+    library.ss.config["nthreads"] = torch.get_num_threads()
+    own = _by(partial(in_graphblas, library), request, partial(_full_in_graphblas, library))
+    times = library.semiring.plus_times
+    match shape:
+        case MatMul():
+            left, right = _sides(own, shape)
+            return lambda: times(left @ right).new()
+        case Sampled(mask=mask):
+            left, right = _sides(own, shape)
+            sampled, multiply = own[mask], library.binary.times
+            return lambda: multiply(times(left @ right).new(mask=sampled.S) & sampled).new()
+        case Elementwise("*"):
+            return lambda: reduce(lambda left, right: library.binary.times(left & right).new(), own)
+        case Elementwise("+"):
+            return lambda: reduce(lambda left, right: library.binary.plus(left | right).new(), own)
+        case Total(over=(1,)) if own[0].ndim == 2:
+            return lambda: own[0].reduce_rowwise("plus").new()
+        case Total(over=(0,)) if own[0].ndim == 2:
+            return lambda: own[0].reduce_columnwise("plus").new()
+        case _:
+            raise CannotError("can't: has no operator for this expression")
+
+
+def _full_in_graphblas(library: Any, tensor: torch.Tensor) -> Any:
+    made = library.Vector if tensor.ndim == 1 else library.Matrix
+    return made.from_dense(tensor.numpy())
+
+
+def _of_dense(request: Asked, shape: Shape | None) -> Function:
+    """torch.einsum with the zeros; what einsum can't say is computed by torch's operators."""
+    sizes = [tuple(own.shape) for own in request.operands.values()]
+    taken = sum(prod(own) * each.dtype.itemsize for own, each in zip(sizes, request.operands.values(), strict=True))
+    if taken * SHARE > available():
+        raise CannotError(f"too large: its operands take {taken / 2**30:.3g} GiB")
+    if (many := multiplications(request)) > MOST_DENSE:
+        raise CannotError(f"too large: {many:.2g} multiplications")
+    full = {name: own.to_dense() if isinstance(own, SparseTensor) else own for name, own in request.operands.items()}
+    if request.is_einsum:
+        return lambda: torch.einsum(request.expr, *full.values())
+    return Asked(request.expr, full)
+
+
+def multiplications(request: Asked) -> float:
+    """How many points the indices have: those of the largest statement."""
+    from ..parser import parse_einsum
+    from ..statements import parse_program
+
+    if request.is_einsum:
+        subscripts = parse_einsum(request.expr, tuple(own.ndim for own in request.operands.values()))
+        return float(prod(sizes_of(subscripts, list(request.operands.values())).values()))
+    known: dict[str, int] = {}
+    for part in parse_program(request.expr):
+        for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
+            if name in request.operands:
+                known |= dict(zip(indices, request.operands[name].shape, strict=True))
+    return max(float(prod(known.get(name, 1) for name in _indices(part.request.subscripts))) for part in parse_program(request.expr))
+
+
+def _indices(subscripts: Any) -> set[str]:
+    return {name for own in subscripts.operands for name in own}
+
+
+def _plainly(own: list[Any], shape: Shape) -> Function:
+    """By Python's operators."""
+    match shape:
+        case MatMul():
+            left, right = _sides(own, shape)
+            return lambda: left @ right
+        case Elementwise(op):
+            join = operator.add if op == "+" else operator.mul
+            return lambda: reduce(join, own)
+        case _:
+            raise CannotError("can't: has no operator for this expression")
+
+
+def _sides(own: list[Any], shape: MatMul | Sampled) -> tuple[Any, Any]:
+    """The factors of a matrix product; transposes are views."""
+    left, right = own[shape.left], own[shape.right]
+    return (left.T if shape.left_transposed else left), (right.T if shape.right_transposed else right)
+
+
+MAKERS: Mapping[str, Callable[[Asked, Shape | None], Function]] = {
+    TORCH: partial(_of_torch, torch.int32),
+    TORCH_64: partial(_of_torch, torch.int64),
+    SCIPY: _of_scipy,
+    PYDATA: _of_pydata,
+    GRAPHBLAS: _of_graphblas,
+    DENSE: _of_dense,
+}

@@ -1,0 +1,219 @@
+"""What a call runs: its kernels, how long they take to compile and to load, and what the call costs beside them.
+
+A call is recorded apart from all others: its plans are made anew, and seen as they are made, with kernels of a cache folder that
+starts empty. What is remembered with operands, as transposes, stays, as for any warm call.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..codegen.kernel import Kernel, build
+from ..codegen.source import Source
+from ..explanation import Explanation
+from ..operand import Operand
+from ..runtime.dispatch import Plan, Tables, apart
+from ..statements import Request
+
+FOLDER = "NUMSCORCH_CACHE_DIR"
+CALLS = 20  # of which the overhead is the median
+LONGEST = 0.2  # seconds for these; three calls are made however long they take
+FEWEST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """What a kernel was made for, how the compiler came to it, and its text."""
+
+    request: str
+    explanation: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A plan's call: the request, its operands, and what it made."""
+
+    request: str | Request
+    operands: tuple[Any, ...]
+    result: Any
+
+
+class Recorded:
+    """What a call ran.
+
+    ``calls`` are those of plans, one for each request that it came to; ``result`` is what it returned. ``compile_seconds`` and
+    ``load_seconds`` are those of its ``kernels``, by name, in the variant that ran, added up: from source to machine code, and from the
+    cache folder.
+    """
+
+    def __init__(self, recorder: Recorder, call: Callable[[], Any]):
+        self._call, self._watch = call, _Watch(recorder)
+        self._tables = Tables(self._watch.build, {}, {}, self._watch.made)
+        with recorder.in_folder(), apart(self._tables):
+            self.result = call()
+        self.calls = tuple(self._watch.calls)
+        self._watch.is_over = True
+        self.kernels = self._watch.kernels
+        seconds = [recorder.seconds[variant] for variant in self._watch.variants]
+        self.compile_seconds, self.load_seconds = sum(own for own, _ in seconds), sum(own for _, own in seconds)
+
+    def overhead(self, longest: float = LONGEST) -> float:
+        """What a warm call takes outside of its kernels, in seconds; the median of some calls.
+
+        That is finding the plan, memory for the results, and whatever else the call does, as operators of torch.
+
+        Args:
+            longest: make no more calls after so many seconds, but a few anyway.
+        """
+        with self._watch.recorder.in_folder(), apart(self._tables):
+            return statistics.median(self._outside(longest))
+
+    def _outside(self, longest: float) -> Iterator[float]:
+        watch, start = self._watch, time.perf_counter()
+        for number in range(CALLS):
+            watch.inside = 0.0
+            before = time.perf_counter()
+            result = self._call()
+            after = time.perf_counter()
+            del result
+            yield max(after - before - watch.inside, 0.0)
+            if number + 1 >= FEWEST and after - start > longest:
+                return
+
+
+class Recorder:
+    """Records calls; each kernel is compiled once, and known from then on.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.eye(3), ns.CSR)
+    >>> with Recorder() as recorder:
+    ...     seen = recorder.record(lambda: ns.einsum("ij,j->i", A, torch.ones(3)))
+    ...     overhead = seen.overhead()
+    >>> [kernel.request for kernel in seen.kernels.values()], seen.result, seen.load_seconds < seen.compile_seconds
+    (['ij,j->i'], tensor([1., 1., 1.]), True)
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="numscorch-recorded-", ignore_cleanup_errors=True)
+        self.seconds: dict[tuple[str, bool], tuple[float, float]] = {}  # to compile and to load, by kernel, and whether with threads
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the folder."""
+        self._folder.cleanup()
+
+    def record(self, call: Callable[[], Any]) -> Recorded:
+        """Call a function, and tell what it ran.
+
+        Args:
+            call: the function. Where it hands work to other threads, what those run isn't seen.
+
+        Raises:
+            OSError: the cache folder can't be written.
+        """
+        return Recorded(self, call)
+
+    @contextmanager
+    def in_folder(self) -> Iterator[None]:
+        """Within it, kernels are stored in this recorder's folder; those of other threads too, which does no harm."""
+        before = os.environ.get(FOLDER)
+        os.environ[FOLDER] = self._folder.name
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[FOLDER]
+            else:
+                os.environ[FOLDER] = before
+
+
+class RecordedKernel(Kernel):
+    """A kernel that tells which variants of it are compiled, and how long it runs."""
+
+    __slots__ = ("watch",)
+
+    def __init__(self, kernel: Kernel, watch: _Watch):
+        super().__init__(kernel.source, kernel.path, kernel.plain)
+        self.watch = watch
+
+    def compiled(self, parallel: bool) -> Callable[..., None]:
+        watch, recorder, variant = self.watch, self.watch.recorder, (self.source.name, parallel)
+        if variant not in recorder.seconds:
+            new, stored = (_seconds_of(lambda: Kernel.compiled(self, parallel)) for _ in range(2))
+            recorder.seconds[variant] = new, stored
+        watch.variants.append(variant)
+        entry, clock = super().compiled(parallel), time.perf_counter
+
+        def run(*arguments: Any) -> None:
+            start = clock()
+            entry(*arguments)
+            watch.inside += clock() - start
+
+        return run
+
+
+class _Watch:
+    """What is seen of one call: the kernels that are built, the plans that are made and called."""
+
+    def __init__(self, recorder: Recorder):
+        self.recorder = recorder
+        self.built: list[Source] = []  # of which no plan is known yet
+        self.variants: list[tuple[str, bool]] = []
+        self.kernels: dict[str, KernelRecord] = {}
+        self.calls: list[Called] = []
+        self.inside = 0.0  # seconds in kernels
+        self.depth = 0
+        self.is_over = False
+
+    def build(self, source: Source) -> Kernel:
+        self.built.append(source)
+        return RecordedKernel(build(source), self)
+
+    def made(self, expr: str | Request, operands: Sequence[Operand], plan: Plan) -> Plan:
+        """Note the kernels of a plan, and have its calls noted."""
+        own, name = plan.kernel.source, plan.kernel.path.name
+        told = str(Explanation(str(expr), tuple(operands), plan.problem, plan.steps, own, Path(name), expr))
+        told = told.replace(own.text, "").rstrip()
+        self.kernels.setdefault(own.name, KernelRecord(str(expr), told, own.text))
+        since = self.built.index(own) if own in self.built else len(self.built)  # before it, those of a plan that this one is part of
+        for source in self.built[since + 1 :]:
+            self.kernels.setdefault(source.name, KernelRecord(str(expr), f"counts what {own.name} writes\n\n{told}", source.text))
+        del self.built[since:]
+        return replace(plan, run=self._noted(expr, plan.run))
+
+    def _noted(self, expr: str | Request, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The function of a plan; calls within another plan's are part of that one."""
+
+        def noted(*operands: Any) -> Any:
+            if self.is_over:
+                return run(*operands)
+            self.depth += 1
+            try:
+                result = run(*operands)
+            finally:
+                self.depth -= 1
+            if not self.depth:
+                self.calls.append(Called(expr, operands, result))
+            return result
+
+        return noted
+
+
+def _seconds_of(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start

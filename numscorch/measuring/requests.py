@@ -1,0 +1,194 @@
+"""Requests as they are written on a command line: an expression, and where each operand comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..api import einsum, evaluate
+from ..constructors import rand
+from ..datatypes import STORED, listed
+from ..errors import ExpressionError, FormatError, OperandError
+from ..explanation import read_format
+from ..io import load, suffix_of
+from ..ir.format import COO, CSR
+from ..sparse_tensor import SparseTensor
+from ..statements import NAMES, tensor_names
+
+DENSE, UNIFORM = "dense", "uniform"
+SPECS = "a file (.mtx .smtx .tns .npz), dense:NxK, or uniform:NxM:DENSITY"
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An einsum, or statements, with their operands by name, in order."""
+
+    expr: str
+    operands: Mapping[str, Any]
+    format: str | None = None
+    described: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_einsum(self) -> bool:
+        """Whether the operands are told apart by their place, not by their names."""
+        return is_einsum(self.expr)
+
+    def __call__(self) -> Any:
+        """Compute it."""
+        if self.is_einsum:
+            return einsum(self.expr, *self.operands.values(), format=self.format)
+        return evaluate(self.expr, format=self.format, **self.operands)
+
+    def __str__(self) -> str:
+        return "\n".join([self.expr, *(f"  {name}: {told}" for name, told in self.described.items())])
+
+
+def asked(
+    expr: str,
+    specs: Mapping[str, str],
+    *,
+    formats: Mapping[str, str] | None = None,
+    dtype: str = "float32",
+    result: str | None = None,
+    seed: int = SEED,
+) -> Asked:
+    """Read a request and make its operands.
+
+    Args:
+        expr: an einsum as for :func:`numscorch.einsum`, whose operands are A, B, ... in order; or statements as for
+            :func:`numscorch.evaluate`, whose operands have the names that they have there.
+        specs: for each operand a file that :func:`numscorch.load` reads, ``dense:100x64`` for random numbers in a strided tensor,
+            or ``uniform:100x200:0.01`` for a sparse one with so large a share of entries at random places.
+        formats: the format of an operand, or ``dense``; else CSR, and COO for what is no matrix.
+        dtype: of the values.
+        result: the format of the result.
+        seed: of random numbers.
+
+    Raises:
+        ExpressionError: the expression can't be read, or another number of operands than it has, or other ones, are given.
+        FormatError: a specification or a format makes no sense, or a file doesn't hold what it says.
+        OperandError: no such data type.
+        OSError: a file can't be read.
+
+    >>> made = asked("ij,jk->ik", {"A": "uniform:4x6:0.5", "B": "dense:6x2"})
+    >>> made().shape
+    torch.Size([4, 2])
+    >>> print(made)
+    ij,jk->ik
+      A: 4x6 CSR float32, 12 stored
+      B: 6x2 dense float32
+    """
+    names, chosen = operands_of(expr), dict(formats or {})
+    for given in (specs, chosen):
+        _check_names(expr, names, given, is_whole=given is specs)
+    kind, generator = _dtype(dtype), torch.Generator().manual_seed(seed)
+    operands = {name: _operand(specs[name], chosen.get(name), kind, generator) for name in names}
+    return Asked(expr, operands, result, {name: describe(own) for name, own in operands.items()})
+
+
+def is_einsum(expr: str) -> bool:
+    """Whether this is an einsum's text, not that of statements.
+
+    >>> is_einsum("ij,j->i"), is_einsum("y[i] = A[i,j] * x[j]")
+    (True, False)
+    """
+    return "=" not in expr
+
+
+def operands_of(expr: str) -> tuple[str, ...]:
+    """The names of the operands of a request, in order.
+
+    >>> operands_of("ij,j->i"), operands_of("y[i] = S[i,j] * x[j]")
+    (('A', 'B'), ('S', 'x'))
+    """
+    if not is_einsum(expr):
+        return tuple(sorted(tensor_names(expr)))
+    count = expr.partition("->")[0].count(",") + 1
+    if count > len(NAMES):
+        raise ExpressionError(f"{expr!r} has {count} operands, but only {len(NAMES)} can be named here: call numscorch.einsum")
+    return tuple(NAMES[:count])
+
+
+def _check_names(expr: str, names: tuple[str, ...], given: Mapping[str, str], is_whole: bool) -> None:
+    told = f"its operands are {', '.join(names)}{', in this order' if is_einsum(expr) else ''}"
+    for name in given:
+        if name not in names:
+            raise ExpressionError(f"{name} is no operand of {expr!r}: {told}")
+    missing = [name for name in names if name not in given]
+    if is_whole and missing:
+        raise ExpressionError(f"nothing is said of {missing[0]} in {expr!r}: {told}; give each {SPECS}")
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = {str(dtype).removeprefix("torch."): dtype for dtype in STORED}.get(name)
+    if found is None:
+        raise OperandError(f"{name!r} is no data type of values: they are {listed()}")
+    return found
+
+
+def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch.Generator) -> Any:
+    kind, _, rest = spec.partition(":")
+    match kind, rest.split(":") if rest else []:
+        case "dense", [sizes]:
+            shape = _sizes(spec, sizes)
+            return _in_format(_numbers(shape, dtype, generator), format)
+        case "uniform", [sizes, share]:
+            shape = _sizes(spec, sizes)
+            made = rand(*shape, format=CSR if len(shape) == 2 else COO(len(shape)), density=_share(spec, share), generator=generator)
+            return _in_format(made.with_values(_numbers((made.nnz,), dtype, generator)), format)
+        case (("dense" | "uniform"), _):
+            raise FormatError(f"{spec!r} is no operand: give {SPECS}")
+    if suffix_of(spec) is None and not Path(spec).exists():
+        raise FormatError(f"{spec!r} is no operand: give {SPECS}")
+    return _in_format(load(spec, dtype=dtype), format)
+
+
+def _sizes(spec: str, text: str) -> tuple[int, ...]:
+    parts = text.split("x")
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise FormatError(f"{spec!r} has no sizes as in 1000x64: give {SPECS}")
+    return tuple(map(int, parts))
+
+
+def _share(spec: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise FormatError(f"{spec!r} has no share of entries as in 0.01: give {SPECS}") from error
+
+
+def _numbers(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Random numbers that sums of a few don't overflow."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.rand(shape, dtype=torch.float64, generator=generator).to(dtype)
+    return torch.randint(1, 4, shape, generator=generator).to(dtype)
+
+
+def _in_format(made: Any, format: str | None) -> Any:
+    if format is None:
+        return made
+    wanted = read_format(format, made.ndim)
+    if wanted.is_dense:
+        return made.to_dense() if isinstance(made, SparseTensor) else made
+    return made.to(wanted) if isinstance(made, SparseTensor) else _stored_as(made, wanted)
+
+
+def _stored_as(made: Tensor, wanted: Any) -> SparseTensor:
+    """A dense tensor in a sparse format: every entry that isn't 0."""
+    from ..construct import from_torch
+
+    return from_torch(made, wanted)
+
+
+def describe(operand: Any) -> str:
+    """An operand in a few words, as ``4x6 CSR float32, 12 stored``."""
+    sizes, dtype = "x".join(map(str, operand.shape)) or "scalar", str(operand.dtype).removeprefix("torch.")
+    if isinstance(operand, SparseTensor):
+        return f"{sizes} {operand.format.name} {dtype}, {operand.nnz:,} stored"
+    return f"{sizes} dense {dtype}"

@@ -1,0 +1,141 @@
+"""What a request is in the words of other libraries: a product of matrices, a sampled product, a sum, or none of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..ir.index import Access, Binary, Expr, is_product
+from ..parser import Subscripts, parse_einsum
+from ..statements import Request, parse_program
+from .requests import Asked
+
+Indices = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MatMul:
+    """left @ right: two operands by their numbers, of which matrices may stand transposed."""
+
+    left: int
+    right: int
+    left_transposed: bool
+    right_transposed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The entries of left @ right that the operand ``mask`` stores, times its values."""
+
+    mask: int
+    left: int
+    right: int
+    left_transposed: bool
+    right_transposed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """All operands, joined entry by entry by ``op``, ``+`` or ``*``."""
+
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The sum of one operand over some of its dimensions, in order."""
+
+    over: tuple[int, ...]
+
+
+Shape = MatMul | Sampled | Elementwise | Total
+
+
+def shape_of(request: Asked) -> Shape | None:
+    """What a request is; None where other libraries have no word for it.
+
+    >>> from .requests import asked
+    >>> shape_of(asked("bi,oi->bo", {"A": "dense:2x3", "B": "uniform:4x3:0.5"}))
+    MatMul(left=0, right=1, left_transposed=False, right_transposed=True)
+    >>> shape_of(asked("C[i,j] = A[i,j] + B[i,j]", {"A": "uniform:2x3:0.5", "B": "uniform:2x3:0.5"}))
+    Elementwise(op='+')
+    """
+    subscripts, value = _read(request)
+    if subscripts is None or any(len(set(own)) < len(own) for own in subscripts.operands):
+        return None
+    result, operands = subscripts.result, subscripts.operands
+    if value == "+" or (len(operands) > 1 and all(own == result for own in operands)):
+        return Elementwise(value) if all(own == result for own in operands) else None
+    match len(operands):
+        case 1:
+            return _total(operands[0], result)
+        case 2:
+            return _matmul((0, operands[0]), (1, operands[1]), result)
+        case 3:
+            return _sampled(operands, result, request)
+        case _:
+            return None
+
+
+def _read(request: Asked) -> tuple[Subscripts | None, str]:
+    """The subscripts, in the order of the operands, and what joins the operands."""
+    if request.is_einsum:
+        return parse_einsum(request.expr, tuple(own.ndim for own in request.operands.values())), "*"
+    parts = parse_program(request.expr)
+    part = parts[0]
+    if len(parts) > 1 or part.request.mask is not None or set(part.operands) != request.operands.keys():
+        return None, ""
+    terms = dict(zip(part.operands, part.request.subscripts.operands, strict=True))
+    joined = _joined(part.request)
+    if joined is None or len(terms) < len(part.operands):
+        return None, ""
+    return Subscripts(tuple(terms[name] for name in request.operands), part.request.subscripts.result), joined
+
+
+def _joined(request: Request) -> str | None:
+    """``*`` for a product that is summed, ``+`` for a sum of operands, None for anything else."""
+    if request.op not in ("=", "+="):
+        return None
+    if request.value is None or is_product(request.value):
+        return "*"
+    return "+" if request.op == "=" and _is_sum(request.value) else None
+
+
+def _is_sum(value: Expr) -> bool:
+    match value:
+        case Access():
+            return True
+        case Binary("+", left, right):
+            return _is_sum(left) and _is_sum(right)
+        case _:
+            return False
+
+
+def _total(indices: Indices, result: Indices) -> Total | None:
+    kept = [indices.index(name) for name in result]
+    is_in_order = all(before < after for before, after in pairwise(kept))
+    over = tuple(at for at, name in enumerate(indices) if name not in result)
+    return Total(over) if over and is_in_order else None
+
+
+def _matmul(first: tuple[int, Indices], second: tuple[int, Indices], result: Indices) -> MatMul | None:
+    """Each operand has the index that is summed over, and at most one that is kept."""
+    shared = set(first[1]) & set(second[1])
+    if len(shared) != 1 or shared & set(result) or {*first[1], *second[1]} - shared != set(result):
+        return None
+    (summed,) = shared
+    free = [[name for name in own if name != summed] for _, own in (first, second)]
+    if any(len(names) > 1 for names in free) or not result:
+        return None
+    left, right = (first, second) if result[0] in first[1] else (second, first)
+    return MatMul(left[0], right[0], left[1][0] == summed, len(right[1]) > 1 and right[1][-1] == summed)
+
+
+def _sampled(operands: tuple[Indices, ...], result: Indices, request: Asked) -> Sampled | None:
+    for mask, own in enumerate(operands):
+        if own == result and len(own) == 2:
+            others = [(at, names) for at, names in enumerate(operands) if at != mask]
+            product = _matmul(others[0], others[1], result)
+            if product is not None:
+                return Sampled(mask, product.left, product.right, product.left_transposed, product.right_transposed)
+    return None

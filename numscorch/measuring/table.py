@@ -1,0 +1,151 @@
+"""A request timed in turns with its peers, and the table of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from .agreement import RELATIVE, check
+from .intervals import Interval, ratio_of_medians
+from .machine import this_machine, versions
+from .memory import growth
+from .peers import peers_of
+from .recorded import Recorder
+from .requests import Asked
+from .roofs import rates
+from .turns import in_turns
+from .work import Work, work_of
+
+OURS = "numscorch"
+TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
+HALVED = (torch.float64, torch.complex128)  # of which half as many fit in a register
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One side: its median time, and how many times as long as ours it takes; None for ours."""
+
+    name: str
+    seconds: float
+    ratio: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a request takes here: each side's time, and of ours the least work, compilation and memory.
+
+    ``missing`` says why a peer is absent; ``slower`` are those that took so much longer that they were called a few times only.
+    """
+
+    request: Asked
+    threads: int
+    rows: tuple[Row, ...]
+    missing: dict[str, str]
+    slower: tuple[str, ...]
+    work: Work
+    roofs: tuple[float, float]
+    compile_seconds: float
+    load_seconds: float
+    peak: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, with the machine and the versions."""
+        return {
+            "request": self.request.expr,
+            "operands": dict(self.request.described),
+            "threads": self.threads,
+            "sides": [asdict(row) for row in self.rows],
+            "missing": self.missing,
+            "called_a_few_times": list(self.slower),
+            "flops": self.work.flops,
+            "bytes": self.work.bytes,
+            "roofs": {"bytes_per_second": self.roofs[0], "flops_per_second": self.roofs[1]},
+            "compile_seconds": self.compile_seconds,
+            "load_seconds": self.load_seconds,
+            "peak_bytes": self.peak,
+            "machine": this_machine().as_json(),
+            "versions": versions(),
+        }
+
+    def __str__(self) -> str:
+        width = max(len(name) for name in (*self.missing, *(row.name for row in self.rows)))
+        head = f"  {'':<{width}} {'time':>10} {'GB/s':>8} {'Gflop/s':>8}   times as long as {OURS}"
+        lines = [str(self.request), f"  {self.threads} thread{'s' * (self.threads > 1)}", "", head]
+        lines += [self._line(row, width) for row in self.rows]
+        lines += [f"  {name:<{width}} {'missing':>10}   {why}" for name, why in self.missing.items()]
+        return "\n".join([*lines, "", *self._notes()])
+
+    def _line(self, row: Row, width: int) -> str:
+        rate = f"{self.work.bytes / row.seconds / 1e9:8.1f} {self.work.flops / row.seconds / 1e9:8.1f}"
+        told = (
+            ""
+            if row.ratio is None
+            else f"   {row.ratio}"
+            if row.name not in self.slower
+            else f"   {row.ratio.ratio:.0f}x, called a few times"
+        )
+        return f"  {row.name:<{width}} {_time(row.seconds):>10} {rate}{told}"
+
+    def _notes(self) -> Iterator[str]:
+        seconds = self.rows[0].seconds
+        memory, peak = (amount / seconds / roof for amount, roof in zip((self.work.bytes, self.work.flops), self.roofs, strict=True))
+        yield f"  The request moves {self.work.bytes:,} bytes and takes {self.work.flops:,} operations at least; {OURS} reaches"
+        triad, multiply_adds = f"{self.roofs[0] / 1e9:.1f} GB/s", f"{self.roofs[1] / 1e9:.0f} Gflop/s"
+        yield f"  {memory:.0%} of {triad}, what a triad from memory reaches, and {peak:.0%} of {multiply_adds}, what multiply-adds do."
+        yield f"  Its first call compiles in {_time(self.compile_seconds)}; later processes load that in {_time(self.load_seconds)}."
+        yield (
+            "  Memory isn't told by this system."
+            if self.peak is None
+            else f"  A call takes {self.peak / 1e6:,.1f} MB at most, its result among them."
+        )
+
+
+def measured(request: Asked, seconds: float) -> Table:
+    """Compare the results of a request and its peers, then time all of them in turns.
+
+    Args:
+        request: what is computed.
+        seconds: how long all of them may take turns.
+
+    Raises:
+        AssertionError: a peer has another result; nothing was timed.
+        NumscorchError: the request can't be computed, as where sizes disagree.
+    """
+    ours = request()
+    work = work_of(request.expr, _operands(request), ours)
+    peers = peers_of(request)
+    for name, theirs in peers.results.items():
+        check(ours, theirs, name, TOLERANCES.get(_dtype(request), RELATIVE))
+    peers.results.clear()
+    del ours
+    with Recorder() as recorder:
+        seen = recorder.record(request)
+    peak = growth(request)
+    turns = in_turns(request, peers.functions, seconds=seconds, rest=peers.rest)
+    rows = [Row(OURS, statistics.median(turns.ours), None)]
+    rows += [Row(name, statistics.median(times), ratio_of_medians(times, turns.ours)) for name, times in turns.peers.items()]
+    slower = tuple(name for name, times in turns.peers.items() if len(times) < len(turns.ours))
+    threads, halved = torch.get_num_threads(), 0.5 if _dtype(request) in HALVED else 1.0
+    roofs = rates(threads)
+    told = (roofs.bytes_per_second, roofs.flops_per_second * halved)
+    return Table(request, threads, tuple(rows), peers.missing, slower, work, told, seen.compile_seconds, seen.load_seconds, peak)
+
+
+def _operands(request: Asked) -> Any:
+    return list(request.operands.values()) if request.is_einsum else request.operands
+
+
+def _dtype(request: Asked) -> torch.dtype:
+    dtype: torch.dtype = next(iter(request.operands.values())).dtype
+    return dtype
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.2f} {unit}"
+    return f"{seconds / 1e-6:.1f} us"

@@ -1,0 +1,129 @@
+"""The loop nest as nested lists, in which each loop has the passes that made it; and the passes, with the costs they considered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+
+from ..ir.index import Assignment, Forall, IndexVar, Stmt, Where, loops_of, result_of
+from ..schedule import Step
+
+CODE = re.compile("``(.*?)``")
+COST = re.compile(r"(?P<what>[^:;]+): (?P<cost>\d[\d.]*(?:e[+-]?\d+)?)(?P<moved>(?:, [^;]+)?)")
+
+
+def nest(steps: Sequence[Step], extents: Mapping[IndexVar, int]) -> str:
+    """The last step's statement, loop in loop; ``where`` comes in the order in which its parts run."""
+    return f'<ul class="nest">{_item(steps[-1].stmt, steps, extents)}</ul>'
+
+
+def _item(stmt: Stmt, steps: Sequence[Step], extents: Mapping[IndexVar, int]) -> str:
+    match stmt:
+        case Assignment():
+            return f'<li class="does"><code>{escape(str(stmt))}</code></li>'
+        case Where(consumer, producer):
+            name = escape(str(result_of(producer).tensor))
+            first, then = _item(producer, steps, extents), _item(consumer, steps, extents)
+            made = _badges([_first(steps, lambda step: name in _workspaces(step.stmt))])
+            parts = "".join(
+                f'<li class="part"><div>{what}</div><ul>{own}</ul></li>' for what, own in (("fill it", first), ("then read it", then))
+            )
+            return f'<li class="where"><div>workspace <code>{name}</code> {made}</div><ul>{parts}</ul></li>'
+        case Forall(var, body, tag):
+            extent = f" of {extents[var]:,}" if var in extents else ""
+            told = CODE.sub(r"<code>\1</code>", escape(" ".join((tag.__doc__ or "").split()).partition(". ")[0].rstrip(".")) + ".")
+            head = f"<code>{escape(f'{tag}({var})')}</code><span>{extent}</span> {_badges(passes_of(stmt, steps))}"
+            return f'<li class="loop"><div>{head}<p>{told}</p></div><ul>{_item(body, steps, extents)}</ul></li>'
+
+
+def passes_of(loop: Forall, steps: Sequence[Step]) -> list[str]:
+    """The pass that made a loop of the last step, and the one that says how it runs, if that is another.
+
+    >>> from ..ir.notation import parse_stmt
+    >>> texts = "forall(i, y[i] = x[i])", "parallel_forall(i, y[i] = x[i])"
+    >>> steps = [Step(name, parse_stmt(text), "") for name, text in zip(("order_loops", "parallelize"), texts)]
+    >>> passes_of(loops_of(steps[-1].stmt)[0], steps)
+    ['order_loops', 'parallelize']
+    """
+    tagged = _since(steps, lambda step: _count(step, loop, with_tag=True) > 0)
+    before = steps.index(tagged) - 1
+    if before < 0 or _count(tagged, loop, with_tag=False) > _count(steps[before], loop, with_tag=False):
+        return [tagged.name]  # there was no such loop before
+    made = _first(steps, lambda step: _count(step, loop, with_tag=False) > 0)
+    return list(dict.fromkeys([made, tagged.name]))
+
+
+def _count(step: Step, loop: Forall, with_tag: bool) -> int:
+    return sum(own.var == loop.var and (own.tag == loop.tag or not with_tag) for own in loops_of(step.stmt))
+
+
+def _since(steps: Sequence[Step], holds: Callable[[Step], bool]) -> Step:
+    """The step from which on something holds."""
+    found = steps[-1]
+    for step in reversed(steps):
+        if not holds(step):
+            break
+        found = step
+    return found
+
+
+def _first(steps: Sequence[Step], holds: Callable[[Step], bool]) -> str:
+    return next(step.name for step in steps if holds(step))
+
+
+def _workspaces(stmt: Stmt) -> set[str]:
+    """The names of what a statement fills before it is read."""
+    match stmt:
+        case Assignment():
+            return set()
+        case Forall(_, body):
+            return _workspaces(body)
+        case Where(consumer, producer):
+            return {str(result_of(producer).tensor)} | _workspaces(consumer) | _workspaces(producer)
+
+
+def _badges(passes: Sequence[str]) -> str:
+    return " ".join(f'<em class="pass">{escape(name)}</em>' for name in passes)
+
+
+def pass_list(steps: Sequence[Step]) -> str:
+    """Each pass with the statement after it and why it decided so; a pass that changed nothing says so."""
+    items, before = [], None
+    for step in steps:
+        same = "" if step.stmt != before else ' <span class="same">nothing to change</span>'
+        shown = "" if same else f"<pre tabindex='0'><code>{escape(str(step.stmt))}</code></pre>"
+        idle = ' class="idle"' if same else ""
+        items.append(f"<li{idle}><b>{escape(step.name)}</b>{same}{shown}<p>{escape(step.why)}</p></li>")
+        before = step.stmt
+    return f'<ol class="passes">{"".join(items)}</ol>'
+
+
+def costs_in(why: str) -> list[tuple[str, float]]:
+    """What a pass compared and what each would cost, the cheapest first; empty where it compared nothing.
+
+    >>> costs_in("ijk: 2.56e+05; jik: 7.94e+05, A stored as CSC")
+    [('ijk', 256000.0), ('jik, A stored as CSC', 794000.0)]
+    """
+    pieces = [COST.fullmatch(piece.strip()) for piece in why.split("; ")]
+    return [(found["what"] + found["moved"], float(found["cost"])) for found in pieces if found]
+
+
+def cost_table(steps: Sequence[Step]) -> str:
+    """The costs that passes compared, as bars on one scale."""
+    tables = []
+    for step in steps:
+        found = costs_in(step.why)
+        if not found:
+            continue
+        most = max(cost for _, cost in found) or 1.0
+        rows = "".join(_cost(what, cost, most, is_chosen=at == 0) for at, (what, cost) in enumerate(found))
+        head = "<tr><th scope='col'>loop order</th><th scope='col'>cost by the model</th><td></td></tr>"
+        tables.append(f"<table class='costs'><caption>{escape(step.name)}</caption><thead>{head}</thead><tbody>{rows}</tbody></table>")
+    return "".join(tables)
+
+
+def _cost(what: str, cost: float, most: float, is_chosen: bool) -> str:
+    name, kind = (f"{what} (chosen)", " class='chosen'") if is_chosen else (what, "")
+    bar = f'<td class="bar"><i style="width:{max(100 * cost / most, 0.5):.1f}%"></i></td>'
+    return f"<tr{kind}><th scope='row'>{escape(name)}</th><td>{cost:,.3g}</td>{bar}</tr>"

@@ -1,0 +1,254 @@
+"""Bundles: kernels of a cache in one file, which a machine of the same kind loads without compiling.
+
+A bundle is a zip archive of each kernel's source with what Numba compiled of it, the schedules that ``autotune`` kept, and
+``bundle.json``: what made it, and a digest of every file. It is read as a whole and checked before any of it is written.
+
+Machine code is run, and Numba's files are pickles: a bundle is as trusted as a wheel. The digests show damage, not malice.
+
+Source:
+    Scorch (arXiv 2405.16883), section 3.2: common kernels are compiled ahead of time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ..errors import BundleError
+from ..files.replacing import replacing
+from . import kernel_cache, machine_code, tuned
+from .makers import WARM, check_maker, is_for_this_machine, made_by, tells_maker
+
+LAYOUT = 1
+KIND = "numscorch kernels"
+TOLD = "bundle.json"
+SOURCE = re.compile(r"([A-Za-z_]\w*)\.py", re.ASCII)
+COMPILED = re.compile(r"([A-Za-z_]\w*)(\.[\w-]+)+\.nb[ic]", re.ASCII)
+LARGEST_ENTRY = 64 << 20  # bytes, many times those of any kernel
+ELSEWHERE = "the processor's caches have other sizes there: kernels whose tiles fit them are compiled at their first use"
+Files = dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """What a bundle holds.
+
+    ``kernels`` counts them, and ``left_out`` those without machine code for this machine; ``remark`` says what may keep some
+    from being found.
+    """
+
+    kernels: int
+    left_out: int = 0
+    schedules: int = 0
+    remark: str = ""
+
+
+# -- export -------------------------------------------------------------------------------------------
+
+
+def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
+    """Write the kernels of the cache, and the schedules that autotune kept, to a bundle.
+
+    The kernels that a program needs are those in the cache once it ran: which these are depends on its operands' formats, data types
+    and sizes, so that running it says more than any list. Both variants of a kernel are among them if both ran: with threads and without.
+
+    Args:
+        path: the file, which is replaced in one step if it is there.
+        only: texts, as ``A[i,j] * x[j]``; kernels whose expression contains none of them are left out. Blanks don't count.
+
+    Raises:
+        BundleError: no kernel of the cache is compiled for this machine, or none contains one of the texts.
+        OSError: the file can't be written.
+    """
+    wanted = {text: _squeezed(text) for text in only}
+    entries = [(own.path, _squeezed(own.expression)) for own in kernel_cache.entries()]
+    for text, squeezed in wanted.items():
+        if not any(squeezed in expression for _, expression in entries):
+            raise BundleError(f"no kernel in {kernel_cache.folder()} computes {text!r}: python -m numscorch cache lists them")
+    taken = [own for own, expression in entries if not wanted or any(text in expression for text in wanted.values())]
+    kernels = [files for own in taken if (files := _stored(own))]
+    if not kernels:
+        raise BundleError(f"no kernel in {kernel_cache.folder()} is compiled for this machine: run what needs them first, or cache warm")
+    schedules = tuned.kept()
+    files = {name: data for own in kernels for name, data in own.items()}
+    files |= {tuned.FILE: json.dumps(schedules, sort_keys=True).encode()} if schedules else {}
+    _write(Path(path), files)
+    return Bundled(len(kernels), len(taken) - len(kernels), len(schedules))
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def _stored(path: Path) -> Files:
+    """A kernel's source and its machine code; nothing where that is damaged, or for other machines only."""
+    compiled = machine_code.sealed_files(path)
+    with suppress(FileNotFoundError):  # other processes come and go
+        source = path.read_bytes()
+        if any(name.endswith(".nbi") and is_for_this_machine(data, source) for name, data in compiled.items()):
+            return {path.name: source, **compiled}
+    return {}
+
+
+def _write(path: Path, files: Files) -> None:
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    told = {"kind": KIND, "layout": LAYOUT, "made": made_by(), "digests": digests}
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(TOLD, json.dumps(told, indent=1, sort_keys=True))
+        for name, data in files.items():
+            archive.writestr(name, data)
+
+
+# -- import -------------------------------------------------------------------------------------------
+
+
+def bring_in(path: str | PathLike[str]) -> Bundled:
+    """Put the kernels of a bundle into the cache: all of them, or none where anything is wrong.
+
+    The machine code of a bundle is run: take one from where you would take a wheel.
+
+    Args:
+        path: what :func:`export` wrote.
+
+    Raises:
+        BundleError: it is no bundle, is damaged, or was made with other versions or for another processor; the kernels are more than
+            NUMSCORCH_CACHE_SIZE, or would be gone with this process.
+        OSError: the file can't be read, or the cache can't be written.
+    """
+    file = Path(path)
+    told, files = _read(file)
+    check_maker(file, told["made"])
+    schedules = _schedules(file, files.pop(tuned.FILE, b"{}"))
+    _check_room(file, files)
+    _install(kernel_cache.folder(), files)
+    if schedules:
+        tuned.adopt(schedules)
+    remark = "" if told["made"]["caches"] == made_by()["caches"] else ELSEWHERE
+    return Bundled(sum(name.endswith(".py") for name in files), 0, len(schedules), remark)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Files]:
+    """What made a bundle, and its files, with names that are no paths and digests that match."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            if TOLD not in (entry.filename for entry in entries):
+                raise BundleError(f"{path} is no bundle of kernels, it has no {TOLD}: make one with python -m numscorch cache export")
+            for entry in entries:
+                _check_entry(path, entry)
+            files = {entry.filename: archive.read(entry) for entry in entries}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        what = "is damaged" if zipfile.is_zipfile(path) else "is no bundle of kernels"
+        raise BundleError(f"{path} {what} ({error}): make one with python -m numscorch cache export") from error
+    told = _told(path, files.pop(TOLD))
+    if len(entries) != len(files) + 1:
+        raise _damaged(path, "a name stands twice")
+    _check_files(path, files, told["digests"])
+    return told, files
+
+
+def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
+    name = entry.filename
+    if name not in (TOLD, tuned.FILE) and not SOURCE.fullmatch(name) and not COMPILED.fullmatch(name):
+        raise BundleError(f"{path} has {name!r} in it, which is no kernel's file: nothing was taken from it")
+    if entry.file_size > LARGEST_ENTRY:
+        raise BundleError(f"{path} has {name!r} of {entry.file_size:,} bytes in it, more than any kernel: nothing was taken from it")
+
+
+def _told(path: Path, text: bytes) -> dict[str, Any]:
+    """What a bundle tells of itself."""
+    try:
+        told = json.loads(text)
+    except ValueError as error:
+        raise _damaged(path, f"{TOLD} can't be read") from error
+    if not isinstance(told, dict) or told.get("kind") != KIND or not isinstance(told.get("digests"), dict):
+        raise _damaged(path, f"{TOLD} doesn't say what the bundle holds")
+    if told.get("layout") != LAYOUT:
+        raise BundleError(f"{path} has layout {told.get('layout')}, but this version of numscorch reads {LAYOUT}: {WARM}")
+    if not tells_maker(told.get("made")):
+        raise _damaged(path, f"{TOLD} doesn't say what made it")
+    return told
+
+
+def _check_files(path: Path, files: Files, digests: Mapping[str, Any]) -> None:
+    if missing := sorted(digests.keys() ^ files.keys()):
+        raise _damaged(path, f"{missing[0]} is missing" if missing[0] in digests else f"nothing is known of {missing[0]}")
+    for name, data in files.items():
+        if hashlib.sha256(data).hexdigest() != digests[name]:
+            raise _damaged(path, f"the digest of {name} is another one")
+    for name in files:
+        if (found := COMPILED.fullmatch(name)) and f"{found[1]}.py" not in files:
+            raise _damaged(path, f"{name} has no source")
+
+
+def _damaged(path: Path, why: str) -> BundleError:
+    return BundleError(f"{path} is damaged, {why}: nothing was taken from it; copy it again")
+
+
+def _schedules(path: Path, text: bytes) -> dict[str, str]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise _damaged(path, f"{tuned.FILE} can't be read") from error
+    if not isinstance(found, dict) or not all(isinstance(schedule, str) for schedule in found.values()):
+        raise _damaged(path, f"{tuned.FILE} holds no schedules")
+    return found
+
+
+def _check_room(path: Path, files: Files) -> None:
+    status, size = kernel_cache.status(), sum(map(len, files.values()))
+    if status.problem is not None:
+        raise BundleError(
+            f"{status.problem}, and kernels elsewhere are gone with this process: set NUMSCORCH_CACHE_DIR to a folder of yours"
+        )
+    if size > kernel_cache.limit():
+        limit = f"NUMSCORCH_CACHE_SIZE keeps {kernel_cache.limit():,}"
+        raise BundleError(f"the kernels of {path} are {size:,} bytes, but {limit}: set it to {-(-size >> 20) + 1}M or more")
+
+
+def _install(directory: Path, files: Files) -> None:
+    """Write everything beside its place first, so that a full disk leaves the cache as it was, then move it there."""
+    *_, place = machine_code.folders(directory)  # where Numba looks first
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    moves: list[tuple[Path, Path]] = []
+    try:
+        for final, data in _placed(directory, place, files):
+            moves.append((machine_code.drafted(final, data), final))
+        _move(directory, moves, sorted(name for name in files if SOURCE.fullmatch(name)))
+    finally:
+        for draft, _ in moves:
+            draft.unlink(missing_ok=True)
+    (directory / kernel_cache.ROOM).unlink(missing_ok=True)  # the next kernel that is stored counts all of them
+
+
+def _placed(directory: Path, place: Path, files: Files) -> Iterator[tuple[Path, bytes]]:
+    """Where each file goes, and the seals of the machine code, last."""
+    compiled: dict[str, Files] = {}
+    for name, data in files.items():
+        if found := COMPILED.fullmatch(name):
+            compiled.setdefault(found[1], {})[name] = data
+        yield (place if found else directory) / name, data
+    for stem, own in compiled.items():
+        yield place / machine_code.seal_of(stem), machine_code.digest_of(own)
+
+
+def _move(directory: Path, moves: Iterable[tuple[Path, Path]], kernels: Iterable[str]) -> None:
+    try:
+        for name in kernels:
+            machine_code.discard(directory / name)
+        for draft, final in moves:
+            os.replace(draft, final)
+    except BaseException:
+        for name in kernels:
+            kernel_cache.remove(directory / name)
+        raise

@@ -1,0 +1,101 @@
+"""What machine code was made by, and for: it runs nowhere else, and isn't found by anything else."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..codegen.source import hashed
+from ..errors import BundleError
+from .target import host
+
+LIBRARIES = ("numscorch", "numba", "llvmlite")
+TEXTS = ("system", "processor", "compiler")
+LISTS = ("features", "caches")
+WARM = "compile here instead: python -m numscorch cache warm"
+
+
+def made_by() -> dict[str, Any]:
+    """The versions and the processor that this process compiles with and for, as JSON; imports Numba.
+
+    >>> sorted(made_by())
+    ['caches', 'compiler', 'features', 'processor', 'system', 'versions']
+    """
+    triple, processor, features = _magic()
+    target = host()
+    return {
+        "versions": {"python": _python(), **{name: version(name) for name in LIBRARIES}},
+        "system": triple,
+        "processor": processor,
+        "features": sorted(set(features.split(","))),
+        "compiler": hashed("", target),
+        "caches": [target.cache, target.own_cache],
+    }
+
+
+def tells_maker(told: Any) -> bool:
+    """Whether this has all that :func:`made_by` tells, in its types."""
+    if not isinstance(told, dict) or not isinstance(told.get("versions"), dict):
+        return False
+    is_listed = all(isinstance(told.get(name), list) for name in LISTS) and all(isinstance(own, str) for own in told["features"])
+    return is_listed and all(isinstance(told.get(name), str) for name in TEXTS)
+
+
+def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
+    """Refuse machine code that would not be found here, or could not be run.
+
+    Args:
+        path: the file that it is in, for the error.
+        theirs: what :func:`made_by` told where it was made.
+
+    Raises:
+        BundleError: the versions, the system or the processor's features differ.
+    """
+    ours = made_by()
+    for name, own in ours["versions"].items():
+        if (other := theirs["versions"].get(name)) != own:
+            raise BundleError(f"{path} was made with {name} {other}, but here is {own}: install the same, or {WARM}")
+    if theirs["system"] != ours["system"]:
+        raise BundleError(f"{path} was made for {theirs['system']}, but this is {ours['system']}: {WARM}")
+    if theirs["processor"] != ours["processor"] or set(theirs["features"]) != set(ours["features"]):
+        told = f"for the processor {theirs['processor']}{_features(theirs['features'], ours['features'])}"
+        raise BundleError(f"{path} was made {told}, but this is {ours['processor']}: {WARM}")
+    if theirs["compiler"] != ours["compiler"]:
+        raise BundleError(f"{path} was made by another state of numscorch {ours['versions']['numscorch']}: install the same, or {WARM}")
+
+
+def is_for_this_machine(index: bytes, source: bytes) -> bool:
+    """Whether one of Numba's indices, which is as it was sealed, knows machine code of this source for this processor."""
+    import numba
+
+    stream = io.BytesIO(index)
+    if pickle.load(stream) != numba.__version__:
+        return False
+    stamp, variants = pickle.load(stream)
+    return bool(stamp == hashlib.sha256(source).digest()) and any(key[1] == _magic() for key in variants)
+
+
+def _magic() -> tuple[str, str, str]:
+    """What Numba tells machines apart by: the system, the processor's name and its features."""
+    from numba.core.registry import cpu_target
+
+    triple, processor, features = cpu_target.target_context.codegen().magic_tuple()
+    return triple, processor, features
+
+
+def _python() -> str:
+    """Python as the names of Numba's files tell it: bytecode changes with minor versions."""
+    return f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
+
+
+def _features(theirs: Iterable[str], ours: Iterable[str]) -> str:
+    """Which features one processor has and the other hasn't."""
+    there, here = ({own[1:] for own in features if own.startswith("+")} for features in (theirs, ours))
+    parts = [("with", there - here), ("without", here - there)]
+    return "".join(f" {what} {' '.join(sorted(names))}" for what, names in parts if names)

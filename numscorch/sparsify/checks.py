@@ -1,0 +1,152 @@
+"""What is checked of what trainers of sparse weights are given, and that weights are still those of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import torch
+
+from ..errors import OperandError, SizeError, UnsupportedError
+from ..sparse_parameter import SparseParameter
+from .masking import Sparsifier, named_in_errors
+from .names import named
+
+Schedule = Callable[[int], float]
+Factory = Callable[[float], Sparsifier]
+
+
+def check_schedule(owner: str, schedule: object) -> None:
+    """That something can be asked for the fraction at a step.
+
+    Raises:
+        OperandError: it can't.
+
+    >>> check_schedule("GradualPruning", 0.9)
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.OperandError: GradualPruning(schedule=0.9): a schedule is called with the number of a step: give ...
+    """
+    if not callable(schedule):
+        raise OperandError(
+            f"{owner}(schedule={schedule!r}): a schedule is called with the number of a step: give schedules.one_shot(0.9, at=1), "
+            "schedules.cubic(0.9, begin=0, end=1000), or a function"
+        )
+
+
+def share_at(schedule: Schedule, step: int) -> float:
+    """What a schedule says for a step.
+
+    Raises:
+        SizeError: no number between 0 and 1.
+
+    >>> share_at(lambda step: None, 3)
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.SizeError: <lambda> returned None at step 3: a schedule returns a share, a number between 0 and 1, as 0.9
+    """
+    share: Any = schedule(step)
+    if not isinstance(share, Real) or not 0 <= float(share) <= 1:
+        told = named_in_errors(schedule)
+        raise SizeError(f"{told} returned {share!r} at step {step}: a schedule returns a share, a number between 0 and 1, as 0.9")
+    return float(share)
+
+
+def check_factory(factory: Any) -> None:
+    """That something may make sparsifiers of fractions: it isn't one itself.
+
+    Raises:
+        OperandError: it makes none.
+    """
+    is_made = callable(factory) and hasattr(factory, "kind") and not isinstance(factory, type)
+    if is_made or not callable(factory):
+        told = ", but is one already" if is_made else ""
+        raise OperandError(f"{factory!r} makes no sparsifier of a fraction{told}: give magnitude, or lambda f: block_magnitude(16, 1, f)")
+
+
+def sparsifier_of(name: str, factory: Factory, fraction: float) -> Any:
+    """The sparsifier of a weight for a fraction.
+
+    Raises:
+        OperandError: what is made is none.
+    """
+    made = named(factory(fraction))
+    if not callable(made):
+        raise OperandError(
+            f"{name}: {named_in_errors(factory)} made {made!r} of {fraction:.3g}, which is no sparsifier: give magnitude, or "
+            "lambda f: block_magnitude(16, 1, f)"
+        )
+    return made
+
+
+def check_seed(owner: str, seed: object) -> None:
+    """That a generator takes a seed.
+
+    Raises:
+        OperandError: it is no whole number.
+    """
+    if not isinstance(seed, int):
+        raise OperandError(f"{owner}(seed={seed!r}): a seed is a whole number, as 0")
+
+
+def check_placed(name: str, weight: SparseParameter) -> None:
+    """That a sparse weight has values.
+
+    Raises:
+        UnsupportedError: it is on the meta device.
+    """
+    if weight.values.is_meta:
+        raise UnsupportedError(
+            f"{name}: is on the meta device, and has no values: model.to_empty(device='cpu') makes room, then load or initialize them"
+        )
+
+
+def check_values(name: str, weight: SparseParameter) -> None:
+    """That a sparse weight's values can be compared.
+
+    Raises:
+        OperandError: one is NaN.
+    """
+    if bool((found := weight.values.detach().isnan()).any()):
+        raise OperandError(
+            f"{name}: {int(found.sum())} of {found.numel()} values are NaN, which are neither small nor large: find out where they come "
+            "from, as with torch.autograd.set_detect_anomaly(True), or replace them with weight.values.data.nan_to_num_()"
+        )
+
+
+def check_current(model: torch.nn.Module, name: str, weight: torch.nn.Module, owner: str) -> None:
+    """That a model still has the sparse weight, or the module with a dense one, that is trained under a name.
+
+    Raises:
+        OperandError: another one is in its place.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    >>> check_current(model, "0.weight", model[0], "GradualPruning")
+    """
+    home, _, key = name.rpartition(".")
+    try:
+        module = model.get_submodule(home)
+    except AttributeError:
+        module = model
+    of_sparse = isinstance(weight, SparseParameter)
+    found: Any = (module._modules.get(key) if key else module) if of_sparse else module
+    if found is not weight or (not of_sparse and key not in module._parameters):
+        raise OperandError(
+            f"{name}: {owner} trains a weight that the model has no more, as after densify_model, sparsify_model or a parametrization: "
+            f"make a new {owner} of the model as it is now"
+        )
+
+
+@dataclass(frozen=True)
+class Outdated:
+    """A hook of a dense weight that a sparse one has replaced: gradients that still arrive, of an earlier forward pass, would be lost."""
+
+    name: str
+
+    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
+        raise OperandError(
+            f"{self.name} became sparse between forward and backward, whose gradient would be lost: call step() after backward() and "
+            "optimizer.step(), and run the model again"
+        )

@@ -1,0 +1,81 @@
+"""Kernels that are compiled ahead: those of requests that are named, or of a list of common ones.
+
+Which kernel a request takes depends on its operands' formats, data types, rough sizes and numbers of entries, so that requests are
+run, on operands like those that will come.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from .codegen.kernel import build, jit_is_disabled
+from .errors import UnsupportedError
+from .measuring.requests import Asked
+from .runtime import kernel_cache, machine_code
+from .runtime.dispatch import Tables, apart
+
+FORMATS, DTYPES, COLUMNS = ("CSR", "CSC", "COO"), ("float32", "float64"), (16, 32, 64, 128)
+MATRIX, ROWS = "uniform:20000x20000:0.0005", 20000
+SMALL = "uniform:2000x2000:0.005"  # whose products have few entries, too
+
+
+def common() -> tuple[str, ...]:
+    """The requests that sparse programs are made of, in the words of the command line.
+
+    Products of a sparse matrix with a vector, with dense matrices of some widths from either side, sampled dense products, products,
+    sums and element-wise products of sparse matrices, and sums of rows and columns.
+
+    Source:
+        Scorch (arXiv 2405.16883), section 3.2.
+
+    >>> common()[0]
+    'ij,j->i --operand A=uniform:20000x20000:0.0005 --operand B=dense:20000 --format A=CSR --dtype float32'
+    """
+    return tuple(f"{request} --dtype {dtype}" for dtype in DTYPES for request in [*_with_dense(), *_of_sparse()])
+
+
+def _with_dense() -> list[str]:
+    lines = [f"ij,j->i {_given('A', MATRIX)} {_given('B', f'dense:{ROWS}')} --format A={own}" for own in FORMATS]
+    for own, width in product(FORMATS, COLUMNS):
+        lines.append(f"ij,jk->ik {_given('A', MATRIX)} {_given('B', f'dense:{ROWS}x{width}')} --format A={own}")
+    for width in COLUMNS:
+        sides = f"{_given('B', f'dense:{ROWS}x{width}')} {_given('C', f'dense:{ROWS}x{width}')}"
+        lines.append(f"ij,ik,jk->ij {_given('A', MATRIX)} {sides} --format A=CSR")
+    batch = _given("A", "dense:64x2000")
+    return [*lines, f"bi,oi->bo {batch} {_given('B', 'uniform:2000x2000:0.1')} --format B=CSR"]
+
+
+def _of_sparse() -> list[str]:
+    """Operands that are all sparse."""
+    both = f"{_given('A', SMALL)} {_given('B', SMALL)}"
+    lines = [f'"{request}" {both}' for request in ("ij,jk->ik", "C[i,j] = A[i,j] + B[i,j]", "ij,ij->ij")]
+    return [*lines, *(f"{request} {_given('A', MATRIX)}" for request in ("ij->i", "ij->j", "ij->"))]
+
+
+def _given(name: str, what: str) -> str:
+    return f"--operand {name}={what}"
+
+
+def warm(request: Asked) -> int:
+    """Compile the kernels of a request, with threads and without; how many there are.
+
+    Raises:
+        UnsupportedError: nothing is compiled for it, all its operands being dense, or with NUMBA_DISABLE_JIT.
+    """
+    if jit_is_disabled():
+        raise UnsupportedError("NUMBA_DISABLE_JIT asks for plain Python, so that nothing is compiled: unset it")
+    tables = Tables(build, {}, {})
+    with apart(tables):
+        request()
+        for kernel in tables.kernels.values():
+            kernel.serial()
+            if kernel.source.program.parallel:
+                kernel.parallel()
+    if not tables.kernels:
+        raise UnsupportedError(f"nothing is compiled for {request.expr!r}: torch computes it\n{request}")
+    return len(tables.kernels)
+
+
+def ready() -> int:
+    """How many kernels of the cache have machine code, variants counted one by one."""
+    return sum(bool(machine_code.sealed_files(entry.path)) for entry in kernel_cache.entries())

@@ -1,0 +1,123 @@
+"""The history of recorded runs: what is stored, what is refused, and that files which are none are skipped and named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.history import HistoryError, add, main, read_history
+from benchmarks.records import RunError, read_run
+
+COMMIT = "a1b2c3d4e5" * 4
+
+
+def results(time: str = "2026-01-02T03:04:05.678+00:00", commit: str = COMMIT, fingerprint: str = "f00", **more: Any) -> dict[str, Any]:
+    """A results file of one measurement."""
+    record = {"kernel": "spmm", "matrix": "m", "threads": 1, "ratio": 1.23456789, "kernels": ["kernel_1"]}
+    return {
+        "datetime": time,
+        "commit_info": {"id": commit, "dirty": False},
+        "machine_info": {"cpu": {"brand_raw": "a processor", "flags": ["sse"] * 100}},
+        "benchmarks": [{"name": "test_spmm", "stats": {"median": 0.1, "data": [0.1] * 400}, "extra_info": record}],
+        "numscorch": {
+            "suite": "quick",
+            "machine": {"fingerprint": fingerprint},
+            "kernels": {"kernel_1": {"request": "ij,jk->ik", "source": "def kernel(): ...", "explanation": "why"}},
+        },
+    } | more
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Any:
+    """Writes results to a file."""
+
+    def write(found: Any, name: str = "results.json") -> Path:
+        file = tmp_path / name
+        file.write_text(found if isinstance(found, str) else json.dumps(found))
+        return file
+
+    return write
+
+
+def test_run_is_stored_by_time_commit_machine_and_suite(written: Any, tmp_path: Path) -> None:
+    file = add(written(results()), tmp_path / "history")
+    assert file.relative_to(tmp_path) == Path("history/runs/20260102T030405Z-a1b2c3d4e5-f00-quick.json")
+    stored = json.loads(file.read_text())
+    assert "data" not in stored["benchmarks"][0]["stats"] and stored["machine_info"]["cpu"] == {"brand_raw": "a processor"}
+    assert read_run(file).records[0]["ratio"] == 1.23457
+
+
+def test_texts_of_a_kernel_are_stored_once_and_read_when_asked_for(written: Any, tmp_path: Path) -> None:
+    for time in ("2026-01-02T03:04:05", "2026-01-02T04:04:05"):
+        add(written(results(time)), tmp_path)
+    assert [file.name for file in (tmp_path / "kernels").iterdir()] == ["kernel_1.json"]
+    runs, _ = read_history(tmp_path)
+    assert [dict(run.own["kernels"])["kernel_1"]["source"] for run in runs] == ["def kernel(): ..."] * 2
+    (tmp_path / "kernels" / "kernel_1.json").unlink()
+    assert dict(read_history(tmp_path)[0][0].own["kernels"]) == {}
+
+
+def test_runs_come_in_the_order_of_their_times_whatever_zone_they_are_written_in(written: Any, tmp_path: Path) -> None:
+    for time in ("2026-01-02T03:00:00+00:00", "2026-01-02T03:30:00+02:00", "2026-01-01T23:59:59"):
+        add(written(results(time)), tmp_path)
+    assert [run.time[:16] for run in read_history(tmp_path)[0]] == ["2026-01-01T23:59", "2026-01-02T03:30", "2026-01-02T03:00"]
+
+
+def test_runs_of_one_kind_of_machine_can_be_asked_for(written: Any, tmp_path: Path) -> None:
+    for fingerprint in ("f00", "ba4"):
+        add(written(results(fingerprint=fingerprint)), tmp_path)
+    assert [run.fingerprint for run in read_history(tmp_path, "ba4")[0]] == ["ba4"]
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ("{", "can't be read as JSON"),
+        ("[]", "is no run of this suite"),
+        ({"benchmarks": []}, "is no run of this suite"),
+        (results(time="yesterday"), "can't be read as JSON|is no run of this suite"),
+        (results(benchmarks=[{"name": "foreign", "extra_info": {}}]), "holds no measurements"),
+        (results(benchmarks="many"), "is no run of this suite"),
+        (results(commit_info={}), "doesn't say of which commit"),
+        (results(commit_info={"id": COMMIT, "dirty": True}), "changes that aren't committed; commit them and run again, or say --dirty"),
+    ],
+)
+def test_what_is_no_run_of_a_commit_is_refused(found: Any, why: str, written: Any, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=why):
+        add(written(found), tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_run_that_is_there_is_refused(written: Any, tmp_path: Path) -> None:
+    add(written(results()), tmp_path)
+    with pytest.raises(HistoryError, match=r"is in the history already, as 20260102T030405Z-a1b2c3d4e5-f00-quick\.json"):
+        add(written(results()), tmp_path)
+
+
+def test_dirty_run_is_stored_when_asked_for(written: Any, tmp_path: Path) -> None:
+    file = written(results(commit_info={"id": COMMIT, "dirty": True}))
+    assert read_run(add(file, tmp_path, dirty=True)).dirty
+
+
+def test_files_that_are_no_runs_are_skipped_and_named(written: Any, tmp_path: Path) -> None:
+    add(written(results()), tmp_path)
+    for name, text in {"torn.json": '{"datetime": ', "foreign.json": '{"a": 1}', "notes.txt": "hello", "packed.json.gz": "no gzip"}.items():
+        (tmp_path / "runs" / name).write_text(text)
+    (tmp_path / "runs" / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "runs" / "folder").mkdir()
+    runs, skipped = read_history(tmp_path)
+    assert len(runs) == 1
+    assert {file.name for file, _ in skipped} == {"torn.json", "foreign.json", "notes.txt", "packed.json.gz", "bytes.json", "folder"}
+    assert all(file.name in why for file, why in skipped)
+
+
+def test_commands_store_and_list(written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ["--folder", str(tmp_path / "history")]
+    assert main(folder) == 0 and "no runs yet" in capsys.readouterr().out
+    assert main([*folder, "add", str(written(results()))]) == 0
+    assert main(folder) == 0 and "2026-01-02 03:04  a1b2c3d4e5  f00  quick  1 cases" in capsys.readouterr().out
+    assert main([*folder, "add", str(written(results()))]) == 2 and "is in the history already" in capsys.readouterr().err
+    assert main([*folder, "add", str(tmp_path / "nothing.json")]) == 2 and "nothing.json can't be read" in capsys.readouterr().err

@@ -1,0 +1,131 @@
+"""What is easily mistaken when a tensor is sparsified: each error says what was given, and what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.sparsify import (
+    SparsityPlan,
+    block_magnitude,
+    compose,
+    keep_all,
+    low_rank_plus_sparse,
+    magnitude,
+    movement,
+    n_m,
+    n_m_g,
+    random,
+    report,
+    sparsify,
+    sparsify_model,
+    threshold,
+    topk,
+    uniform,
+    wanda,
+)
+
+D = torch.tensor([[1.0, 2.0], [3.0, 0.5]])
+half: Any = magnitude(0.5)
+any_function: Any = sparsify
+
+
+@pytest.mark.parametrize("factory", [magnitude, n_m, topk, threshold, keep_all, block_magnitude, random, wanda])
+def test_a_sparsifier_that_was_not_called(factory: Any) -> None:
+    told = rf"{factory.__name__} is a class, and no sparsifier yet: call it with its parameters, as magnitude\(0\.9\)"
+    calls: list[Callable[[], object]] = [
+        *(lambda: sparsify(D, factory), lambda: report(D, factory), lambda: compose(half, factory)),
+        *(lambda: SparsityPlan().weight("*", factory), lambda: low_rank_plus_sparse(1, factory)),
+        lambda: ns.nn.SparseLinear.from_dense(torch.nn.Linear(2, 2), factory),
+    ]
+    for call in calls:
+        with pytest.raises(ns.OperandError, match=told):
+            call()
+
+
+SHARE = "the share that becomes zero lies between 0 and 1, as in 0.9"
+WRONG: dict[str, tuple[Callable[[], object], str]] = {
+    "text": (lambda: magnitude("0.5"), f"magnitude: {SHARE}; '0.5' is no number"),  # type: ignore[arg-type]
+    "truth": (lambda: magnitude(True), f"magnitude: {SHARE}; True is no number"),
+    "tensor": (lambda: magnitude(D), f"magnitude: {SHARE}; a tensor of shape (2, 2) is no number"),  # type: ignore[arg-type]
+    "percent": (lambda: magnitude(50), f"magnitude(50): {SHARE}"),
+    "movement": (lambda: movement(D, 0.5), f"movement: {SHARE}; a tensor of shape (2, 2)"),  # type: ignore[arg-type]
+    "wanda": (lambda: wanda(D, 0.5), f"wanda: {SHARE}; a tensor of shape (2, 2)"),  # type: ignore[arg-type]
+    "threshold": (lambda: threshold(D), "threshold(a tensor of shape (2, 2)): absolute values"),  # type: ignore[arg-type]
+    "topk": (lambda: topk(True), "topk(True, dim=-1): k is a whole number"),
+    "seed": (lambda: random(0.5, 1 << 70), "a seed is a whole number of 64 bits"),
+    "tensor second": (lambda: any_function(half, D), "not magnitude: the tensor comes first, as in sparsify(tensor, magnitude(0.9))"),
+    "model": (lambda: any_function(torch.nn.Linear(2, 2), half), "not Linear: of a model, sparsify_model makes weights sparse"),
+    "mask": (lambda: any_function(D, D > 1), "a tensor of shape (2, 2) is no sparsifier: give same_pattern(mask)"),
+    "format second": (lambda: any_function(D, ns.CSR, half), "CSR is a format, which comes after the sparsifier"),
+    "text of a format": (lambda: SparsityPlan().weight("*", "CSC", half), "'CSC' is a format, which comes after"),  # type: ignore[arg-type]
+    "compose as one": (lambda: any_function(D, lambda t: compose()), "returned compose(), which makes masks"),
+    "no rules": (lambda: sparsify_model(torch.nn.Linear(2, 2), SparsityPlan()), "no rules: its methods return a new plan"),
+    "budget": (lambda: SparsityPlan().weights("*", half), "magnitude(0.5) is no budget: give uniform(0.9)"),
+    "budget's class": (lambda: SparsityPlan().weights("*", uniform), "is no budget: give uniform(0.9)"),  # type: ignore[arg-type]
+    "budget and mask": (lambda: SparsityPlan().weights("*", uniform(0.5), half), "magnitude(0.5) makes no sparsifier of a share"),
+    "not of a share": (
+        lambda: sparsify_model(torch.nn.Linear(2, 2), SparsityPlan().weights("weight", uniform(0.5), lambda share: share)),  # type: ignore[arg-type, return-value]
+        'weight("weight") made 0.5 of the share 0.5, which is no sparsifier',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_was_mistaken_is_said(name: str) -> None:
+    call, told = WRONG[name]
+    with pytest.raises(ns.NumscorchError) as error:
+        call()
+    assert told in str(error.value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert torch.equal(magnitude(np.float32(0.5))(D), half(D))  # type: ignore[arg-type]
+    assert torch.equal(threshold(np.float64(1.0))(D), threshold(1)(D))
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        *(("NM", "NM(2, 4)"), ("NM(2)", "NM(2, 4)"), ("NMG", "NMG(2, 4, 8)"), ("BSR", "BCSR(4, 4)"), ("BSR(2, 2)", "BCSR(4, 4)")),
+        *(("BCSR", "BCSR(4, 4)"), ("bcsr", "BCSR(4, 4)"), ("ELL(2, 3)", "ELL(4)")),
+    ],
+)
+def test_formats_that_need_numbers_say_how_they_are_given(text: str, way: str) -> None:
+    for call in (lambda: sparsify(D, half, text), lambda: ns.from_torch(D, text), lambda: SparsityPlan().weight("*", half, text)):
+        with pytest.raises(ns.FormatError) as error:
+            call()
+        assert str(error.value) == f"the format {text!r} needs its numbers, as {way}"
+
+
+def test_functions_that_make_formats_have_to_be_called() -> None:
+    for function, way in ((ns.NM, "NM needs its numbers, as ns.NM(2, 4)"), (ns.BCSR, "as ns.BCSR(4, 4)"), (ns.COO, "as COO(2)")):
+        with pytest.raises(ns.FormatError) as error:
+            any_function(D, half, function)
+        assert way in str(error.value)
+    with pytest.raises(ns.FormatError):
+        sparsify(D, half, "COO(2, 3)")
+
+
+@pytest.mark.parametrize(
+    "sparsifier",
+    [half, threshold(0.1), topk(1), n_m(2, 4), block_magnitude(2, 2, 0.5), n_m_g(1, 2, 1), wanda(0.5, torch.ones(2))],
+    ids=repr,
+)
+def test_a_tensor_without_values_has_no_entries_to_keep(sparsifier: Any) -> None:
+    meta = torch.empty(2, 2, device="meta")
+    for call in (lambda: sparsify(meta, sparsifier), lambda: sparsifier(meta), lambda: report(meta, sparsifier)):
+        with pytest.raises(ns.UnsupportedError, match="of a meta tensor, which has no values: give it some first"):
+            call()
+
+
+@pytest.mark.parametrize("values", [[1.0, torch.inf], [-torch.inf, torch.inf]])
+def test_no_share_of_an_infinite_sum_is_reported(values: list[float]) -> None:
+    with pytest.raises(ns.OperandError, match="report of a tensor whose sum is infinite"):
+        report(torch.tensor(values), half)
+    assert sparsify(torch.tensor(values), half).nnz == 1

@@ -1,0 +1,236 @@
+"""Models that are put together in unusual ways: what can't be sparse stays dense and says why, and nothing goes on with old weights."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize, spectral_norm, weight_norm
+
+import numscorch as ns
+from numscorch.nn import SparseLinear
+from numscorch.sparsify import (
+    ModelReport,
+    MovementScores,
+    SparsityPlan,
+    block_magnitude,
+    compose,
+    densify_model,
+    keep_all,
+    low_rank_plus_sparse,
+    magnitude,
+    movement,
+    n_m,
+    n_m_g,
+    random,
+    same_pattern,
+    sparsify_model,
+    threshold,
+    topk,
+    wanda,
+)
+
+pytestmark = [
+    pytest.mark.usefixtures("plain"),
+    pytest.mark.filterwarnings("ignore:`?torch.(nn.utils.weight_norm|jit)", "ignore:Initializing zero-element"),
+]
+half = magnitude(0.5)
+ALL = SparsityPlan().weight("*weight*", half)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def made_sparse(model: nn.Module, plan: SparsityPlan = ALL) -> tuple[Any, ModelReport]:
+    reports: list[ModelReport] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ns.DenseFallbackWarning)
+        model = sparsify_model(model, plan, report=reports.append)
+    return model, reports[0]
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+class Doubled(nn.Linear):
+    """A layer that computes something else than its base class."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
+
+
+class Twice(nn.Module):
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return 2 * weight
+
+
+def parametrized_bias() -> nn.Module:
+    layer = nn.Linear(8, 8)
+    parametrize.register_parametrization(layer, "bias", Twice())
+    return layer
+
+
+def compiled_in_place() -> nn.Module:
+    layer = nn.Linear(8, 8)
+    layer.compile(backend="eager")
+    return layer
+
+
+def with_own_forward() -> nn.Module:
+    layer = nn.Linear(8, 8)
+    weight = layer.weight
+    layer.forward = lambda x: x @ weight.t()  # type: ignore[method-assign]  # as libraries that wrap layers do
+    return layer
+
+
+def compiled_attention() -> nn.Module:
+    attention = nn.MultiheadAttention(8, 2)
+    attention.compile(backend="eager")
+    return attention
+
+
+DENSE: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "groups": (lambda: nn.Conv2d(4, 4, 3, groups=2), "groups=2 is not taken by SparseConv2d"),
+    "reflected": (lambda: nn.Conv2d(4, 2, 3, padding=1, padding_mode="reflect"), "padding_mode='reflect' is not taken by SparseConv2d"),
+    "weight_norm": (lambda: weight_norm(nn.Linear(8, 8)), "is normed by torch; torch.nn.utils.remove_weight_norm"),
+    "spectral_norm": (lambda: spectral_norm(nn.Linear(8, 8)), "is normed by torch; torch.nn.utils.remove_spectral_norm"),
+    "parametrized": (lambda: parametrizations.weight_norm(nn.Linear(8, 8)), "is parametrized"),
+    "bias": (parametrized_bias, "ParametrizedLinear has no sparse version"),
+    "subclass": (lambda: Doubled(8, 8), "Doubled has no sparse version"),
+    "list": (lambda: nn.ParameterDict({"weight": torch.ones(2, 2)}), "ParameterDict has no sparse version"),
+    "sparse gradients": (lambda: nn.Embedding(10, 8, sparse=True), "sparse=True is not taken by SparseEmbedding"),
+    "recurrent": (lambda: nn.LSTM(8, 8), "LSTM has no sparse version"),
+    "lazy": (lambda: nn.LazyLinear(8), "has no size yet"),
+    "eight bits": (lambda: nn.Linear(8, 8).to(torch.float8_e4m3fn), "is torch.float8_e4m3fn, which isn't compiled"),
+    "compile()": (compiled_in_place, "its module is compiled alone, and would go on with this weight"),
+    "torch.compile": (lambda: torch.compile(nn.Linear(8, 8), backend="eager"), "its module is compiled alone"),  # type: ignore[return-value]
+    "attention": (compiled_attention, "its module is compiled alone"),
+    "own forward": (with_own_forward, "its module has a forward that was set on it alone"),
+}
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("within", [False, True])
+def test_it_stays_dense_and_says_why(name: str, within: bool) -> None:
+    make, told = DENSE[name]
+    odd = make()
+    model = nn.Sequential(odd, nn.Linear(8, 4)) if within else odd
+    modules = list(odd.modules())
+    made, report = made_sparse(model)
+    whys = [row.note for row in report.rows if row.module != "Linear" or row.name not in ("1.weight",)]
+    assert whys
+    assert all(why.startswith(told) or why == "a vector, which stays dense" for why in whys)
+    assert all(own is before for own, before in zip(odd.modules(), modules, strict=True))
+    assert made is model
+    if within:
+        assert isinstance(made[1], SparseLinear)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_what_is_compiled_around_sparse_layers_uses_them() -> None:
+    x, dense = torch.randn(3, 8), mlp()
+    for wrap in (lambda own: torch.compile(own, backend="eager"), lambda own: own.compile(backend="eager") or own):
+        model = wrap(copy.deepcopy(dense))
+        model(x)
+        model, report = made_sparse(model)
+        assert all(row.is_sparse for row in report.rows)
+        expected = copy.deepcopy(dense)
+        with torch.no_grad():
+            for at in (0, 2):
+                expected[at].weight *= half(expected[at].weight)
+        torch.testing.assert_close(model(x), expected(x))
+        model(x).sum().backward()
+        assert all(own.grad is not None for own in model.parameters())
+    torch.compiler.reset()
+
+
+def test_a_sparse_layer_that_is_compiled_alone_stays_sparse() -> None:
+    model, _ = made_sparse(mlp())
+    model[0].compile(backend="eager")
+    with pytest.raises(ns.UnsupportedError, match="0: its module is compiled alone"):
+        densify_model(model)
+    assert isinstance(model[2], SparseLinear)
+    torch.compiler.reset()
+
+
+def test_parallel_models_are_taken_out_first(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model = nn.parallel.DistributedDataParallel(mlp())
+        for call in (lambda: sparsify_model(model, ALL), lambda: densify_model(model)):
+            with pytest.raises(ns.UnsupportedError, match=r"take the model out, as its \.module"):
+                call()
+        assert type(model.module[0]) is nn.Linear
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("sparsifier", [half, n_m(2, 4), n_m_g(2, 4, 1), block_magnitude(4, 1, 0.5)], ids=repr)
+def test_data_types_stay(sparsifier: Any, dtype: torch.dtype) -> None:
+    dense, x = mlp().to(dtype), torch.randn(3, 8, dtype=dtype)
+    model, _ = made_sparse(copy.deepcopy(dense), SparsityPlan().weight("*.weight", sparsifier))
+    with torch.no_grad():
+        for at in (0, 2):
+            dense[at].weight *= sparsifier(dense[at].weight)
+    near = {torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
+    made = model(x)
+    torch.testing.assert_close(made, dense(x), atol=near, rtol=near)
+    made.sum().backward()
+    assert model[0].weight.values.grad.dtype == dtype
+
+
+def test_containers_and_layers_without_entries() -> None:
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, self.named = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 0)]), nn.ModuleDict({"a": nn.Linear(0, 4)})
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = self.named["a"](self.layers[1](self.layers[0](x)))
+            return made
+
+    model, report = made_sparse(Listed())
+    assert [(row.name, row.format) for row in report.rows] == [(f"{at}.weight", "CSR") for at in ("layers.0", "layers.1", "named.a")]
+    assert model(torch.ones(2, 8)).shape == (2, 4)
+    assert type(densify_model(model).layers[1]) is nn.Linear
+
+
+W = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
+SPARSIFIERS: list[Any] = [
+    *(half, threshold(0.3), keep_all(), random(0.5), topk(2), n_m(2, 4), n_m_g(2, 4, 1), block_magnitude(4, 1, 0.5)),
+    *(wanda(0.5, torch.rand(8)), movement(0.5, W), same_pattern(W > 0), same_pattern(ns.from_torch(W.relu())), compose(half, n_m(2, 4))),
+]
+
+
+@pytest.mark.parametrize("sparsifier", SPARSIFIERS, ids=lambda own: repr(own).split("seed")[0])
+def test_plans_are_copied_and_pickled_with_what_their_sparsifiers_know(sparsifier: Any) -> None:
+    layer = nn.Linear(8, 8)
+    plan = SparsityPlan().weight("weight", sparsifier)
+    expected, _ = made_sparse(copy.deepcopy(layer), plan)
+    for again in (copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
+        made, _ = made_sparse(copy.deepcopy(layer), again)
+        assert made.weight.format == expected.weight.format
+        assert torch.equal(made.weight.to_dense(), expected.weight.to_dense())
+
+
+def test_a_copied_plan_has_the_scores_of_movement_so_far() -> None:
+    layer = nn.Linear(8, 8)
+    moved = MovementScores(layer.weight)
+    layer(torch.randn(3, 8)).square().sum().backward()
+    plan = SparsityPlan().weight("weight", movement(0.5, moved))
+    for again in (copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
+        made, _ = made_sparse(copy.deepcopy(layer), again)
+        assert torch.equal(made.weight.to_dense() != 0, movement(0.5, moved.scores)(layer.weight))
+    with pytest.raises(ns.UnsupportedError, match="lose what has low rank"):
+        plan.weight("*", low_rank_plus_sparse(1, half))
