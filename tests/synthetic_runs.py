@@ -12,7 +12,18 @@ from typing import Any
 GOLDEN = Path(__file__).parent / "golden"
 PEERS = ("torch CSR int32", "torch CSR int64", "SciPy CSR", "pydata/sparse", "python-graphblas")
 DENSE = "torch, dense"
-MATRICES = ("cora", "citeseer", "pubmed", "uniform 4096", "power law 20000", "banded 50000", "blocks 8192", "pruned 90 %", "hypersparse", "one full row")
+MATRICES = (
+    "cora",
+    "citeseer",
+    "pubmed",
+    "uniform 4096",
+    "power law 20000",
+    "banded 50000",
+    "blocks 8192",
+    "pruned 90 %",
+    "hypersparse",
+    "one full row",
+)
 FAMILIES = (
     "spmm", "spmv", "sddmm", "spgemm", "masked", "triangles", "sums", "tensors", "convert", "training", "rows", "linear",
     "blocks", "n:m, 16 rows", "n:m:g", "formats", "banded", "softmax", "gcn", "attention", "mlp", "moe", "mttkrp", "reduce",
@@ -25,7 +36,9 @@ LAST = {"spmm": 1.3, "rows": 0.8}  # how the last commit changed kernels
 ROOFS = {str(threads): {"bytes_per_second": 1.3e10 * threads**0.7, "flops_per_second": 9e10 * threads} for threads in (1, 2)}
 
 
-def history(commits: int, cases: int, *, seed: int = 0, suite: str = "full", machine: Mapping[str, Any] = MACHINE) -> Iterator[dict[str, Any]]:
+def history(
+    commits: int, cases: int, *, seed: int = 0, suite: str = "full", machine: Mapping[str, Any] = MACHINE
+) -> Iterator[dict[str, Any]]:
     """Results files, oldest first: ratios drift, and every run has noise of its own."""
     drawn = random.Random(seed)
     plan = list(_plan(cases))
@@ -40,7 +53,9 @@ def history(commits: int, cases: int, *, seed: int = 0, suite: str = "full", mac
         yield results(records, at, suite=suite, machine=machine, kernels=kernels if at == commits - 1 else {})
 
 
-def results(records: list[dict[str, Any]], at: int, *, suite: str = "full", machine: Mapping[str, Any] = MACHINE, **own: Any) -> dict[str, Any]:
+def results(
+    records: list[dict[str, Any]], at: int, *, suite: str = "full", machine: Mapping[str, Any] = MACHINE, **own: Any
+) -> dict[str, Any]:
     """A results file of these records, from the commit of this number."""
     commit = f"{random.Random(at).getrandbits(160):040x}"
     versions = {"python": "3.11.9", "numscorch": "0.1.0", "torch": "2.13.0", "numba": "0.68.1", "scipy": "1.16.0"}
@@ -73,7 +88,11 @@ def _kernels() -> dict[str, dict[str, str]]:
         for number, source in enumerate(sources):
             request = "evaluate C[i,k] = A[i,j] * B[j,k]"
             stages = "\n".join(f"{stage:<18}{request[9:]}\n{' ' * 20}why it is so" for stage in STAGES)
-            found[f"kernel_{random.Random(number * 9 + turn).getrandbits(64):016x}"] = {"request": request, "explanation": stages, "source": source}
+            found[f"kernel_{random.Random(number * 9 + turn).getrandbits(64):016x}"] = {
+                "request": request,
+                "explanation": stages,
+                "source": source,
+            }
     return found
 
 

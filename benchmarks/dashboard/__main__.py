@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..history import HISTORY, read_history
 from ..records import Run, RunError, read_run
 from .site import SiteError, write_site
 
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the site, and tell where and what was skipped; 2 where it can't be written."""
     asked = _parser().parse_args(arguments)
-    runs, skipped = collect(asked.recorded or [ROOT / "benchmarks/history/runs", ROOT / ".benchmarks"])
+    runs, skipped = collect(asked.history, asked.results)
     for name, why in skipped.items():
         print(f"skipped {name}: {why}", file=sys.stderr)
     try:
@@ -25,30 +26,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     size = sum(path.stat().st_size for path in asked.output.rglob("*") if path.is_file())
-    print(f"{index}: {len(runs)} run{'' if len(runs) == 1 else 's'}, {size / 1e6:.1f} MB")
+    print(f"{len(runs)} run{'' if len(runs) == 1 else 's'}, {size / 1e6:.1f} MB: {index}")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dashboard", description="Recorded benchmarks as a static site.")
-    told = "results files, or folders of them (default: the history, and what make bench and make bench-quick wrote)"
-    parser.add_argument("recorded", nargs="*", type=Path, help=told)
+    told = "results files, or folders of them (default: what make bench and make bench-quick wrote)"
+    parser.add_argument("results", nargs="*", type=Path, default=[ROOT / ".benchmarks"], help=told)
+    parser.add_argument("--history", type=Path, default=HISTORY, help="the recorded runs (default: benchmarks/history)")
     parser.add_argument("--output", type=Path, default=ROOT / ".benchmarks/site", help="the folder (default: .benchmarks/site)")
     parser.add_argument("--repository", metavar="URL", help="where commits can be looked at: links lead to URL/commit/ID")
     return parser
 
 
-def collect(places: Iterable[Path]) -> tuple[list[Run], dict[str, str]]:
-    """Runs in files and folders, and which files hold none, and why."""
-    runs, skipped = [], {}
-    for path in (file for place in places for file in (sorted(place.glob("*.json")) if place.is_dir() else [place])):
-        if not path.exists() and path.name in ("runs", ".benchmarks"):
-            continue
+def collect(history: Path, results: Sequence[Path]) -> tuple[list[Run], dict[str, str]]:
+    """Runs of a history and of further files, and which files hold none, and why."""
+    runs, foreign = read_history(history)
+    skipped = {path.name: why for path, why in foreign}
+    for path in _files(results):
         try:
             runs.append(read_run(path))
         except RunError as error:
             skipped[path.name] = str(error)
     return runs, skipped
+
+
+def _files(places: Sequence[Path]) -> Iterator[Path]:
+    """Files, and the results in folders; a folder that isn't there holds none."""
+    for place in places:
+        yield from [place] if place.suffix else sorted(place.glob("*.json"))
 
 
 if __name__ == "__main__":

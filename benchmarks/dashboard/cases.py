@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
@@ -10,9 +11,10 @@ from .frame import Place, page, slug
 from .ratios import ratio_of
 from .tables import Cell, change, ratio_cell, table, text, time_cell
 from .views import Case, View
-from .wording import change_cell, interval, number, seconds, size, times
+from .wording import number, seconds, size, times
 
-RUNS = 4  # of the latest runs that are told
+_PLAIN = re.compile(r"[a-z0-9_]{1,60}")
+RUNS = 3  # of the latest runs that are told
 
 
 def case_file(case: Case) -> str:
@@ -27,7 +29,7 @@ def kernel_file(kernel: str) -> str:
 
 def source_file(name: str) -> str:
     """Below the site's root."""
-    return f"sources/{slug(name)}.html"
+    return f"sources/{name if _PLAIN.fullmatch(name) else slug(name)}.html"
 
 
 def case_page(view: View, case: Case, place: Place, sources: Mapping[str, Any]) -> str:
@@ -52,10 +54,8 @@ def _facts(view: View, case: Case) -> str:
 def _fact_list(view: View, case: Case) -> Iterator[tuple[str, str]]:
     record = case.record
     if ratio := case.ratio:
-        yield "times as fast", f"{times(ratio.value)} <small>{interval(ratio)}</small>"
+        yield "times as fast", times(ratio.value)
     yield "a call", seconds(record["seconds"])
-    if found := view.change(case):
-        yield "since the run before", change_cell(found)
     if "share" in record:
         yield "share", f"{record['share']:.2f}"
     if record.get("shape"):
@@ -86,7 +86,7 @@ def _peers(case: Case) -> str:
     rows = [_peer(name, told, "") for name, told in sorted(case.peers.items(), key=lambda item: float(item[1]["seconds"]))]
     labels = case.record.get("labels") or {}
     rows += [_peer(name, told, f"no peer: {labels.get(name, 'shown for comparison')}") for name, told in case.beside.items()]
-    return "<h2>Peers</h2>" + table("Peers", ("peer", "a call", "its time over ours"), rows, sortable=False)
+    return "<h2>Peers</h2>" + table("", ("peer", "a call", "its time over ours"), rows, sortable=False)
 
 
 def _peer(name: str, told: Mapping[str, Any], note: str) -> tuple[Cell, ...]:
@@ -103,7 +103,7 @@ def _runs(view: View, case: Case, place: Place) -> str:
         ratio = found[at].ratios[key]
         since = ratio.over(found[at - 1].ratios[key]) if at else None
         rows.append((Cell(place.commit(found[at])), text(found[at].day), ratio_cell(ratio, with_interval=True), change(since)))
-    return "<h2>Latest runs</h2>" + table("Latest runs", ("commit", "day", "ratio", "change"), rows, sortable=False) if rows else ""
+    return "<h2>Latest runs</h2>" + table("", ("commit", "day", "ratio", "change"), rows, sortable=False) if rows else ""
 
 
 def _kernels(case: Case, place: Place, sources: Mapping[str, Any]) -> Iterator[str]:

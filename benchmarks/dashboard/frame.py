@@ -10,6 +10,8 @@ from html import escape
 
 from .views import Snapshot
 
+_OMITTED = re.compile("</(?:t[dhr]|tbody|thead|d[dt]|li)>")  # end tags that HTML doesn't need; a third of a table of numbers
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -29,8 +31,8 @@ class Place:
         A file that was changed since, shown as ``+``, is not what the link shows, but it is the nearest there is.
         """
         if not self.repository or snapshot.commit == "unknown":
-            return f"<code>{escape(snapshot.commit)}</code>"
-        return f'<a href="{escape(self.repository.rstrip("/"))}/commit/{escape(snapshot.run.commit[:10])}"><code>{escape(snapshot.commit)}</code></a>'
+            return escape(snapshot.commit)
+        return f'<a href="{escape(self.repository.rstrip("/"))}/commit/{escape(snapshot.run.commit[:10])}">{escape(snapshot.commit)}</a>'
 
 
 PAGES = (("index.html", "Overview"), ("compile.html", "Compile time"), ("memory.html", "Memory"))
@@ -47,12 +49,15 @@ def page(title: str, body: Iterable[str], place: Place, *, active: str = "", up:
         up: links to where the page belongs, instead of the whole navigation: of pages of which there are many.
     """
     links = _navigation(place, active) if up is None else up
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<title>{escape(title)} · numscorch</title><link rel="icon" href="data:,"><link rel="stylesheet" href="{place.root}style.css">'
-        f'<script src="{place.root}site.js"></script></head><body><a class="skip" href="#main">Skip to the content</a>'
-        f'<header><nav aria-label="Pages"><a class="brand" href="{place.root}index.html">numscorch</a>{links}</nav></header>'
-        f'<main id="main">{"".join(body)}</main></body></html>\n'
+    return _OMITTED.sub(
+        "",
+        (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+            f'<title>{escape(title)} · numscorch</title><link rel="icon" href="data:,"><link rel="stylesheet" href="{place.root}style.css">'
+            f'<script src="{place.root}site.js"></script></head><body><a class="skip" href="#main">Skip to the content</a>'
+            f'<header><nav aria-label="Pages"><a class="brand" href="{place.root}index.html">numscorch</a>{links}</nav></header>'
+            f'<main id="main">{"".join(body)}</main></body></html>\n'
+        ),
     )
 
 
@@ -65,7 +70,7 @@ def slug(*parts: str) -> str:
     """A name for a file that only these parts have.
 
     >>> slug("n:m, 16 rows")
-    'n-m-16-rows-3d8a55'
+    'n-m-16-rows-45a9d8'
     """
     plain = re.sub(r"[^a-z0-9]+", "-", parts[0].lower()).strip("-")[:40]
     return f"{plain}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:6]}"

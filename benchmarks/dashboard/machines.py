@@ -34,7 +34,9 @@ def machines_page(views: Sequence[tuple[View, str]], place: Place) -> str:
     for view, target in views:
         kinds.setdefault(view.key[0], []).append((view, target))
     lead = '<p class="lead">Ratios are compared among runs on one kind of machine; times of different kinds never are.</p>'
-    return page("Machines", ["<h1>Machines and versions</h1>", lead, *(_machine(kind) for kind in kinds.values())], place, active="Machines")
+    return page(
+        "Machines", ["<h1>Machines and versions</h1>", lead, *(_machine(kind) for kind in kinds.values())], place, active="Machines"
+    )
 
 
 def _machine(views: Sequence[tuple[View, str]]) -> str:
@@ -42,7 +44,12 @@ def _machine(views: Sequence[tuple[View, str]]) -> str:
     machine = newest.own["machine"]
     facts = "".join(f"<div><dt>{name}</dt><dd>{escape(str(shown))}</dd></div>" for name, shown in _facts(machine))
     runs = [
-        (Cell(f'<a href="{target}">{escape(view.key[1])}</a>'), Cell(str(len(view.snapshots))), Cell(str(len(view.latest.cases))), text(view.latest.day))
+        (
+            Cell(f'<a href="{target}">{escape(view.key[1])}</a>'),
+            Cell(str(len(view.snapshots))),
+            Cell(str(len(view.latest.cases))),
+            text(view.latest.day),
+        )
         for view, target in views
     ]
     versions = [(text(name), text(version)) for name, version in (newest.own.get("versions") or {}).items()]

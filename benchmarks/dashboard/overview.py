@@ -6,16 +6,22 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import starmap
 
 from .cases import case_file, kernel_file
 from .frame import Place, page
 from .machines import told_of
 from .ratios import Ratio
-from .tables import Cell, change, link, ratio_cell, table
+from .tables import change, link, ratio_cell, table
 from .views import BEST, Case, View, compared
 from .wording import NOTHING, change_cell, interval, times
 
 MOST = 12  # changes that are listed
+SWATCHES = (("¼×", 100, "bad"), ("½×", 50, "bad"), ("1×", 0, "good"), ("2×", 50, "good"), ("4×", 100, "good"))
+LEGEND = (
+    "geometric mean of the cases; below, the change since the run before, marked ▲ or ▼ where it is more than noise. "
+    "A frame marks what is slower."
+)
 FULL = math.log(4)  # a ratio from which, up or down, the colour is as strong as it gets
 
 
@@ -73,11 +79,12 @@ def _tiles(view: View) -> str:
     ratios = [ratio for case in view.latest.cases.values() if (ratio := case.ratio)]
     overall = compared(view, view.latest.cases.values(), BEST)
     changes = [found for case in view.latest.cases.values() if (found := view.change(case)) and found.is_clear]
-    ahead, behind = (sum(1 for r in ratios if is_so(r)) for is_so in (lambda r: r.low > 1, lambda r: r.high < 1))
+    ahead, behind = sum(ratio.low > 1 for ratio in ratios), sum(ratio.high < 1 for ratio in ratios)
     tiles = [(times(overall[0].value), f"geometric mean over the best peer, {len(ratios)} cases")] if overall else []
     tiles += [(str(ahead), "cases faster than every peer"), (str(behind), "cases slower than the best peer")]
     if view.before is not None:
-        up, down = (sum(1 for c in changes if (c.value > 1) is faster) for faster in (True, False))
+        up = sum(found.value > 1 for found in changes)
+        down = len(changes) - up
         tiles.append((f"▲ {up} &nbsp;▼ {down}", "cases clearly changed since the run before"))
     return '<dl class="facts big">' + "".join(f"<div><dt>{told}</dt><dd>{shown}</dd></div>" for shown, told in tiles) + "</dl>"
 
@@ -94,12 +101,11 @@ def _heat(view: View, place: Place) -> Iterator[str]:
         yield f"<style>{','.join(hidden)}{{display:none}}</style>"
     for kind, told in kinds:
         yield f'<div class="heat" data-threads="{kind}">{_heat_table(view, place, kind, told)}</div>'
-    yield (
-        '<p class="legend"><span class="swatch" style="--w:100%" data-side=bad>¼×</span><span class="swatch" style="--w:50%" data-side=bad>½×</span>'
-        '<span class="swatch" style="--w:0%">1×</span><span class="swatch" style="--w:50%" data-side=good>2×</span>'
-        '<span class="swatch" style="--w:100%" data-side=good>4×</span> geometric mean of the cases; below, the change since the run before, '
-        "marked ▲ or ▼ where it is more than noise. A frame marks what is slower.</p>"
-    )
+    yield f'<p class="legend">{"".join(starmap(_swatch, SWATCHES))} {LEGEND}</p>'
+
+
+def _swatch(told: str, strength: int, side: str) -> str:
+    return f'<span class="swatch" style="--w:{strength}%" data-side={side}>{told}</span>'
 
 
 def _heat_table(view: View, place: Place, kind: str, told: str) -> str:
@@ -154,7 +160,8 @@ def _notes(view: View, skipped: Mapping[str, str]) -> Iterator[str]:
     missing = view.latest.run.own.get("missing") or ()
     if missing:
         names = ", ".join(map(str, missing))
-        yield f"<h2>Not measured</h2><p>{escape(names)}: not installed where this was measured, so that columns are absent or lack cases.</p>"
+        why = "not installed where this was measured, so that columns are absent or lack cases"
+        yield f"<h2>Not measured</h2><p>{escape(names)}: {why}.</p>"
     alone = [kernel for kernel, cases in view.kernels.items() if not any(case.ratio for case in cases)]
     if alone:
         names = ", ".join(f'<a href="{kernel_file(kernel)}">{escape(kernel)}</a>' for kernel in alone)

@@ -14,7 +14,7 @@ from .wording import interval, number, seconds, size, times
 
 MARKERS = "osD^vPX*"
 LINKED = 300  # points that lead to their cases; the tables do for more
-FEW = 60  # commits that have a marker each; more are drawn as a line with markers at some
+FEW = 25  # commits that have a marker each; more are drawn as a line with markers at some
 OWN = "numscorch"
 
 Target = Callable[[Case], str]
@@ -53,7 +53,7 @@ def _some(amount: int) -> list[int]:
     """At most ``FEW`` places, the first and the last among them.
 
     >>> _some(3), len(_some(200)), _some(200)[-1]
-    ([0, 1, 2], 60, 199)
+    ([0, 1, 2], 25, 199)
     """
     if amount <= FEW:
         return list(range(amount))
@@ -73,11 +73,13 @@ def time_by_nnz(name: str, cases: Sequence[Case], threads: int, target: Target) 
     peers = sorted({peer for case in own for peer in case.peers})
 
     def draw(axes: Any) -> None:
-        for peer, marker, number in zip(peers, _markers(), count(1), strict=False):
+        for peer, marker, series in zip(peers, _markers(), count(1), strict=False):
             told = [(case.record["nnz"], case.peers[peer]["seconds"]) for case in own if peer in case.peers]
-            axes.loglog(*zip(*told, strict=True), marker, color=_color(number), markersize=5, alpha=0.75, markeredgewidth=0, label=peer)
+            axes.loglog(*zip(*told, strict=True), marker, color=_color(series), markersize=5, alpha=0.75, markeredgewidth=0, label=peer)
         ours = [case.record["nnz"] for case in own], [case.record["seconds"] for case in own]
-        axes.loglog(*ours, "o", color=COLORS["s0"], markersize=6, markeredgecolor=COLORS["paper"], markeredgewidth=0.8, label=OWN, gid="ours")
+        axes.loglog(
+            *ours, "o", color=COLORS["s0"], markersize=6, markeredgecolor=COLORS["paper"], markeredgewidth=0.8, label=OWN, gid="ours"
+        )
         axes.set(xlabel="stored entries", ylabel="time of a call")
         _ticks(axes, x=_short, y=seconds)
         _legend(axes)
@@ -91,7 +93,11 @@ def time_by_nnz(name: str, cases: Sequence[Case], threads: int, target: Target) 
 
 def roofline(name: str, cases: Sequence[Case], roofs: Mapping[str, Mapping[str, float]], target: Target) -> Plot | None:
     """Operations a second against operations a byte, below what the machine reached in the same run."""
-    own = [c for c in cases if c.record.get("flops") and c.record.get("bytes") and c.record["seconds"] > 0 and str(c.record["threads"]) in roofs]
+    own = [
+        c
+        for c in cases
+        if c.record.get("flops") and c.record.get("bytes") and c.record["seconds"] > 0 and str(c.record["threads"]) in roofs
+    ]
     if not own:
         return None
     groups = {threads: [c for c in own if _at(c, threads)] for threads in sorted({int(c.record["threads"]) for c in own})}
@@ -146,7 +152,9 @@ def compile_times(rows: Sequence[tuple[str, float, float | None]]) -> Plot:
 
     told = [(None, f"{name}: {seconds(taken)}") for name, taken, _ in ordered]
     alt = f"Compile and load times of {len(rows)} kernels, at most {seconds(ordered[0][1])}"
-    return Plot(inline(figure_of(draw, legend=1), "compile", alt, {"compiled": told}), "Each point is a set of kernels that some case runs.")
+    return Plot(
+        inline(figure_of(draw, legend=1), "compile", alt, {"compiled": told}), "Each point is a set of kernels that some case runs."
+    )
 
 
 def peaks(cases: Sequence[Case], target: Target) -> Plot | None:

@@ -51,15 +51,11 @@ class Ratio:
 
 def ratio_of(record: Mapping[str, Any]) -> Ratio | None:
     """The ratio that a record tells, or a record's peer; None where it tells none that makes sense."""
-    value, low, high = (record.get(name) for name in ("ratio", "low", "high"))
-    if not _is_positive(value):
+    value, low, high = (float(record.get(name) or 0) for name in ("ratio", "low", "high"))
+    if not 0 < value < math.inf:
         return None
-    error = math.log(high / low) / (2 * WITHIN) if _is_positive(low) and _is_positive(high) else 0.0
-    return Ratio(float(value), max(error, 0.0))
-
-
-def _is_positive(number: Any) -> bool:
-    return isinstance(number, int | float) and 0 < number < math.inf
+    error = math.log(high / low) / (2 * WITHIN) if 0 < low < high < math.inf else 0.0
+    return Ratio(value, error)
 
 
 def mean(ratios: Sequence[Ratio]) -> Ratio:

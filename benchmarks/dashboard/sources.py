@@ -6,6 +6,7 @@ import ast
 import io
 import keyword
 import re
+import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -32,15 +33,12 @@ def source_page(name: str, kernel: Mapping[str, Any], place: Place) -> str:
 
 
 def schedule_of(source: str) -> str:
-    """The statement and the operands that head a generated source.
-
-    >>> print(schedule_of(chr(34) * 3 + "y[i] += A[i,j] * x[j]" + chr(34) * 3 + chr(10) + "x = 1"))
-    y[i] += A[i,j] * x[j]
-    """
+    """The scheduled statement, which heads a generated source as the indented lines of its docstring."""
     try:
-        return ast.get_docstring(ast.parse(source)) or ""
+        head = ast.get_docstring(ast.parse(source)) or ""
     except SyntaxError:
         return ""
+    return textwrap.dedent("\n".join(line for line in head.splitlines() if line.startswith("    ")))
 
 
 def highlighted(source: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any
@@ -38,13 +39,14 @@ def inline(figure: Any, name: str, told: str, links: Mapping[str, Iterable[tuple
         _slim(element, name)
     _hoist_styles(root)
     _shorten_ids(root, name)
+    styles = _share_styles(root, name)
     box = root.get("viewBox")
     inner = "".join(ElementTree.tostring(child, encoding="unicode") for child in root)
     for prefix in ("svg:", "xlink:"):
         inner = inner.replace(prefix, "")
     inner = re.sub(r' xmlns(:\w+)?="[^"]*"', "", inner)
-    inner = re.sub(r">\s+<", "><", inner)
-    return f'<svg viewBox="{box}" role="img" aria-label="{escape(told)}">{inner.strip()}</svg>'
+    inner = re.sub(r"(?<=>)\s+(?=<)|\s+(?=\")|<defs ?/>", "", inner)
+    return f'<svg viewBox="{box}" role="img" aria-label="{escape(told)}">{styles}{inner.strip()}</svg>'
 
 
 def _parsed(figure: Any) -> Element:
@@ -83,6 +85,8 @@ def _slim(element: Element, name: str) -> None:
             new = re.sub(r"\s*([A-Za-z])\s*", r"\1", new)
         if key == "style":
             new = _styled(new)
+        if key == "transform" and new.startswith("rotate(-0 "):
+            new = ""
         if key == "id":
             new = f"{name}-{new}"
         if key == f"{XLINK}href" or (key == "href" and value.startswith("#")):
@@ -91,7 +95,7 @@ def _slim(element: Element, name: str) -> None:
         if key in ("clip-path", "style"):
             new = new.replace("url(#", f"url(#{name}-")
         element.set(key, new)
-        if key == "style" and not new:
+        if not new:
             del element.attrib[key]
 
 
@@ -130,6 +134,16 @@ def _shorten_ids(root: Element, name: str) -> None:
                 element.set(key, re.sub(r"#[\w-]+", lambda found: short.get(found.group(), found.group()), value))
 
 
+def _share_styles(root: Element, name: str) -> str:
+    """Make classes of the styles that are there several times."""
+    counts = Counter(element.attrib["style"] for element in root.iter() if "style" in element.attrib)
+    classes = {style: f"{name}-{number}" for number, style in enumerate(style for style, times in counts.items() if times > 2)}
+    for element in root.iter():
+        if element.get("style") in classes:
+            element.set("class", classes[element.attrib.pop("style")])
+    return f"<style>{''.join(f'.{short}{{{style}}}' for style, short in classes.items())}</style>" if classes else ""
+
+
 def figure_of(draw: Callable[[Any], None], *, wide: float = 6.4, tall: float = 3.6, legend: int = 0) -> Any:
     """A figure of one pair of axes, in the page's colours.
 
@@ -149,6 +163,9 @@ def figure_of(draw: Callable[[Any], None], *, wide: float = 6.4, tall: float = 3
         axes.set_axisbelow(True)
         draw(axes)
         axes.minorticks_off()
+        axes.tick_params(bottom=False, left=False)
+        for line in [*axes.get_xgridlines(), *axes.get_ygridlines()]:
+            line.set_clip_on(False)
     return figure
 
 

@@ -64,7 +64,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Cell]], *, 
     """A table in a frame that scrolls by itself where it is wide.
 
     Args:
-        caption: what the rows are; names the table and its filter.
+        caption: what the rows are, which names the table; may be empty below a heading, unless rows are sorted.
         head: titles of columns.
         rows: cells, as many as titles.
         words: so many columns at the left hold words, the others numbers.
@@ -75,7 +75,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Cell]], *, 
     inner = f"<thead><tr>{titles}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     told = escape(caption)
     if not sortable:
-        return f'<div class="scroll"><table class="plain w{words}"><caption>{told}</caption>{inner}'
+        return f'<div class="scroll"><table class="plain w{words}">{f"<caption>{told}</caption>" if told else ""}{inner}'
     field = FILTER if len(body) > FEW else ""
     scrolled = f'<div class="scroll" tabindex="0" role="region" aria-label="{told}">'
     return f'<section class="sortable">{field}{scrolled}<table><caption>{told}</caption>{inner}</section>'

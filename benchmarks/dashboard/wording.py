@@ -39,9 +39,10 @@ def change_cell(change: Ratio | None) -> str:
     """A change, told by a sign and a colour as well where it is clear."""
     if change is None:
         return f'<span class="quiet" title="no earlier run to compare with">{NOTHING}</span>'
-    kind = "" if not change.is_clear else "up" if change.value > 1 else "down"
-    sign = {"": "", "up": "▲ ", "down": "▼ "}[kind]
-    return f'<span class="{kind or "quiet"}" title="{interval(change)}">{sign}{percent(change)}</span>'
+    if not change.is_clear:
+        return percent(change)
+    kind, sign = ("up", "▲") if change.value > 1 else ("down", "▼")
+    return f'<span class="{kind}" title="{interval(change)}">{sign} {percent(change)}</span>'
 
 
 def seconds(value: float) -> str:
