@@ -13,7 +13,7 @@ from .frame import Place, page
 from .kernels import figure
 from .tables import Cell, link, table, time_cell
 from .views import Case, View
-from .wording import size
+from .wording import size, times
 
 NONE = "<p>The latest run holds none of these numbers.</p>"
 
@@ -59,7 +59,7 @@ def _overheads(view: View, place: Place) -> Iterator[str]:
         if told:
             rows.append((link(place.home + kernel_file(kernel), kernel), *(time_cell(of(told)) for of in (min, statistics.median, max))))
     if rows:
-        yield "<h2>Overhead of a call</h2><p>The same call on the smallest operands.</p>"
+        yield "<h2>Overhead of a call</h2><p>What a call takes outside of its kernels.</p>"
         yield table("Overhead of a call", ("kernel", "least", "median", "most"), rows)
 
 
@@ -85,7 +85,7 @@ def _memory(view: View, own: Sequence[Case], place: Place) -> Iterator[str]:
                 (
                     link(place.home + kernel_file(kernel), kernel),
                     link(place.home + case_file(worst), worst.name),
-                    *(Cell(f"{value:.2f}×", value) for value in (middle, most)),
+                    *(Cell(times(value), value) for value in (middle, most)),
                     *(Cell(size(worst.record[key]), worst.record[key]) for key in ("peak_bytes", "result_bytes")),
                 )
             )

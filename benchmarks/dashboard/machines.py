@@ -52,11 +52,12 @@ def _machine(views: Sequence[tuple[View, str]]) -> str:
         )
         for view, target in views
     ]
+    suites = table("", ("suite", "runs", "cases", "latest"), runs, sortable=False)
     versions = [(text(name), text(version)) for name, version in (newest.own.get("versions") or {}).items()]
     return (
         f'<section class="machine"><h2>{escape(told_of(machine))}</h2><dl class="facts">{facts}</dl><div class="pair">'
-        f"<div>{table('Suites', ('suite', 'runs', 'cases', 'latest'), runs, sortable=False)}{_roofs(newest.own.get('roofs') or {})}</div>"
-        f"{table('Versions of the latest run', ('library', 'version'), versions, sortable=False)}</div></section>"
+        f"<div><h3>Suites</h3>{suites}{_roofs(newest.own.get('roofs') or {})}</div>"
+        f"<div><h3>Versions of the latest run</h3>{table('', ('library', 'version'), versions, sortable=False)}</div></div></section>"
     )
 
 
@@ -76,4 +77,6 @@ def _roofs(roofs: Mapping[str, Mapping[str, float]]) -> str:
         (text(threads), Cell(f"{roof['bytes_per_second'] / 1e9:.1f} GB/s"), Cell(f"{roof['flops_per_second'] / 1e9:.1f} Gflop/s"))
         for threads, roof in roofs.items()
     ]
-    return table("Roofs, measured in the latest run", ("threads", "memory", "multiply-adds"), rows, sortable=False) if rows else ""
+    if not rows:
+        return ""
+    return "<h3>Roofs, measured in the latest run</h3>" + table("", ("threads", "memory", "multiply-adds"), rows, sortable=False)

@@ -16,7 +16,7 @@ from .tables import change, link, ratio_cell, table
 from .views import BEST, Case, View, compared
 from .wording import NOTHING, change_cell, interval, times
 
-MOST = 12  # changes that are listed
+MOST = 10  # changes that are listed each way
 SWATCHES = (("¼×", 100, "bad"), ("½×", 50, "bad"), ("1×", 0, "good"), ("2×", 50, "good"), ("4×", 100, "good"))
 LEGEND = (
     "geometric mean of the cases; below, the change since the run before, marked ▲ or ▼ where it is more than noise. "
@@ -135,7 +135,7 @@ def _heat_cell(view: View, cases: Sequence[Case], column: str) -> str:
     noun = "case" if amount == 1 else "cases"
     return (
         f'<td data-side={side} style="--w:{100 * strength:.0f}%" title="{amount} {noun}, {interval(ratio)}">{times(ratio.value)}'
-        f"<small>{change_cell(since)}</small></td>"
+        f"{f'<small>{change_cell(since)}</small>' if since else ''}</td>"
     )
 
 
@@ -143,17 +143,25 @@ def _changes(view: View, place: Place) -> str:
     """The cases that changed most."""
     if view.before is None:
         return "<h2>Changes</h2><p>This is the first run of this suite on this kind of machine.</p>"
-    found: list[tuple[Case, Ratio]] = [(c, since) for c in view.latest.cases.values() if (since := view.change(c)) and since.is_clear]
-    found.sort(key=lambda item: -abs(math.log(item[1].value)))
+    found = [(case, since) for case in view.latest.cases.values() if (since := view.change(case)) and since.is_clear]
     title = f"<h2>Changes since {place.commit(view.before)}</h2>"
     if not found:
         return f"{title}<p>No case changed by more than noise.</p>"
+    down = sorted((pair for pair in found if pair[1].value < 1), key=lambda pair: pair[1].value)
+    up = sorted((pair for pair in found if pair[1].value > 1), key=lambda pair: -pair[1].value)
+    return f'{title}<div class="pair">{_changed("Slower", down, place)}{_changed("Faster", up, place)}</div>'
+
+
+def _changed(title: str, found: Sequence[tuple[Case, Ratio]], place: Place) -> str:
+    """Cases that changed one way, those that did most first."""
+    if not found:
+        return ""
     rows = [
         (link(place.home + kernel_file(c.kernel), c.kernel), link(place.home + case_file(c), c.name), ratio_cell(c.ratio), change(since))
         for c, since in found[:MOST]
     ]
     more = f"<p class=quiet>{len(found) - MOST} more changed less.</p>" if len(found) > MOST else ""
-    return title + table("Cases that changed most", ("kernel", "case", "ratio", "change"), rows, words=2, sortable=False) + more
+    return f"<div><h3>{title}</h3>{table('', ('kernel', 'case', 'ratio', 'change'), rows, words=2, sortable=False)}{more}</div>"
 
 
 def _notes(view: View, skipped: Mapping[str, str]) -> Iterator[str]:

@@ -12,10 +12,12 @@ from xml.etree import ElementTree
 
 SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 LEGEND_ROW = 0.22  # inches
+WIDE = 500  # points from which a figure gets more room
 STEP = 1  # to the number of a colour that stands for a variable of the style sheet
 VARIABLES = ("ink", "quiet", "line", "paper", "good", "bad", *(f"s{number}" for number in range(8)))
 COLORS = {name: f"#0000{number:02x}" for number, name in enumerate(VARIABLES, STEP)}  # what to draw with
 _NUMBERS = {"d", "x", "y", "transform", "width", "height", "points"}
+MARKS = frozenset(SVG + tag for tag in ("g", "a", "title", "use"))
 _DIGITS = re.compile(r"-?\d+\.\d+(?:e-\d+)?")
 _DROPPED = re.compile(r"(?:font-family|font-variant|font-weight|stroke-linejoin|font-stretch|font-style):[^;]*;? ?")
 
@@ -40,13 +42,13 @@ def inline(figure: Any, name: str, told: str, links: Mapping[str, Iterable[tuple
     _hoist_styles(root)
     _shorten_ids(root, name)
     styles = _share_styles(root, name)
-    box = root.get("viewBox")
+    box = str(root.get("viewBox"))
+    wide = ' class="wide"' if float(box.split()[2]) > WIDE else ""
     inner = "".join(ElementTree.tostring(child, encoding="unicode") for child in root)
-    for prefix in ("svg:", "xlink:"):
-        inner = inner.replace(prefix, "")
-    inner = re.sub(r' xmlns(:\w+)?="[^"]*"', "", inner)
+    inner = re.sub(r"(?<=<)svg:|(?<=</)svg:", "", re.sub(r' xmlns(:\w+)?="[^"]*"', "", inner))
     inner = re.sub(r"(?<=>)\s+(?=<)|\s+(?=\")|<defs ?/>", "", inner)
-    return f'<svg viewBox="{box}" role="img" aria-label="{escape(told)}">{styles}{inner.strip()}</svg>'
+    role = "group" if links else "img"
+    return f'<svg{wide} viewBox="{box}" role="{role}" aria-label="{escape(told)}">{styles}{inner.strip()}</svg>'
 
 
 def _parsed(figure: Any) -> Element:
@@ -116,11 +118,19 @@ def _hoist_styles(root: Element) -> None:
     for element in root.iter():
         if element.get("id") not in used:
             element.attrib.pop("id", None)
-        markers = list(element.iter(f"{SVG}use")) if element.tag == f"{SVG}g" else []
+        markers = (
+            [e for e in shown if e.tag == f"{SVG}use"] if (shown := _drawn(element)) and MARKS.issuperset(e.tag for e in shown) else []
+        )
         if len(markers) > 1 and len(styles := {marker.get("style") for marker in markers}) == 1 and None not in styles:
             element.set("style", str(styles.pop()))
             for marker in markers:
                 del marker.attrib["style"]
+
+
+def _drawn(group: Element) -> list[Element]:
+    """What is within a group, but for definitions."""
+    defined = {e for definitions in group.iter(f"{SVG}defs") for e in definitions.iter()}
+    return [e for e in group.iter() if e not in defined] if group.tag == f"{SVG}g" else []
 
 
 def _shorten_ids(root: Element, name: str) -> None:

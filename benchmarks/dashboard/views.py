@@ -171,13 +171,12 @@ def against(case: Case, column: str) -> Ratio | None:
 
 def compared(view: View, cases: Iterable[Case], column: str) -> tuple[Ratio, int, Ratio | None] | None:
     """The mean ratio of cases to a library, of how many, and its change since the run before."""
-    together = list(cases)
-    new = {case.name: ratio for case in together if (ratio := against(case, column))}
+    new = {(case.kernel, case.name): ratio for case in cases if (ratio := against(case, column))}
     if not new:
         return None
-    old = view.before.cases if view.before else {}
-    earlier = {case.name: ratio for case in together if (was := old.get((case.kernel, case.name))) and (ratio := against(was, column))}
-    changes = [new[name].over(earlier[name]) for name in new if name in earlier]
+    earlier = view.before.cases if view.before else {}
+    pairs = ((ratio, against(earlier[key], column)) for key, ratio in new.items() if key in earlier)
+    changes = [ratio.over(old) for ratio, old in pairs if old]
     return mean(list(new.values())), len(new), mean_change(changes) if changes else None
 
 
