@@ -4,6 +4,7 @@
 #   make bench-quick   a few cases of every kernel: minutes   BENCH="--data FOLDER"   on matrices of your own
 #   make dashboard  all of it as a site, in .benchmarks/site  make test-browser  the site in a headless Chromium
 #   make bench-record  keep what was measured                 make bench-check  has anything become slower? (BASE=, CASES=, ROUNDS=)
+#   make wheel    build it, install it into an empty environment, and use it there
 #
 # On Linux, PyPI's torch is the CUDA build (gigabytes). Take the CPU one with
 #   make test TORCH_INDEX=<an index of CPU builds of torch>
@@ -23,7 +24,7 @@ RESULTS ?= .benchmarks/results.json
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: all venv demo test test-full test-browser bench bench-quick bench-record bench-check dashboard lint clean
+.PHONY: all venv demo test test-full test-browser bench bench-quick bench-record bench-check dashboard lint wheel clean
 
 all: test
 
@@ -87,6 +88,9 @@ dashboard: $(VENV)/.bench
 
 bench-check: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.gate $(if $(BASE),--base $(BASE)) $(if $(CASES),--cases "$(CASES)") $(if $(ROUNDS),--rounds $(ROUNDS))
+
+wheel:
+	$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL=$(TORCH_INDEX)) $(PYTHON) packaging/check_wheel.py dist
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

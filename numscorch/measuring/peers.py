@@ -147,14 +147,22 @@ def _of_torch(index_dtype: torch.dtype, request: Asked, shape: Shape | None) -> 
         case Sampled(mask=mask):
             return _sampled_addmm(own[mask], *_sides(own, shape))
         case MatMul() if own[shape.left].layout is torch.strided and own[shape.left].ndim == 2:
-            left, right = (side.t() for side in _sides(own, shape))
-            return lambda: (right @ left).t()  # torch takes the sparse one on the left only
+            left, right = _sides(own, MatMul(shape.right, shape.left, not shape.right_transposed, not shape.left_transposed))
+            return lambda: (left @ right).t()  # torch takes the sparse one on the left only
         case Total(over=over):
-            return lambda: torch.sparse.sum(own[0], over) if over != (0, 1) else own[0].values().sum()
+            return _summed(own[0], over)
         case None:
             raise CannotError("can't: has no operator for this expression")
         case _:
             return _plainly(own, shape)
+
+
+def _summed(matrix: torch.Tensor, over: tuple[int, ...]) -> Function:
+    """torch.sparse.sum takes no CSR: a product with ones does."""
+    if len(over) == 2:
+        return lambda: matrix.values().sum()
+    ones = torch.ones(matrix.shape[over[0]], dtype=matrix.dtype)
+    return (lambda: matrix @ ones) if over == (1,) else (lambda: matrix.t() @ ones)
 
 
 def _sampled_addmm(mask: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Function:
@@ -194,7 +202,7 @@ def _of_pydata(request: Asked, shape: Shape | None) -> Function:
         case MatMul() | Elementwise():
             return _plainly(own, shape)
         case Total(over=over):
-            return lambda: own[0].sum(axis=over)
+            return lambda: own[0].sum(axis=over if len(over) < own[0].ndim else None)
         case _ if request.is_einsum:
             held = [each.tocoo() if hasattr(each, "tocoo") else each for each in own]
             return lambda: library.einsum(request.expr, *held)
@@ -282,7 +290,11 @@ def _plainly(own: list[Any], shape: Shape) -> Function:
 def _sides(own: list[Any], shape: MatMul | Sampled) -> tuple[Any, Any]:
     """The factors of a matrix product; transposes are views."""
     left, right = own[shape.left], own[shape.right]
-    return (left.T if shape.left_transposed else left), (right.T if shape.right_transposed else right)
+    return (_transposed(left) if shape.left_transposed else left), (_transposed(right) if shape.right_transposed else right)
+
+
+def _transposed(matrix: Any) -> Any:
+    return matrix.t() if isinstance(matrix, torch.Tensor) else matrix.T  # torch's .T takes no sparse ones
 
 
 MAKERS: Mapping[str, Callable[[Asked, Shape | None], Function]] = {

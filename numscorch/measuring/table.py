@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from ..errors import UnsupportedError
+from ..sparse_tensor import SparseTensor
 from .agreement import RELATIVE, check
 from .intervals import Interval, ratio_of_medians
 from .machine import this_machine, versions
@@ -21,6 +23,7 @@ from .turns import in_turns
 from .work import Work, work_of
 
 OURS = "numscorch"
+PATIENCE = 10.0  # a peer so many times slower than the best one isn't worth the time
 TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 HALVED = (torch.float64, torch.complex128)  # of which half as many fit in a register
 
@@ -86,7 +89,7 @@ class Table:
             if row.ratio is None
             else f"   {row.ratio}"
             if row.name not in self.slower
-            else f"   {row.ratio.ratio:.0f}x, called a few times"
+            else f"   {row.ratio.ratio:.3g}x, called a few times"
         )
         return f"  {row.name:<{width}} {_time(row.seconds):>10} {rate}{told}"
 
@@ -115,6 +118,8 @@ def measured(request: Asked, seconds: float) -> Table:
         AssertionError: a peer has another result; nothing was timed.
         NumscorchError: the request can't be computed, as where sizes disagree.
     """
+    if not any(isinstance(own, SparseTensor) for own in request.operands.values()):
+        raise UnsupportedError(f"every operand is dense: torch computes it, and there is nothing to compare\n{request}")
     ours = request()
     work = work_of(request.expr, _operands(request), ours)
     peers = peers_of(request)
@@ -125,7 +130,7 @@ def measured(request: Asked, seconds: float) -> Table:
     with Recorder() as recorder:
         seen = recorder.record(request)
     peak = growth(request)
-    turns = in_turns(request, peers.functions, seconds=seconds, rest=peers.rest)
+    turns = in_turns(request, peers.functions, seconds=seconds, rest=peers.rest, patience=PATIENCE)
     rows = [Row(OURS, statistics.median(turns.ours), None)]
     rows += [Row(name, statistics.median(times), ratio_of_medians(times, turns.ours)) for name, times in turns.peers.items()]
     slower = tuple(name for name, times in turns.peers.items() if len(times) < len(turns.ours))

@@ -76,14 +76,15 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
         if not any(squeezed in expression for _, expression in entries):
             raise BundleError(f"no kernel in {kernel_cache.folder()} computes {text!r}: python -m numscorch cache lists them")
     taken = [own for own, expression in entries if not wanted or any(text in expression for text in wanted.values())]
-    kernels = [files for own in taken if (files := _stored(own))]
+    kernels = {own.stem: files for own in taken if (files := _stored(own))}
+    left_out = [own.stem for own in taken if not kernels.keys() & {own.stem, f"{own.stem}_serial"}]  # a variant that ran is enough
     if not kernels:
         raise BundleError(f"no kernel in {kernel_cache.folder()} is compiled for this machine: run what needs them first, or cache warm")
     schedules = tuned.kept()
-    files = {name: data for own in kernels for name, data in own.items()}
+    files = {name: data for own in kernels.values() for name, data in own.items()}
     files |= {tuned.FILE: json.dumps(schedules, sort_keys=True).encode()} if schedules else {}
     _write(Path(path), files)
-    return Bundled(len(kernels), len(taken) - len(kernels), len(schedules))
+    return Bundled(len(kernels), len(left_out), len(schedules))
 
 
 def _squeezed(text: str) -> str:

@@ -1,0 +1,74 @@
+"""Build the wheel, install it into an empty environment, and use it there: ``python packaging/check_wheel.py [FOLDER]``.
+
+pip fetches what the wheel depends on; ``PIP_EXTRA_INDEX_URL`` names an index with CPU builds of torch, as for any pip. The wheel stays in
+the folder, ``dist`` by default; the environment goes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SMOKE = """
+import pathlib, sys, torch, numscorch as ns
+assert pathlib.Path(ns.__file__).is_relative_to(sys.prefix), ns.__file__
+assert (pathlib.Path(ns.__file__).parent / "py.typed").exists()
+A = ns.from_torch(torch.eye(300) * 2, ns.CSR)
+assert torch.equal(ns.einsum("ij,jk->ik", A, torch.ones(300, 40)), torch.full((300, 40), 2.0))
+page = pathlib.Path("spmv.html")
+ns.explain("ij,j->i", ns.CSR, "dense").save(page)
+assert "<style>" in page.read_text()
+print("numscorch", ns.__version__, "from", ns.__file__)
+"""
+
+
+def main(folder: Path) -> int:
+    """Build, install, use; the exit status of what failed first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="numscorch-wheel-") as place:
+        empty = Path(place)
+        venv.create(empty / "env", with_pip=True)
+        python = str(next((empty / "env").glob("*/python*")))
+        wheel = build(python, folder, empty)
+        print(f"{wheel}: {wheel.stat().st_size / 1e3:.0f} kB")
+        run([python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)], empty)
+        run([python, "-m", "pip", "check"], empty)
+        run([python, "-c", SMOKE], empty)
+        run([python, "-m", "numscorch", "explain", "ij,j->i", "CSR", "dense"], empty, stdout=subprocess.DEVNULL)
+        run([python, "-m", "numscorch", "cache"], empty)
+    return 0
+
+
+def build(python: str, folder: Path, empty: Path) -> Path:
+    """The wheel, built by pip of a copy of the files that git knows, so that nothing else gets in or is left behind."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
+    for name in filter(None, names):
+        copy = empty / "source" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((ROOT / name).read_bytes())
+    made = empty / "made"
+    run([python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(made), str(empty / "source")], empty)
+    (wheel,) = made.glob("*.whl")
+    kept = folder / wheel.name
+    kept.write_bytes(wheel.read_bytes())
+    return kept
+
+
+def run(command: Sequence[str], folder: Path, stdout: int | None = None) -> None:
+    """Run a command with a kernel cache of its own, and without this process's packages."""
+    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    own |= {"NUMSCORCH_CACHE_DIR": str(folder / "cache"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run(command, cwd=folder, env=own, check=True, stdout=stdout)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist").absolute()))
+    except subprocess.CalledProcessError as failed:
+        sys.exit(f"{' '.join(map(str, failed.cmd[:4]))} ... failed with status {failed.returncode}")
