@@ -64,7 +64,7 @@ test-full: lint
 # where Chromium or what drives it can't be had, these tests are skipped and say so
 test-browser: venv
 	@sh tests/browser/chromium.sh
-	@$(PIP) -e ".[dev,examples,browser]" || echo "playwright can't be installed: tests that need it are skipped"
+	@$(BIN)/python -c "import playwright" 2>/dev/null || $(PIP) -e ".[dev,examples,browser]" || echo "playwright can't be installed: tests that need it are skipped"
 	$(BIN)/python -m pytest -m browser -p no:benchmark -q -rs tests/browser
 
 MEASURE = $(BIN)/python -m pytest benchmarks -p no:xdist -q -rs --benchmark-disable-gc --benchmark-quiet $(BENCH)

@@ -16,7 +16,6 @@ from benchmarks.dashboard.frame import slug
 from benchmarks.dashboard.site import write_site
 
 pytestmark = pytest.mark.browser
-api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e .[browser]")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
@@ -40,6 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip(f"no Chromium here (none of {', '.join(NAMES)}): make test-browser installs Debian's where it may")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-browser installs it where it may")
     with api.sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else [])
         yield started
@@ -153,12 +153,11 @@ def test_every_plot_has_data(visit: Open, site: Path) -> None:
 
 # of each plot: how many marks are within it, large enough to be seen, and not of the colour of the page
 MARKS = """plots => plots.map(plot => {
-    const frame = plot.getBoundingClientRect(), paper = getComputedStyle(document.body).backgroundColor;
-    return [...plot.querySelectorAll("use")].filter(mark => {
-        const box = mark.getBoundingClientRect(), fill = getComputedStyle(mark).fill;
-        const across = box.left >= frame.left - 1 && box.right <= frame.right + 1;
-        return across && box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1 && box.width > 1 && fill !== "none" && fill !== paper && fill !== "rgb(0, 0, 0)";
-    }).length;
+    const frame = plot.getBoundingClientRect(), unseen = ["none", "rgb(0, 0, 0)", getComputedStyle(document.body).backgroundColor];
+    const across = box => box.left >= frame.left - 1 && box.right <= frame.right + 1;
+    const within = box => across(box) && box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1;
+    const seen = mark => within(mark.getBoundingClientRect()) && mark.getBoundingClientRect().width > 1;
+    return [...plot.querySelectorAll("use")].filter(mark => seen(mark) && !unseen.includes(getComputedStyle(mark).fill)).length;
 })"""
 
 
