@@ -3,6 +3,7 @@
 #   make bench    measure against torch, SciPy and others     make test-full  the same at full counts
 #   make bench-quick   a few cases of every kernel: minutes   BENCH="--data FOLDER"   on matrices of your own
 #   make bench-record  keep what was measured                 make bench-check  has anything become slower? (BASE=, CASES=, ROUNDS=)
+#   make dashboard     what was measured, as a site           make test-browser  its pages in Chromium
 #
 # On Linux, PyPI's torch is the CUDA build (gigabytes). Take the CPU one with
 #   make test TORCH_INDEX=<an index of CPU builds of torch>
@@ -16,12 +17,13 @@ BENCH ?=
 BASE ?=
 CASES ?=
 ROUNDS ?=
+REPOSITORY ?=
 RESULTS ?= .benchmarks/results.json
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: all venv demo test test-full bench bench-quick bench-record bench-check lint clean
+.PHONY: all venv demo test test-full bench bench-quick bench-record bench-check dashboard test-browser lint clean
 
 all: test
 
@@ -43,6 +45,11 @@ $(VENV)/.bench: $(VENV)/.dev
 	@$(PIP) -e ".[dev,examples,bench]"
 	@touch $@
 
+$(VENV)/.browser: $(VENV)/.dev
+	@echo "installing what drives a browser into $(VENV)"
+	@$(PIP) -e ".[dev,examples,browser]"
+	@touch $@
+
 venv: $(VENV)/.dev
 
 demo: $(VENV)/.demo
@@ -57,6 +64,14 @@ test: lint
 
 test-full: lint
 	NUMSCORCH_TEST_SCALE=1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -q numscorch tests
+
+# Debian's Chromium is installed where that may be done; where there is none, these tests are skipped, and say so
+APT = DEBIAN_FRONTEND=noninteractive timeout 600 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=20
+
+test-browser: $(VENV)/.browser
+	@if ! command -v chromium >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing Debian's chromium"; $(APT) update && $(APT) install -y --no-install-recommends chromium >/dev/null; true; fi
+	$(BIN)/python -m pytest -m browser -p no:benchmark -q -rs tests/browser
 
 MEASURE = $(BIN)/python -m pytest benchmarks -p no:xdist -q -rs --benchmark-disable-gc --benchmark-quiet $(BENCH)
 
@@ -75,6 +90,10 @@ bench-record: $(VENV)/.bench
 
 bench-check: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.gate $(if $(BASE),--base $(BASE)) $(if $(CASES),--cases "$(CASES)") $(if $(ROUNDS),--rounds $(ROUNDS))
+
+# what was recorded, and what was measured here since; REPOSITORY=its address makes commits links
+dashboard: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.dashboard $(if $(REPOSITORY),--repository "$(REPOSITORY)")
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks
