@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,6 @@ from benchmarks.dashboard.site import write_site
 
 pytestmark = pytest.mark.browser
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 SPMM = f"kernels/{slug('spmm')}.html"
 CASE = f"cases/{slug('spmm', 'cora, k=2, 1 thread')}.html"
@@ -33,17 +29,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dashboard") / "site"
     write_site(some_runs(80, 480) + some_runs(2, 24, suite="quick"), folder, repository=REPOSITORY, skipped={"x.json": "it is no run"})
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip(f"no Chromium here (none of {', '.join(NAMES)}): make test-browser installs Debian's where it may")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-browser installs it where it may")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else [])
-        yield started
-        started.close()
 
 
 @pytest.fixture
