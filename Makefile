@@ -2,6 +2,8 @@
 #   make demo     train and run a GCN on a real graph         make test       lint, types and every test
 #   make bench    measure against torch, SciPy and others     make test-full  the same at full counts
 #   make bench-quick   a few cases of every kernel: minutes   BENCH="--data FOLDER"   on matrices of your own
+#   make dashboard  all of it as a site, in .benchmarks/site  make test-browser  the site in a headless Chromium
+#   make bench-record  keep what was measured                 make bench-check  has anything become slower? (BASE=, CASES=, ROUNDS=)
 #   make wheel    build it, install it into an empty environment, and use it there
 #
 # On Linux, PyPI's torch is the CUDA build (gigabytes). Take the CPU one with
@@ -12,12 +14,17 @@ VENV ?= .venv
 TORCH_INDEX ?=
 WORKERS ?= 2
 DEMO ?=
+REPOSITORY ?=
 BENCH ?=
+BASE ?=
+CASES ?=
+ROUNDS ?=
+RESULTS ?= .benchmarks/results.json
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: all venv demo test test-full bench bench-quick lint wheel clean
+.PHONY: all venv demo test test-full test-browser bench bench-quick bench-record bench-check dashboard lint wheel clean
 
 all: test
 
@@ -49,10 +56,16 @@ lint: venv
 	$(BIN)/mypy
 
 test: lint
-	NUMSCORCH_TEST_SCALE=0.1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -q numscorch tests
+	NUMSCORCH_TEST_SCALE=0.1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -m "not browser" -q numscorch tests
 
 test-full: lint
-	NUMSCORCH_TEST_SCALE=1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -q numscorch tests
+	NUMSCORCH_TEST_SCALE=1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -m "not browser" -q numscorch tests
+
+# where Chromium or what drives it can't be had, these tests are skipped and say so
+test-browser: venv
+	@sh tests/browser/chromium.sh
+	@$(PIP) -e ".[dev,examples,browser]" || echo "playwright can't be installed: tests that need it are skipped"
+	$(BIN)/python -m pytest -m browser -p no:benchmark -q -rs tests/browser
 
 MEASURE = $(BIN)/python -m pytest benchmarks -p no:xdist -q -rs --benchmark-disable-gc --benchmark-quiet $(BENCH)
 
@@ -63,6 +76,18 @@ bench: $(VENV)/.bench
 bench-quick: $(VENV)/.bench
 	@mkdir -p .benchmarks
 	$(MEASURE) --quick --benchmark-json=.benchmarks/quick.json
+
+# what make bench measured, into the history; then into the tables that README.md and docs/performance.md show
+bench-record: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.history add $(RESULTS)
+	$(BIN)/python docs/refresh.py performance measurements
+
+# what was measured here and what is in the history, as pages; REPOSITORY is the address at which commits are looked at
+dashboard: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.dashboard $(if $(REPOSITORY),--repository $(REPOSITORY))
+
+bench-check: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.gate $(if $(BASE),--base $(BASE)) $(if $(CASES),--cases "$(CASES)") $(if $(ROUNDS),--rounds $(ROUNDS))
 
 wheel:
 	$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL=$(TORCH_INDEX)) $(PYTHON) packaging/check_wheel.py dist

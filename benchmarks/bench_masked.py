@@ -15,7 +15,7 @@ from numscorch.measuring.turns import Function
 from .bench_spgemm import squares
 from .conftest import Compare
 from .data import Matrix, matrix
-from .peers import GRAPHBLAS, WHOLE_PRODUCT, graphblas, in_graphblas, of_graphblas, rest
+from .peers import GRAPHBLAS, WHOLE_PRODUCT, graphblas, in_graphblas, of_graphblas
 from .selection import cases
 
 
@@ -32,7 +32,6 @@ def test_masked(name: str, threads: int, compare: Compare) -> None:
         beside={WHOLE_PRODUCT: lambda: (in_scipy @ in_scipy).multiply(pattern)},
         case=case,
         threads=threads,
-        rest=rest(threads, peers),
     )
 
 
@@ -49,7 +48,6 @@ def test_triangles(name: str, threads: int, compare: Compare) -> None:
         beside={WHOLE_PRODUCT: lambda: np.float32((in_scipy @ in_scipy).multiply(in_scipy).sum())},
         case=case,
         threads=threads,
-        rest=rest(threads, peers),
         asked=("ij,jk,ik->", L, L, L),
     )
 

@@ -48,7 +48,7 @@ def test_overhead(kind: str, product: str, threads: int, compare: Compare) -> No
     compare(
         "overhead",
         lambda: ns.einsum(expression, A, B),
-        {kind.removeprefix("torch's ") if A is peer else "CSR, int32": lambda: peer @ B},
+        {kind.replace("torch's", "torch") if A is peer else "torch CSR, int32": lambda: peer @ B},
         case=matrix,
         threads=threads,
         calls=CALLS,
@@ -77,7 +77,7 @@ def test_operators(name: str, threads: int, compare: Compare) -> None:
     compare(
         "overhead",
         lambda: operator(*operands),
-        {"einsum": lambda: ns.einsum(expression, *operands)},
+        {"ours, einsum": lambda: ns.einsum(expression, *operands)},
         case=matrix,
         threads=threads,
         calls=CALLS,

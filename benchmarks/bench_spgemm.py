@@ -12,7 +12,7 @@ from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, matrix
-from .peers import GRAPHBLAS, PYDATA, SCIPY, TORCH_COO, of_graphblas, of_pydata, of_torch, rest, rows_in_pydata
+from .peers import GRAPHBLAS, PYDATA, SCIPY, TORCH_COO, of_graphblas, of_pydata, of_torch, rows_in_pydata
 from .selection import MOST_PRODUCTS, cases
 
 UNORDERED, SORTED = "unordered", "sorted"
@@ -49,7 +49,6 @@ def test_square(name: str, rows: str, threads: int, compare: Compare) -> None:
         beside=_coo(case) if rows == UNORDERED else None,
         case=case,
         threads=threads,
-        rest=rest(threads, peers),
         product="A A",
         rows=rows,
     )
@@ -68,7 +67,6 @@ def test_times_transposed(name: str, rows: str, threads: int, compare: Compare) 
         _in_order(peers) if rows == SORTED else peers,
         case=case,
         threads=threads,
-        rest=rest(threads, peers),
         product="A A^T",
         rows=rows,
     )

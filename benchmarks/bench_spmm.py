@@ -12,7 +12,7 @@ from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, dense, matrix
-from .peers import DENSE, SCIPY, of_graphblas, of_pydata, of_torch, rest, rows_in_pydata
+from .peers import DENSE, SCIPY, of_graphblas, of_pydata, of_torch, rows_in_pydata
 from .selection import cases, skip_long, worth_dense
 
 MAIN, OTHERS = (16, 64), (2, 7, 33, 128, 256)
@@ -32,7 +32,6 @@ def test_spmm(name: str, k: int, threads: int, compare: Compare) -> None:
         beside=_dense(case, B),
         case=case,
         threads=threads,
-        rest=rest(threads, peers),
         k=k,
     )
 

@@ -13,7 +13,7 @@ from numscorch.measuring.turns import Function
 from .conftest import Compare
 from .data import Matrix, dense, matrix, names
 from .generated import UNIFORM
-from .peers import DENSE, of_graphblas, of_pydata, of_torch, rest, rows_in_pydata
+from .peers import DENSE, of_graphblas, of_pydata, of_torch, rows_in_pydata
 from .selection import cases, worth_dense
 
 FORMATS = {"CSR": ns.CSR, "CSC": ns.CSC, "COO": ns.COO(2)}
@@ -39,7 +39,6 @@ def test_spmv(name: str, format: str, threads: int, compare: Compare) -> None:
         beside=_dense(case, x) if format == "CSR" else None,
         case=case,
         threads=threads,
-        rest=rest(threads, peers),
         format=format,
         facts={"uniform": name in UNIFORM},
     )

@@ -13,7 +13,7 @@ from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, matrix
-from .peers import GRAPHBLAS, PYDATA, SCIPY, graphblas, in_graphblas, of_torch, pydata, rest, rows_in_pydata
+from .peers import GRAPHBLAS, PYDATA, SCIPY, graphblas, in_graphblas, of_torch, pydata, rows_in_pydata
 from .selection import cases
 
 WHATS: dict[str, tuple[int, Callable[..., Any]]] = {
@@ -36,7 +36,6 @@ def test_sums(name: str, what: str, threads: int, compare: Compare) -> None:
         peers,
         case=case,
         threads=threads,
-        rest=rest(threads, peers),
         what=what,
     )
 

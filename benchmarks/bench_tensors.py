@@ -22,7 +22,7 @@ MODES = [(name, mode) for name in tensor_names() for mode in range(tensor(name).
 GATHERED = "torch, gather and scatter"
 
 
-@pytest.mark.parametrize(("name", "mode"), few(MODES, 3))
+@pytest.mark.parametrize(("name", "mode"), few(MODES))
 def test_mttkrp(name: str, mode: int, threads: int, compare: Compare) -> None:
     """M[i,r] = A[i,j,k] * B[j,r] * C[k,r], and so for the other modes."""
     case = tensor(name)

@@ -42,7 +42,9 @@ def test_types(name: str, variant: str, threads: int, record: Record) -> None:
         **{"as": kind},
         variant=["what", "as"],
         time=1 / turns.ratio,
-        bytes=moved(A, B) / moved(plain, plain_B),
+        moved=moved(A, B) / moved(plain, plain_B),
+        shape=list(case.shape),
+        nnz=case.nnz,
         matrix=name,
         threads=threads,
     )

@@ -160,13 +160,13 @@ class Sides:
 
     def change(self, logs: Array) -> Array:
         """Mean of head less that of base, for each row."""
-        return logs[:, self.base :].mean(1) - logs[:, : self.base].mean(1)
+        return np.asarray(logs[:, self.base :].mean(1) - logs[:, : self.base].mean(1))
 
     def spread(self, logs: Array) -> Array:
         """Moderated standard deviation between runs of one side, for each row."""
         own = ((logs - self._means(logs)) ** 2).sum(1) / self.freedom
         typical = np.median(own) * self.freedom / chi2.median(self.freedom)
-        return np.sqrt(np.maximum((PRIOR * typical + self.freedom * own) / (PRIOR + self.freedom), LEAST**2))
+        return np.asarray(np.sqrt(np.maximum((PRIOR * typical + self.freedom * own) / (PRIOR + self.freedom), LEAST**2)))
 
     @property
     def freedom(self) -> int:
@@ -231,7 +231,7 @@ def _families(names: Sequence[Name], sides: Sides, logs: Array, spread: Array) -
     means = np.stack([_mean(off[members], spread[members]) for _, members in groups])
     noise, share = sides.spread(means), ALARMS / 2 / len(groups)
     return [
-        Loss(*key, None, None, sides.interval(float(change), float(own), share), len(members))
+        Loss(key[0], key[1], None, None, sides.interval(float(change), float(own), share), len(members))
         for (key, members), change, own in zip(groups, sides.change(means), noise, strict=True)
     ]
 

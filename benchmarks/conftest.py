@@ -17,14 +17,14 @@ from numscorch.measuring.turns import Function, Turns, enter, in_turns
 
 from . import data
 from .data import Case
-from .peers import LABELS, missing
+from .peers import LABELS, missing, taking_turns
 from .recording import Asked, Notes
 from .report import tables
 
 NOTES = pytest.StashKey[Notes]()
 
 Record = Callable[..., None]
-Compare = Callable[..., Turns]
+Compare = Callable[..., None]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,7 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[data.QUICK] = "1" if is_quick else "0"
     if config.getoption("--data"):
         os.environ[data.FOLDER] = os.path.abspath(config.getoption("--data"))
-    config.stash[NOTES] = Notes("quick" if is_quick else "full")
+    is_chosen = config.getoption("keyword") or any("::" in argument or argument.endswith(".py") for argument in config.args)
+    config.stash[NOTES] = Notes("quick" if is_quick else "part" if is_chosen else "full")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -109,20 +110,19 @@ def compare(record: Record, request: pytest.FixtureRequest) -> Compare:
         beside: Mapping[str, Function] | None = None,
         asked: Asked | None = None,
         calls: int = 1,
-        rest: float = 0.0,
         tolerance: float = RELATIVE,
         facts: Mapping[str, Any] | None = None,
         **variant: Any,
-    ) -> Turns:
+    ) -> None:
         seen, beside = notes.first_call(ours), beside or {}
         for name, peer in {**peers, **beside}.items():
             check(seen.result, peer(), name, tolerance)
         beyond = notes.facts(ours, seen, asked)
-        turns = in_turns(ours, peers, beside=beside, calls=calls, rest=rest)
+        groups = [in_turns(ours, own, beside={} if rest else beside, calls=calls, rest=rest) for own, rest in taking_turns(peers, threads)]
         record(
-            turns.ours,
+            groups[0].ours,
             kernel=kernel,
-            **_ratios(turns),
+            **_ratios(groups),
             labels={name: LABELS[name] for name in beside},
             matrix=case.name,
             shape=list(case.shape),
@@ -133,22 +133,19 @@ def compare(record: Record, request: pytest.FixtureRequest) -> Compare:
             **(facts or {}),
             **beyond,
         )
-        return turns
 
     return measure
 
 
-def _ratios(turns: Turns) -> dict[str, Any]:
-    """The best peer, where there is one, and all others."""
-    found: dict[str, Any] = {
-        "peers": {name: turns.against(times) for name, times in turns.peers.items()},
-        "beside": {name: turns.against(times) for name, times in turns.beside.items()},
-    }
-    if turns.peers:
-        best = found["peers"][turns.best]
-        found |= {"peer": turns.best, "peer_seconds": best["seconds"]}
-        found |= {name: best[name] for name in ("ratio", "low", "high", "ratio_of_minima")}
-    return found
+def _ratios(groups: Sequence[Turns]) -> dict[str, Any]:
+    """The fastest peer, where there is one, and all others; each against ours in the same turns."""
+    peers = {name: turns.against(times) for turns in groups for name, times in turns.peers.items()}
+    beside = {name: turns.against(times) for turns in groups for name, times in turns.beside.items()}
+    if not peers:
+        return {"peers": peers, "beside": beside}
+    best = min(peers, key=lambda name: peers[name]["seconds"])
+    told = {name: peers[best][name] for name in ("ratio", "low", "high", "ratio_of_minima")}
+    return {"peers": peers, "beside": beside, "peer": best, "peer_seconds": peers[best]["seconds"], **told}
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

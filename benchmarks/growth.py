@@ -1,4 +1,4 @@
-"""How time grows with nonzeros and threads: ``python -m benchmarks.growth`` writes docs/performance.md and its plots.
+"""How time grows with nonzeros and threads: ``python -m benchmarks.growth`` writes docs/growth.md and its plots.
 
 Matrices are uniform, ten nonzeros to a row, so that only the size changes. Times are medians, of our calls alone.
 """
@@ -210,7 +210,7 @@ def main() -> None:
         told = "Cliffs: " + "; ".join(found) + "." if found else "No cliff."
         parts.append(f"## {name}\n\n![{name}](plots/{file})\n\n{table(points)}\n\n{told}\n")
         print(parts[-1], file=sys.stderr)
-    (ROOT / "performance.md").write_text("\n".join(parts), encoding="utf-8")
+    (ROOT / "growth.md").write_text("\n".join(parts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -74,9 +74,16 @@ def of_graphblas(threads: int, operands: Iterable[Matrix], make: Callable[..., F
     return {} if library is None else {GRAPHBLAS: make(library, *(in_graphblas(library, own) for own in operands))}
 
 
-def rest(threads: int, peers: Iterable[str]) -> float:
-    """What to wait before each turn, where GraphBLAS takes turns: its OpenMP is another copy than torch's."""
-    return REST if threads > 1 and any(peer.startswith(GRAPHBLAS) for peer in peers) else 0.0
+def taking_turns(peers: Mapping[str, Function], threads: int) -> Iterator[tuple[dict[str, Function], float]]:
+    """The peers in groups that take turns with ours, and what to rest before each call.
+
+    GraphBLAS's OpenMP is another copy than torch's, and spins after each call, on cores that the others need. After a rest, though,
+    threads have to be woken and caches are cold, which counts where a call takes microseconds: so it takes turns of its own.
+    """
+    apart = {name: peer for name, peer in peers.items() if threads > 1 and name.startswith(GRAPHBLAS)}
+    yield {name: peer for name, peer in peers.items() if name not in apart}, 0.0
+    if apart:
+        yield apart, REST
 
 
 def in_graphblas(library: Any, case: Matrix) -> Any:

@@ -4,7 +4,7 @@ A results file is pytest-benchmark's JSON. Each benchmark's ``extra_info`` is a 
 
     kernel, matrix, shape, nnz, threads     what was measured: the family, its operand, torch's thread count
     variant, and a key for each of it       what else tells records of a kernel apart, as k or format
-    what, bar, ...                          facts of a kernel's own that tell no records apart, for the tables (``report.py``)
+    bar, share, uniform, ...                facts of a kernel's own that tell no records apart, for the tables (``report.py``)
     seconds                                 median of our calls
     peer, peer_seconds, ratio, low, high,   the best peer, and its time over ours, with a 95 % interval, and of the fastest calls;
     ratio_of_minima                         absent where no peer is installed
@@ -18,9 +18,11 @@ A results file is pytest-benchmark's JSON. Each benchmark's ``extra_info`` is a 
     overhead_seconds                        what a call takes outside of its kernels (``numscorch.measuring.recorded``)
 
 What couldn't be measured is left out: bytes and flops of calls that come to several requests, memory where the system doesn't tell.
-Records of limits, data types and first calls (``report.py``) compare with no peers, and hold a part of these. Beside pytest-benchmark's own keys the file holds, under ``numscorch``:
+Records of limits, data types and first calls (``report.py``) compare with no peers, and hold a part of these.
 
-    suite                                   "full" or "quick"
+Beside pytest-benchmark's own keys the file holds, under ``numscorch``:
+
+    suite                                   "full" or "quick"; "part", of cases that someone chose
     machine, versions                       ``numscorch.measuring.machine``
     roofs                                   by thread count: bytes_per_second, flops_per_second
     kernels                                 by name: request, explanation, source
@@ -88,7 +90,7 @@ class Run:
 
     @property
     def suite(self) -> str:
-        """Which cases ran: "full" or "quick"."""
+        """Which cases ran: "full", "quick" or "part"."""
         return str(self.own["suite"])
 
 

@@ -27,12 +27,21 @@ SHARES, TYPES = "share", "types"  # kernels of records that have tables of their
 def tables(records: Sequence[Record]) -> str:
     """All tables as Markdown: ratios of kernels, shares of limits, other data types, and times of calls."""
     parts = [
-        _table(RATIO_HEAD, list(ratio_rows(records))),
-        _table(SHARE_HEAD, list(share_rows(records))),
-        _table(TYPE_HEAD, list(type_rows(records))),
-        _table(TIME_HEAD, list(time_rows(records))),
+        table(RATIO_HEAD, list(ratio_rows(records))),
+        _captioned(SHARES_TOLD, table(SHARE_HEAD, list(share_rows(records)))),
+        _captioned(TYPES_TOLD, table(TYPE_HEAD, list(type_rows(records)))),
+        _captioned(TIMES_TOLD, table(TIME_HEAD, list(time_rows(records)))),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+SHARES_TOLD = "Shares of what the machine reaches, measured in the same run:"
+TYPES_TOLD = "Time of other data types as a multiple of float32's with int32 indices, beside what the bytes alone would make of it:"
+TIMES_TOLD = "Fixed costs: medians among other measurements, with cold caches; called again and again, calls take less:"
+
+
+def _captioned(told: str, rows: str) -> str:
+    return f"{told}\n\n{rows}" if rows else ""
 
 
 RATIO_HEAD = ("kernel", "threads", "cases", "geometric mean", "bar", f"worst (nnz >= {LARGE:,})", "bar", "met")
@@ -133,7 +142,7 @@ def type_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
 
     for (what, kind, threads), records_of in groupby(sorted((r for r in records if r["kernel"] == TYPES), key=key), key):
         group = list(records_of)
-        times, sizes = (geometric_mean(r[name] for r in group) for name in ("time", "bytes"))
+        times, sizes = (geometric_mean(r[name] for r in group) for name in ("time", "moved"))
         yield what, kind, str(threads), str(len(group)), f"{times:.2f}x", f"{sizes:.2f}x"
 
 
@@ -162,7 +171,8 @@ def _seconds(seconds: float) -> str:
     return f"{seconds * 1e6:.1f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms" if seconds < 0.1 else f"{seconds:.2f} s"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table as Markdown; nothing if it has no rows."""
     if not rows:
         return ""
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]

@@ -1,7 +1,7 @@
 """Which matrices a kernel is measured on: the rule that keeps a run within half an hour, in one place.
 
 A kernel has main variants (SpMM with 16 and 64 columns) and others (with 2, 7, 33, ...). The main ones are
-measured on every matrix, the others on every third one, each starting with another, so that all matrices
+measured on every matrix, the others on every fifth one, each starting with another, so that all matrices
 come by. What takes very many products is left out (ego-Twitter with more than 100 columns).
 ``--quick`` measures a few variants of each kernel, on a few matrices: enough to see a kernel that got slower.
 ``NUMSCORCH_BENCH_ALL=1`` measures everything on every matrix. ``NUMSCORCH_BENCH_SECONDS`` says how long the
@@ -21,8 +21,8 @@ from . import data
 IS_QUICK = os.environ.get(data.QUICK, "") not in ("", "0")
 EVERYTHING = os.environ.get("NUMSCORCH_BENCH_ALL", "") not in ("", "0") and not IS_QUICK
 FEW = 2  # variants of each kind, and matrices for the main ones
-MODERATE = range(10_000, 1_000_000)  # nonzeros of the matrices of a quick run, where there are such
-STRIDE = 3  # one of so many matrices for the variants that aren't the main ones
+MODERATE = range(20_000, 250_000)  # nonzeros of the matrices of a quick run, where there are such
+STRIDE = 5  # one of so many matrices for the variants that aren't the main ones
 MOST_PRODUCTS = 50_000_000  # of sparse matrices
 MOST_DENSE_PRODUCTS = 300_000_000  # of a sparse and a dense matrix
 WORTH_DENSE = 0.05  # a density from which the dense product is told beside
@@ -40,12 +40,12 @@ def cases(
 
     Args:
         main: the variants for every matrix.
-        others: those for every third one.
+        others: those for every fifth one.
         names: the matrices; by default all.
         takes: whether the kernel can be measured on a matrix at all; reads them.
 
     >>> cases([16], [2, 7], names="abcd")
-    [('a', 16), ('b', 16), ('c', 16), ('d', 16), ('a', 2), ('d', 2), ('b', 7)]
+    [('a', 16), ('b', 16), ('c', 16), ('d', 16), ('a', 2), ('b', 7)]
     """
     chosen = [name for name in (data.names() if names is None else names) if takes is None or takes(data.matrix(name))]
     if IS_QUICK:
@@ -57,7 +57,8 @@ def cases(
 
 
 def _few(main: Sequence[Any], others: Sequence[Any], names: Sequence[str]) -> list[tuple[str, Any]]:
-    names = [name for name in names if data.matrix(name).nnz in MODERATE] or list(names)
+    sizes = {name: data.matrix(name).nnz for name in names}
+    names = [name for name in sorted(names, key=lambda name: sizes[name]) if sizes[name] in MODERATE] or list(names)
     pairs = [(name, variant) for variant in few(main) for name in few(names)]
     return pairs + [(names[at % len(names)], variant) for at, variant in enumerate(few(others)) if names]
 

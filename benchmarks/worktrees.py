@@ -43,6 +43,7 @@ def tree_of(commit: str, root: Path = ROOT) -> Iterator[Path]:
     """A folder with a commit's files and the present benchmarks, gone in the end: both sides are measured by the same code."""
     with tempfile.TemporaryDirectory(prefix="numscorch-base-") as folder:
         tree = Path(folder) / "tree"
+        _git(root, "worktree", "prune")  # what an earlier run left that was killed
         made = _git(root, "worktree", "add", "--detach", "--force", str(tree), commit)
         if made.returncode:
             raise WorktreeError(f"git can't lay out {commit}: {made.stderr.strip()}")
@@ -62,7 +63,9 @@ def run_suite(tree: Path, results: Path, arguments: Sequence[str]) -> Run:
     """
     command = [sys.executable, "-m", "pytest", "benchmarks", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "--benchmark-disable-gc"]
     command += ["--benchmark-quiet", f"--benchmark-json={results}", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    path = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # in a worker, nothing is timed
+    environment = {**inherited, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     last = "\n".join((done.stdout + done.stderr).splitlines()[-TOLD:])
     if done.returncode:

@@ -1,14 +1,16 @@
 """Rewrite the generated blocks of README.md and docs/*.md: ``python docs/refresh.py``.
 
 A block stands between ``<!-- begin NAME -->`` and ``<!-- end -->``. What it holds depends on the
-compiler, and on the lanes of the processor it runs on.
+compiler, and on the lanes of the processor it runs on; tables of measurements on the newest recorded run (``benchmarks/tables.py``).
+``python docs/refresh.py NAME ...`` rewrites only the blocks of these names.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -24,7 +26,11 @@ from numscorch.runtime.dispatch import describe, find_plan
 from numscorch.runtime.target import host
 
 ROOT = Path(__file__).parent.parent
-FILES = ("README.md", "docs/ARCHITECTURE.md", "docs/OPERATORS.md")
+sys.path.insert(0, str(ROOT))  # for benchmarks, which is no installed package
+
+from benchmarks.tables import measurements, performance  # noqa: E402
+
+FILES = ("README.md", "docs/ARCHITECTURE.md", "docs/OPERATORS.md", "docs/performance.md")
 EXPRESSION = "ij,jk->ik"
 
 rows = torch.arange(10_000).repeat_interleave(4)
@@ -113,7 +119,7 @@ def ternary() -> str:
     return operators_of(3)
 
 
-TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (unary, binary, ternary, reductions)}
+TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (unary, binary, ternary, reductions, performance, measurements)}
 
 
 def parts() -> str:
@@ -128,10 +134,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 
 
-def refreshed(text: str) -> str:
-    """The text with every block as it is now."""
+def refreshed(text: str, only: Sequence[str] = ()) -> str:
+    """The text with every block, or those of these names, as it is now."""
 
     def block(found: re.Match[str]) -> str:
+        if only and found[1] not in only:
+            return found[0]
         if found[1] in TABLES:
             return f"<!-- begin {found[1]} -->\n{TABLES[found[1]]()}\n<!-- end -->"
         content = "\n\n".join(BLOCKS[name]().strip("\n") for name in found[1].split())
@@ -143,4 +151,4 @@ def refreshed(text: str) -> str:
 if __name__ == "__main__":
     for name in FILES:
         file = ROOT / name
-        file.write_text(refreshed(file.read_text()))
+        file.write_text(refreshed(file.read_text(), sys.argv[1:]))

@@ -63,7 +63,8 @@ def einsum(
         schedule: what the passes must do, as ``"reorder(i, k, j) parallelize(i) vectorize(j)"``; what is
             left out, they decide. ``parallelize()`` and ``vectorize()`` ask for none.
         sparsifier: of ``numscorch.sparsify``: only what it keeps of the result is stored, as ``sparsify`` stores it, or in ``format``.
-            What ``threshold`` keeps is stored by the kernel that makes the result, which never exists as a whole.
+            What streaming sparsifiers keep, and ``n_m``, is stored by the kernel that makes the result, which never exists as a whole;
+            ``explain`` says where that isn't so, and why.
 
     Returns:
         A torch tensor, or a SparseTensor for a sparse result (a torch sparse tensor where every

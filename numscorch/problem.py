@@ -24,6 +24,7 @@ from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
 from .schedule.loop_order import cheapest, is_contiguous
 from .schedule.options import Options
+from .slabs import Slabs
 from .splitting import SparseTerm, Splitting, split
 from .statements import NAMES, Request, only_patterns
 
@@ -40,7 +41,7 @@ class Problem:
     ``strides`` are those of dense tensors, in ``layout`` where they are copied to another one, and ``permutation``
     turns a kept pattern's dimensions into the result's. ``rows`` is how long the first dimension, but for those of
     size 1, of a dense result's memory is there, where that is longer than its size; of a ``spaced`` one the rows lie apart.
-    ``members`` are statements that one kernel runs before, in the same loops over ``outer``.
+    ``members`` are statements that one kernel runs before, in the same loops over ``outer``. Kernels are made for one of the ``slabs``.
     """
 
     stmt: Assignment
@@ -58,6 +59,7 @@ class Problem:
     spaced: bool = False
     members: tuple[Assignment, ...] = ()
     outer: tuple[IndexVar, ...] = ()
+    slabs: Slabs | None = None
 
     @property
     def result(self) -> TensorVar:

@@ -37,8 +37,8 @@ class Request:
     ``op`` joins the terms of the reduced variables, ``mask`` is the operand whose pattern the result
     has, and whose values don't matter; ``options`` are for the passes. The rows of a result come ``in_order`` where
     that is asked for; ``copies`` asks for the operand's entries in the format that is wanted (``copies.copying``). One that
-    ``prunes`` stores only what isn't 0. Where the result is ``spaced``, its rows lie apart (``layouts.row_length``). Requests
-    are told apart by identity: each text makes its own.
+    ``prunes`` stores only where the condition of its value holds, or the n ``largest`` of every m. Where the result is ``spaced``,
+    its rows lie apart (``layouts.row_length``). Requests are told apart by identity: each text makes its own.
     """
 
     subscripts: Subscripts
@@ -49,6 +49,7 @@ class Request:
     in_order: bool = False
     copies: bool = False
     prunes: bool = False
+    largest: tuple[int, int] | None = None
     spaced: bool = False
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from training import dense, equal, read_back, stored
+from training_cases import dense, equal, read_back, stored
 
 import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseEmbeddingBag, SparseLinear

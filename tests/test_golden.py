@@ -59,6 +59,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "spmm_coo": ("ij,jk->ik", (COO_A, plain(3000, 64))),
     "spmm_csc": ("ij,jk->ik", (CSC_A, plain(3000, 64))),
     "spmm_nmg": ("ij,jk->ik", (stored(NMG(2, 3, 8), (900, 240), 300, 72_000, 144_000), plain(240, 96))),
+    "spmm_nmg_one": ("ij,jk->ik", (stored(NMG(1, 2, 8), (900, 240), 450, 108_000, 108_000), plain(240, 32))),
     "sddmm_csr": ("ij,ik,jk->ij", (CSR_A, plain(2000, 64), plain(3000, 64))),
     "mttkrp_csf": ("ijk,jl,kl->il", (CSF_A, plain(400, 32), plain(300, 32))),
     "ttm_csf": ("ijk,kl->ijl", (CSF_A, plain(300, 20))),

@@ -71,3 +71,14 @@ def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
         torch.set_num_threads(threads)
         assert ns.einsum("ij,jk,ik->", A, B, C).item() == ((a @ b) * c).sum().item()
         assert torch.equal(ns.einsum("ij,jk->ik", A, B, mask=C).to_dense(), (a @ b) * (c != 0))
+
+
+def test_one_long_row_among_short_ones_is_laid_out(plain: pytest.MonkeyPatch) -> None:
+    """The average row is merged but seldom, and the row that most values are in is, again and again."""
+    a = torch.zeros(100, 100, dtype=torch.float64)
+    a[range(1, 100), range(99)] = 1.0
+    assert not is_laid_out(ns.explain("ij,jk,ik->", *[ns.from_torch(a, ns.CSR)] * 3))
+    a[99] = 1.0
+    A = ns.from_torch(a, ns.CSR)
+    assert is_laid_out(ns.explain("ij,jk,ik->", A, A, A))
+    assert ns.einsum("ij,jk,ik->", A, A, A).item() == ((a @ a) * a).sum().item()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import layouts
+from numscorch import layouts, slabs
 from numscorch.ir.format import Format
 from numscorch.ir.index import Transpose, loops_of
 from numscorch.layouts import moving
@@ -88,3 +88,30 @@ def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
     x = numbers(37, 90)
     assert torch.equal(ns.einsum("bi,oi->bo", x, ns.from_torch(dense, ns.CSR)), x @ dense.T)
     assert dispatch.make_plan("bi,oi->bo", (x, ns.from_torch(dense, ns.CSR)), None).problem.layout is not None
+
+
+def test_a_long_index_is_taken_in_slabs_whose_copies_stay_in_the_cache(eager: pytest.MonkeyPatch) -> None:
+    eager.setattr(slabs, "MOST", 16)
+    eager.setattr(dispatch, "host", lambda: Target(16, 16, own_cache=1 << 9))
+    dense = numbers(30, 20)
+    for fmt in (ns.CSR, ns.NMG(30, 30, 1)):
+        W = ns.from_torch(dense, fmt)
+        for batch, starts in ((64, (0, 16, 32, 48)), (50, (0, 16, 32, 34)), (31, None)):
+            x = numbers(batch, 20)
+            found = dispatch.make_plan("bi,oi->bo", (x, W), None).problem.slabs
+            assert (found.starts if found else None) == starts
+            result = ns.einsum("bi,oi->bo", x, W)
+            assert result.is_contiguous()
+            assert torch.equal(result, x @ dense.T)
+            assert torch.equal(ns.einsum("bi,oi,b->bo", x, W, x[:, 0]), x[:, :1] * (x @ dense.T))
+            assert torch.equal(ns.einsum("ki,oi->ok", x, W), dense @ x.T)
+    assert "in slabs of 16 of b, one after the other" in str(ns.explain("bi,oi->bo", numbers(64, 20), ns.from_torch(dense, ns.CSR)))
+
+
+def test_copies_in_slabs_are_listed_once(eager: pytest.MonkeyPatch) -> None:
+    eager.setattr(slabs, "MOST", 16)
+    eager.setattr(dispatch, "host", lambda: Target(16, 16, own_cache=1 << 9))
+    W, x = ns.from_torch(numbers(30, 20), ns.CSR), numbers(64, 20)
+    with ns.ledger() as listed:
+        result = x @ W.T
+    assert [entry.bytes for entry in listed if entry.kind == "copy"] == [x.nbytes, result.nbytes]

@@ -18,7 +18,7 @@ from numscorch.ir.combinations import masks
 from numscorch.operand import Operand
 from numscorch.parser import parse_einsum
 from numscorch.problem import make_problem
-from numscorch.runtime.dispatch import uncompiled
+from numscorch.runtime.dispatch import make_plan, uncompiled
 from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
 from numscorch.sparsify import magnitude, n_m_g, sparsify
@@ -196,7 +196,29 @@ def test_rows_are_held_in_registers_while_columns_are_walked_kind_by_kind() -> N
     summed = "kind_forall(j, constant_forall(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
     held = f"where(constant_forall(o_in, C[b,o_out,o_in] = t[o_in]), {summed})"
     assert f"forall(o_out, vector_forall<8 x 2, once>(b, {held}))" in nest((2, 4, 8), 16, (768, 96))
-    assert "vector_forall<8 x 1>" in nest((1, 10, 8), 96)
+    assert "vector_forall<8 x 1>" in nest((1, 10, 4), 96)
+
+
+def test_columns_of_one_row_each_are_summed_kind_by_kind() -> None:
+    summed = "kind_forall(j, constant_forall(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
+    held = f"kind_tile_forall(j, where(constant_forall(o_in, C[b,o_out,o_in] += t[o_in]), {summed}))"
+    assert nest((1, 10, 8), 96) == f"tile_forall<32>(b, tile_forall<80>(j, parallel_forall(o_out, vector_forall<8 x 4>(b, {held}))))"
+    assert f"vector_forall<8 x 8>(b, {held})" in nest((1, 4, 16), 128)
+    assert "kind_tile_forall" not in nest((1, 4, 16), 128, (30_000, 768))  # the sums of all rows don't stay in a core's own cache
+
+
+@pytest.mark.parametrize("columns", [0, 5, 32, 39, 64, 75])
+def test_whole_chunks_and_the_last_one_are_summed_kind_by_kind(columns: int) -> None:
+    stored = sparsify(drawn(11, columns, dtype=torch.float64), n_m_g(1, 4, 8))
+    x = drawn(40, columns, dtype=torch.float64, seed=1)
+    with uncompiled():
+        plan = make_plan("oj,jb->ob", (stored, x.T.contiguous()), None)
+        assert ("kind_tile_forall" in str(plan.steps[-1].stmt)) == (columns > 0)
+        assert plan.kernel.source.program.zeroed == (columns == 0)  # the first chunk writes what others add to
+        for _ in range(2):
+            result = plan.run(stored, x.T.contiguous())
+            torch.testing.assert_close(result, stored.to_dense() @ x.T)
+            result.fill_(torch.nan)  # memory that is used again
 
 
 def test_what_columns_choose_stays_in_the_nearest_cache_where_sums_stay_near() -> None:

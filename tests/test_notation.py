@@ -14,10 +14,13 @@ from numscorch.ir.index import (
     Assignment,
     Binary,
     Blend,
+    Constant,
     Expr,
     Forall,
     Gallop,
     IndexVar,
+    Kinds,
+    KindTiles,
     Literal,
     Parallel,
     Positions,
@@ -54,6 +57,9 @@ TAGS: list[Tag] = [
     Gallop("A"),
     Blend(),
     Tile(64),
+    Kinds(),
+    KindTiles(),
+    Constant(),
 ]
 TEXTS = [
     "y[i] = A[i,j] * x[j]",

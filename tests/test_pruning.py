@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from training import at_entries, dense, equal, read_back
+from training_cases import at_entries, dense, equal, read_back
 
 import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseLinear

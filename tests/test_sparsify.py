@@ -50,7 +50,7 @@ def test_tensors_of_any_shape() -> None:
         block_magnitude(2, 2, 0.5)(torch.ones(4))
 
 
-@pytest.mark.parametrize("fraction", [-0.1, 1.1, 90, float("nan"), "half"])
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, 90, float("nan")])
 def test_shares_lie_between_0_and_1(fraction: Any) -> None:
     with pytest.raises(ns.SizeError, match=rf"magnitude\({fraction}\): the share that becomes zero lies between 0 and 1"):
         magnitude(fraction)

@@ -13,7 +13,7 @@ import torch
 from sten_cases import HALF, W, X, each_format, generator, linear, steps
 from torch import nn
 from torch.nn import functional as F
-from training import read_back, stored
+from training_cases import read_back, stored
 
 import numscorch as ns
 from numscorch.nn import SparseLinear

@@ -15,7 +15,7 @@ from sten_cases import HALF, OPTIMIZERS, W, X, each_format, each_sparsifier, gen
 from test_ddp import together, two_processes
 from torch import nn
 from torch.nn import functional as F
-from training import equal, read_back, stored
+from training_cases import equal, read_back, stored
 
 import numscorch as ns
 from numscorch.nn import SparseConv2d

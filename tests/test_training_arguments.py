@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 from trainers import AT_ONCE, STARTS, X, dense_network, each, gradual, network, sgd
-from training import equal, stored
+from training_cases import equal, stored
 
 import numscorch as ns
 from numscorch.sparsify import (

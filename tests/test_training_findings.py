@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from trainers import STARTS, X, dense_network, each, each_dynamic, gradual, network, sgd
-from training import equal, stored
+from training_cases import equal, stored
 
 import numscorch as ns
 from numscorch.sparsify import (

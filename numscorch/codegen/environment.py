@@ -35,7 +35,9 @@ class Env:
     ``tiles`` are the bounds of the variables whose tiles are looped over outside, ``counted`` the
     registers beside which the terms they received are counted, ``inserted`` the workspaces that
     coordinates are inserted into, ``assembly`` the result whose index arrays are written.
-    ``kinds`` says of what kind the positions are at which an operand is, where its loops take one kind after the other.
+    ``kinds`` says of what kind the positions are at which an operand is, where its loops take one kind after the other;
+    ``walked`` are the positions of such a kind that the loop over them takes, ``rows`` the coordinates that it chooses, and
+    ``first`` says when nothing has been added to the result at these.
     ``conditions`` say when the operands that may be absent here are present, where ``masked`` as masks that
     have all bits set, and of ``assured``, sets of operands, one is present as a whole.
     """
@@ -55,6 +57,9 @@ class Env:
     assured: tuple[frozenset[str], ...] = ()
     masked: bool = False
     kinds: Mapping[str, int] = field(default_factory=dict)
+    walked: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict)
+    rows: tuple[int, ...] | None = None
+    first: Expr | None = None
 
     def own(self, name: str, variables: tuple[IndexVar, ...]) -> Var:
         """A name for a value that depends on these variables."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 from ..ir import index as ix
 from ..ir.level import Segment
-from ..ir.loop import Assign, Block, Const, Expr, For, Stmt, Var
+from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, Stmt, Var, call
 from .coiteration import at_position
-from .environment import Env, Iterator
+from .environment import Env, Iterator, size_of
 from .jamming import interleaved
 from .workspaces import is_held
 
@@ -19,6 +20,8 @@ Lower = Callable[[ix.Stmt, Env], Block]
 def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     """The positions of one level, chunk by chunk, and in a chunk one kind after the other, with a loop for each."""
     it = env.iterated(stmt.var)[0]
+    if it.name in env.walked:
+        return (For(it.position, *env.walked[it.name], at_position(stmt.var, it, it.position, env, lambda found: lower(stmt.body, found))),)
     chunk, start, stop = Var(f"{stmt.var}_chunk"), Var(f"{it.position.name}_start"), it.end
     first, *ends = it.level.kind_starts(it.mode, chunk)
     body: list[Stmt] = []
@@ -28,6 +31,33 @@ def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
         body += [Assign(start, stop if kind else first), Assign(stop, end), For(it.position, start, stop, step)]
     first_chunk, last_chunk = _chunks(stmt.var, it, env)
     return (For(chunk, first_chunk, last_chunk, tuple(body)),)
+
+
+def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
+    """The body for the positions of each kind, chunk by chunk; how many there are is a constant in all chunks but the last, shorter one."""
+    it, chunk = env.iterated(stmt.var)[0], Var(f"{stmt.var}_chunk")
+    start, stop = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_end")
+    empty = BinOp("==", chunk, Const(0))
+    chosen = next(a for a in ix.operands_of(stmt) if a.tensor.name == it.name).tensor.format.levels[-1].constants
+
+    def kinds(whole: bool) -> Block:
+        body: list[Stmt] = []
+        starts = it.level.kind_starts(it.mode, chunk, whole)
+        for kind, (first, last) in enumerate(pairwise(starts)):
+            if not whole:
+                body += [Assign(start, first), Assign(stop, last)]
+            bounds = (first, last) if whole else (start, stop)
+            walked = replace(
+                env, kinds={**env.kinds, it.name: kind}, walked={**env.walked, it.name: bounds}, rows=chosen[kind], first=empty
+            )
+            body += lower(stmt.body, walked)
+        return tuple(body)
+
+    first_chunk, last_chunk = _chunks(stmt.var, it, env)
+    last_chunk = call("max", last_chunk, Const(1)) if first_chunk == Const(0) else last_chunk  # it writes zeros where there are no columns
+    wholes = Var(f"{stmt.var}_whole")
+    known = Assign(wholes, call("min", last_chunk, size_of(stmt.var) // it.level.kind_chunk))
+    return (known, For(chunk, first_chunk, wholes, kinds(True)), For(chunk, wholes, last_chunk, kinds(False)))
 
 
 def _chunks(var: ix.IndexVar, it: Iterator, env: Env) -> tuple[Expr, Expr]:
@@ -51,7 +81,7 @@ def _coordinates(stmt: ix.Forall, env: Env) -> list[tuple[int, dict[str, Segment
     iterators = env.iterated(stmt.var)
     if not iterators:
         held = next(access.tensor for a in ix.assignments(stmt) for access in (a.lhs, *ix.accesses_in(a.rhs)) if is_held(access.tensor))
-        return [(coordinate, {}) for coordinate in range(len(registers_of(held)))]
+        return [(coordinate, {}) for coordinate in (range(len(registers_of(held))) if env.rows is None else env.rows)]
     it = iterators[0]
     first: Expr = it.bounds[0]
     return [(coordinate, {it.name: it.segment(first + at)}) for at, coordinate in enumerate(it.level.constants[env.kinds[it.name]])]

@@ -12,7 +12,7 @@ from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, If,
 from .blending import can_blend, lower_blended
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
-from .holding import lower_constant, lower_kinds, registers_of
+from .holding import lower_constant, lower_kind_tiles, lower_kinds, registers_of
 from .jamming import lower_jam
 from .lattice import make_lattice
 from .transposing import lower_transposed
@@ -73,6 +73,8 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_jam(stmt, tag, env, lower, lower_serial)
         case ix.Kinds():
             return lower_kinds(stmt, env, lower)
+        case ix.KindTiles():
+            return lower_kind_tiles(stmt, env, lower)
         case ix.Constant():
             return lower_constant(stmt, env, lower)
         case _:
@@ -147,8 +149,13 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
     inner = env
     for register in sums:
         inner = with_registers(_writing(stmt.producer, target, register), register, inner)
-    cleared = [assign for register in sums for assign in clear(register, inner)]
-    return (*cleared, *lower(stmt.producer, inner), *lower(stmt.consumer, inner))
+    used = sums if env.rows is None else tuple(sums[row] for row in env.rows)
+    cleared = [assign for register in used for assign in clear(register, inner)]
+    done = lower(stmt.consumer, inner)
+    if env.first is not None:
+        written = ix.with_op(stmt.consumer, "=")
+        done = (If(env.first, lower(written, inner), done),)
+    return (*cleared, *lower(stmt.producer, inner), *done)
 
 
 def _writing(stmt: ix.Stmt, target: ix.TensorVar, register: ix.TensorVar) -> ix.Stmt:

@@ -104,6 +104,20 @@ def truth(condition: Any, one: Any) -> Any:
 
 
 @jitted
+def outranked(row: Any, at: int, m: int, size: int) -> Any:
+    """How many values of a place's block of m in a row are larger than its own, by absolute values; of equal ones those behind it.
+
+    NaN is larger than none, and none is larger than it.
+    """
+    first, own, count = at // m * m, abs(row[at]), 0
+    for other in range(first, at):
+        count += abs(row[other]) > own
+    for other in range(at + 1, min(first + m, size)):
+        count += abs(row[other]) >= own
+    return count
+
+
+@jitted
 def seek(crd: Any, start: int, end: int, coordinate: int) -> Any:
     """The first of the ordered positions start, ..., end - 1 whose coordinate isn't less; end if there is none.
 

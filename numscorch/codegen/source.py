@@ -21,9 +21,12 @@ from .workspaces import workspaces_of
 
 RANGES = ("min", "max", "abs")
 CASTS = frozenset({"int64"})
-ROUTINES = frozenset({*FUNCTIONS, "emptied", "entered", "insert", "ordered", "ordered_pairs", "padded", "seek", "truth"} - {"abs"})
+ROUTINES = frozenset(
+    {*FUNCTIONS, "emptied", "entered", "insert", "ordered", "ordered_pairs", "outranked", "padded", "seek", "truth"} - {"abs"}
+)
 REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
-COMPILED = ("intrinsics", "register_functions", "routines")  # files whose functions become parts of kernels
+APPENDING = frozenset({"appended", "appended_first", "largest", "largest_first"})
+COMPILED = ("appending", "intrinsics", "register_functions", "routines")  # files whose functions become parts of kernels
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
     "room": "This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.",
@@ -121,17 +124,20 @@ def describe(access: ix.Access) -> str:
         strides = f", strides ({', '.join(tensor.strides)})" if tensor.strides else ""
         return f"{tensor.name}: dense {tensor.dtype}{strides}"
     shared = f", the pattern of {tensor.shares}" if tensor.shares else ""
-    return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{shared}"
+    largest = f", of every {tensor.largest[1]} the {tensor.largest[0]} largest" if tensor.largest else ""
+    return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{shared}{largest}"
 
 
 def _imports(program: Program) -> str:
     called = _functions(program.function)
-    own, routines = sorted(called - set(RANGES) - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
+    own, routines = sorted(called - set(RANGES) - APPENDING - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
     lines = [f"from math import {', '.join(found)}"] if (found := _unwritable(program.function)) else []
     lines += ["from numba import prange"] if program.parallel else []
     scalars = sorted(_constant_types(program.function) | (called & CASTS) | ({"array"} if _tables(program.function) else set()))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
-    lines += ["", f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
+    lines += [""] if own or called & APPENDING else []
+    lines += [f"from numscorch.codegen.appending import {', '.join(found)}"] if (found := sorted(called & APPENDING)) else []
+    lines += [f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
     lines += [f"from numscorch.codegen.register_functions import {', '.join(found)}"] if (found := sorted(called & REGISTERED)) else []
     lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []
     return "\n".join(lines).strip("\n")

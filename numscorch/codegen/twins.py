@@ -72,6 +72,38 @@ def gather(array: Checked, base: int, stride: int, crd: Checked, position: int, 
     return np.array([array[base + stride * int(crd[position + lane])] for lane in range(lanes)])
 
 
+def appended(values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray) -> int:
+    """Append the lanes that are kept, and their coordinates; there is room for all of them."""
+    return appended_first(values, crd, position, coordinate, value, kept, value.size)
+
+
+def appended_first(values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray, count: int) -> int:
+    """The same of the first lanes."""
+    (lanes,) = (kept[:count] != 0).nonzero()
+    for array, own in ((values, value[lanes]), (crd, coordinate + lanes)):
+        array.array[array.check(position, count) : position + len(lanes)] = own
+    return int(position) + len(lanes)
+
+
+def largest(value: np.ndarray, n: int, m: int) -> np.ndarray:
+    """1 where a lane is one of the n largest of its block of m."""
+    return largest_first(value, n, m, value.size)
+
+
+def largest_first(value: np.ndarray, n: int, m: int, count: int) -> np.ndarray:
+    """The same of the first lanes."""
+    kept = np.zeros_like(value)
+    for at in range(count):
+        kept[at] = outranked(value, at, m, count) < n
+    return kept
+
+
+def outranked(row: Any, at: int, m: int, size: int) -> int:
+    """How many values of a place's block are larger than its own; of equal ones those behind."""
+    places = range(at // m * m, min(at // m * m + m, size))
+    return sum(bool(abs(row[p]) > abs(row[at]) or (p > at and abs(row[p]) == abs(row[at]))) for p in places)
+
+
 def transpose(source: Checked, at: int, apart: int, target: Checked, to: int, between: int, lanes: int) -> None:
     """target[to + between * c + r] = source[at + apart * r + c] for r and c below lanes"""
     for row in range(lanes):
@@ -166,6 +198,11 @@ REGISTERED: dict[str, Any] = {
     "sub": np.subtract,
 }
 TWINS: dict[str, Any] = {
+    "appended": appended,
+    "appended_first": appended_first,
+    "largest": largest,
+    "largest_first": largest_first,
+    "outranked": outranked,
     "add": lambda a, b: a + b,
     "at_most": lambda a, b: -1 if a <= b else 0,
     "fma": lambda a, b, c: a * b + c,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, terms_of
-from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Var, call
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Var, call
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
 from .jamming import interleaved
@@ -96,8 +96,10 @@ def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Bloc
         start, step = Const(REDUCTIONS[body.op].identity, body.lhs.tensor.dtype), (Assign(total, call(joined, total, terms.value(0))),)
         last = Assign(register, call(REDUCTIONS[body.op].function, register, call(whole, total)))
     seen = (Accumulate(Var(f"{body.lhs.tensor.name}_seen"), Const(lanes)),) if body.lhs.tensor.name in env.counted else ()
-    cleared = (Assign(total, call("splat", start, lanes)),)
-    return (*_taken_at_once(it, lanes, (*step, *seen), cleared), last, _one_by_one(stmt, it, env, lower))
+    *bounds, loop = _taken_at_once(it, lanes, (*step, *seen), ())
+    # a row of fewer than a register is spared what adds up its lanes
+    summed = If(BinOp("<", Var(f"{it.position.name}_start"), _split(it)), (Assign(total, call("splat", start, lanes)), loop, last))
+    return (*bounds, summed, _one_by_one(stmt, it, env, lower))
 
 
 def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:

@@ -14,6 +14,7 @@ from ..ir.functions import REDUCTIONS, start_of
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, If, Stmt, Store, Var, call
 from ..ir.workspace_levels import Hashed, Held, Listed, Marked
 from .environment import Env, clear, size_of
+from .pruning import append_pruned
 from .results import MOST, Assembly
 from .values import joined, lower_product
 
@@ -155,17 +156,15 @@ def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
     """Write the next value of an assembled result, and its coordinates."""
     if assembly.counting:
         return assembly.append(env.coords)
+    if stmt.lhs.tensor.prunes:
+        return append_pruned(stmt, assembly, env)
     product, name = lower_product(stmt.rhs, env, as_vector=False), stmt.lhs.tensor.name
     values, place = Var(f"{name}_vals"), env.position(stmt.lhs)
-    if stmt.lhs.tensor.prunes:
-        value = Var(f"{name}_value")
-        is_kept = BinOp("!=", value, Const(0.0, stmt.lhs.tensor.dtype))  # a branch would be mispredicted: what is 0 is overwritten
-        return (*product.setup, Assign(value, product.scalar), Store(values, place, value), *assembly.append_if(is_kept, env.coords))
     return (*product.setup, *assembly.found(env.coords), Store(values, place, product.scalar), *assembly.append(env.coords))
 
 
 def appends(consumer: ix.Stmt, env: Env) -> bool:
-    """Whether the consumer appends an entry to an assembled result, which is wanted only if there is a term; or if it isn't 0."""
+    """Whether the consumer appends an entry to an assembled result, which is wanted only if there is a term; or if it is kept."""
     result = ix.result_of(consumer).tensor
     if env.assembly is None or result.prunes:
         return False

@@ -211,6 +211,8 @@ def _folded_operator(op: str, left: Expr, right: Expr) -> Expr:
 def _folded_call(function: str, args: tuple[Expr, ...]) -> Expr:
     if function == "where" and isinstance(args[0], Literal):
         return args[1] if args[0].value != 0 else args[2]
+    if function == "where" and isinstance(args[1], Literal) and args[1] == args[2]:
+        return args[1]
     if all(isinstance(arg, Literal) for arg in args):
         numbers = [arg for arg in args if isinstance(arg, Literal)]
         return Literal(FUNCTIONS[function].evaluate(*(n.value for n in numbers)), numbers[0].dtype)

@@ -83,9 +83,12 @@ class Grouped(Sharing):
     def kind_chunk(self) -> int:
         return self.chunk
 
-    def kind_starts(self, mode: Mode, chunk: Expr) -> list[Expr]:
+    def kind_starts(self, mode: Mode, chunk: Expr, whole: bool = False) -> list[Expr]:
         first = chunk * Const(self.chunk)
-        width, start = call("min", Const(self.chunk), mode.size - first), mode.parent.begin * mode.size + first
+        start = mode.parent.begin * mode.size + first
+        if whole:
+            return [start + kind * self.g for kind in range(self.kinds + 1)]
+        width = call("min", Const(self.chunk), mode.size - first)
         return [start, *(start + (width * kind) // self.kinds for kind in range(1, self.kinds)), start + width]
 
     def room(self, entries: Entries) -> int:

@@ -20,6 +20,7 @@ from .tags import Constant as Constant
 from .tags import Gallop as Gallop
 from .tags import Jam as Jam
 from .tags import Kinds as Kinds
+from .tags import KindTiles as KindTiles
 from .tags import Parallel as Parallel
 from .tags import Positions as Positions
 from .tags import Serial as Serial
@@ -52,7 +53,8 @@ class TensorVar:
     ``strides`` belongs to dense tensors and has a letter for each dimension: "1" contiguous,
     "0" broadcast (or of size 1), "n" any stride, given at run time.  ``shares`` names the operand
     whose pattern a sparse result keeps.  What ``is_returned`` is a dense result beside the main one.  An assembled result that
-    ``prunes`` doesn't store what comes to 0.
+    ``prunes`` stores an entry where the condition of its value holds, ``where(condition, value, 0)``; if ``largest`` is (n, m), where it
+    is one of the n largest, by absolute values, of a block of m consecutive ones along the last dimension.
     """
 
     name: str
@@ -63,6 +65,7 @@ class TensorVar:
     shares: str | None = None
     is_returned: bool = False
     prunes: bool = False
+    largest: tuple[int, int] | None = None
 
     @property
     def is_dense(self) -> bool:
@@ -351,6 +354,17 @@ def map_rhs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return replace(stmt, body=map_rhs(body, change))
         case Where(consumer, producer):
             return Where(map_rhs(consumer, change), map_rhs(producer, change))
+
+
+def with_op(stmt: Stmt, op: str) -> Stmt:
+    """The statement with another operator in every assignment."""
+    match stmt:
+        case Assignment():
+            return replace(stmt, op=op)
+        case Forall(_, body):
+            return replace(stmt, body=with_op(body, op))
+        case Where(consumer, producer):
+            return Where(with_op(consumer, op), with_op(producer, op))
 
 
 def value_of(stmt: Stmt) -> Expr:

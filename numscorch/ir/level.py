@@ -226,7 +226,7 @@ class Level:
         """Of a level with positions of several kinds: how many of them lie in a chunk, in which all kinds have their share; else 0."""
         return 0
 
-    def kind_starts(self, mode: Mode, chunk: Expr) -> list[Expr]:
+    def kind_starts(self, mode: Mode, chunk: Expr, whole: bool = False) -> list[Expr]:
         """Of a level with positions of several kinds: where each of these starts in a chunk, and the end of the last one."""
         raise NotImplementedError
 

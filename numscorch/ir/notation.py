@@ -23,6 +23,7 @@ from .index import (
     IndexVar,
     Jam,
     Kinds,
+    KindTiles,
     Literal,
     Parallel,
     Positions,
@@ -138,8 +139,8 @@ class _Reader:
             return Parallel()
         if token == "blend_forall":
             return Blend()
-        if token in ("kind_forall", "constant_forall"):
-            return Kinds() if token == "kind_forall" else Constant()
+        if token in (named := {str(tag): tag for tag in (Kinds(), KindTiles(), Constant())}):
+            return named[token]
         if found := VECTOR.fullmatch(token):
             lanes, registers, once, rest, masked = found.groups()
             loop, tail = (0, int(registers)) if once else (int(registers), int(rest or 0))

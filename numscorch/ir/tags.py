@@ -119,6 +119,14 @@ class Kinds:
 
 
 @dataclass(frozen=True, slots=True)
+class KindTiles:
+    """Run the body once for the positions of each kind, chunk by chunk: the loop over the same variable in it stays within them."""
+
+    def __str__(self) -> str:
+        return "kind_tile_forall"
+
+
+@dataclass(frozen=True, slots=True)
 class Constant:
     """Write the body once for each coordinate: all of them are known when a kernel is made, and have registers of their own."""
 
@@ -126,5 +134,5 @@ class Constant:
         return "constant_forall"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Blend | Tile | Jam | Transpose | Kinds | Constant
+Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Blend | Tile | Jam | Transpose | Kinds | KindTiles | Constant
 SERIAL = Serial()

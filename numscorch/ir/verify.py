@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import ScheduleError
-from .index import Access, Assignment, Forall, IndexVar, Stmt, Tile, Where, accesses_in, loops_of
+from .index import Access, Assignment, Forall, IndexVar, KindTiles, Stmt, Tile, Where, accesses_in, loops_of
 from .placing import is_placed
 
 
@@ -25,6 +25,8 @@ def _check(stmt: Stmt, bound: tuple[IndexVar, ...], placed: bool) -> None:
     match stmt:
         case Forall(var, body, Tile()):
             _check_tiled(stmt, bound)
+            _check(body, bound, placed)
+        case Forall(_, body, KindTiles()):
             _check(body, bound, placed)
         case Forall(var, body):
             if var in bound:

@@ -19,7 +19,7 @@ def growth(call: Callable[[], object]) -> int | None:
     """The bytes by which the process grows at most during a call, its result among them.
 
     Memory of dead results that is kept for the next ones is given back first, so that it counts again. Pages count that are
-    written: a call may ask for more. Below about 100 KB it is noise.
+    written: a call may ask for more. Some hundreds of KB are noise.
 
     Args:
         call: what is measured; called once, so that what only first calls need is part of it.

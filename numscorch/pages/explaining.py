@@ -147,6 +147,8 @@ def _operands(story: Explanation) -> str:
     problem = story.problem
     result = f"{problem.result}: {'x'.join(map(str, problem.shape)) or 'scalar'} ({problem.format.name}), {problem.result.dtype}"
     why = f"<h4>Result {escape(result)}</h4><p>{escape(problem.inference)}</p>"
+    if problem.layout is not None and problem.layout.result is not None:
+        why += f"<p>{escape(f'written with {problem.layout}, and copied')}</p>"
     return f'<div class="cards">{"".join(cards)}<div class="card">{why}</div></div>'
 
 

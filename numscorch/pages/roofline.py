@@ -15,10 +15,9 @@ from typing import Any
 import torch
 
 SECONDS = 0.3  # for the calls,
-ROOF_SECONDS = 0.15  # and for each roof
+ROOF_SECONDS = 0.15  # and for the roof of as many bytes
 FEWEST, MOST = 3, 1000
-FAR = 4  # times the last cache: what is read from memory
-LARGEST = 1 << 28  # bytes of a triad
+SMALLEST, LARGEST = 1 << 14, 1 << 28  # bytes of its triad
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 360, 56, 16, 40
 ROOM = 0.3  # of a decade around what is drawn
 
@@ -73,17 +72,16 @@ def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> Run:
         work: from a call's result to its ``flops`` and ``bytes`` (``measuring.work.work_of``).
 
     """
-    from ..measuring.roofs import LAST_CACHE, multiply_add, triad  # late: they are compiled
+    from ..measuring.roofs import rates, triad  # late: they are compiled
 
     result = call()
     done, dtype = work(result), _dtype(result)
     seconds, calls = _fastest(call, SECONDS)
     threads = torch.get_num_threads()
-    near, far = triad(min(max(done.bytes, 1 << 14), LARGEST), threads), triad(min(FAR * LAST_CACHE, LARGEST), threads)
-    peak = multiply_add(threads, 20_000)
-    bytes_near, bytes_far, most = (roof.amount / _fastest(roof.run, ROOF_SECONDS)[0] for roof in (near, far, peak))
-    most *= 0.5 if dtype == "float64" else 1.0  # half as many fit in a register
-    return Run(seconds, calls, done.flops, done.bytes, bytes_near, bytes_far, most, threads, dtype)
+    near, far = triad(min(max(done.bytes, SMALLEST), LARGEST), threads), rates(threads)
+    bytes_near = near.amount / _fastest(near.run, ROOF_SECONDS)[0]
+    peak = far.flops_per_second / (2 if dtype == "float64" else 1)  # half as many fit in a register
+    return Run(seconds, calls, done.flops, done.bytes, bytes_near, far.bytes_per_second, peak, threads, dtype)
 
 
 def _dtype(result: Any) -> str:

@@ -35,23 +35,26 @@ def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
         ) from error
     ax = pyplot.gca() if ax is None else ax
     raster = exact_raster(pattern, _cells(ax))
-    shares = raster.counts / max(raster.room * _depth(pattern), 1.0)
-    stored = shares[shares > 0]
-    least, most = (float(stored.min()), float(stored.max())) if stored.size else (1.0, 1.0)
-    rows, columns = raster.shape
+    shares = np.ma.masked_equal(raster.counts / max(raster.room * _depth(pattern), 1.0), 0)
+    rows, columns = (max(size, 1) for size in raster.shape)
     drawn: dict[str, Any] = {"cmap": "Blues", "interpolation": "nearest", "origin": "upper", "aspect": _aspect(rows, columns)}
-    drawn |= {"extent": (-0.5, max(columns, 1) - 0.5, max(rows, 1) - 0.5, -0.5)}
-    if not kwargs.keys() & {"norm", "vmin", "vmax"}:
-        drawn["norm"] = LogNorm(least / 3, most)  # so that the emptiest cell is seen
-    ax.imshow(np.ma.masked_equal(shares, 0), **(drawn | kwargs))
+    drawn |= {"extent": (-0.5, columns - 0.5, rows - 0.5, -0.5)}
+    if not kwargs.keys() & {"norm", "vmin", "vmax"} and shares.count():
+        drawn["norm"] = LogNorm(float(shares.min()) / 3, float(shares.max()))  # so that the emptiest cell is seen
+    ax.imshow(shares, **(drawn | kwargs))
+    _name_axes(ax, len(pattern.shape))
+    return ax
+
+
+def _name_axes(ax: Axes, order: int) -> None:
+    """Columns at the top, as matplotlib's spy has them, and the dimensions' names."""
     ax.xaxis.tick_top()
     ax.xaxis.set_label_position("top")
-    ax.set_xlabel(name_of(len(pattern.shape) - 1))
-    if len(pattern.shape) > 1:
-        ax.set_ylabel(name_of(len(pattern.shape) - 2))
+    ax.set_xlabel(name_of(order - 1))
+    if order > 1:
+        ax.set_ylabel(name_of(order - 2))
     else:
         ax.set_yticks([])
-    return ax
 
 
 def _cells(ax: Axes) -> int:

@@ -127,7 +127,8 @@ def _result(
         owner = tensors[request.owner.tensor.name]
         return Access(TensorVar(name, owner.format, dtype, owner.index_dtype, shares=owner.name), indices), {}
     if request.prunes:
-        return Access(TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True), indices), {}
+        made = TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True, largest=request.largest)
+        return Access(made, indices), {}
     shape = tuple(extents[var] for var in indices)
     strides = row_major(shape)
     return Access(TensorVar(name, dense(len(shape)), dtype, strides=letters_of(shape, strides)), indices), {name: strides}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from os import PathLike
 from pathlib import Path
@@ -22,10 +22,11 @@ from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor, beside_programs
 from . import traced_calls as traced_calls  # which says what is written down
 from .evaluation import evaluate_parts
-from .program_explanation import explain_program
+from .program_explanation import explain_program, explain_sparsified
+from .sparsified import evaluate_sparsified
 from .surroundings import SCALARS, Wrapper, surroundings
 from .traced_programs import Program, program_of, viewed
-from .tracing import TRACERS, Mismatch, Stop, Traced, Tracer, at_work
+from .tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work
 
 TENSORS = (SparseTensor, Tensor, SparseParameter)
 FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -113,7 +114,7 @@ class Fused(Wrapper):
         story, explanation = "", None
         if isinstance(program, Program):
             try:
-                explanation = explain_program(program.text, _read(program, operands), program.format)
+                explanation = _explained(program, _read(program, operands))
                 story = str(explanation)
             except UnsupportedError as error:
                 story = str(error)  # all of it is torch's
@@ -174,6 +175,8 @@ def _run(fused: Fused, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     program, operands = fused.program(args, kwargs)
     if isinstance(program, Unfused):
         return fused.function(*args, **kwargs)
+    if program.sparsifier is not None:
+        return evaluate_sparsified(program.text, _read(program, operands), program.sparsifier, program.format)
     made = evaluate_parts(program.text, _read(program, operands), program.format)
     for dimension in program.missing:
         made = made.unsqueeze(dimension)
@@ -189,7 +192,8 @@ def fuse(function: Callable[..., Any]) -> Fused:
     no operands, and integers. ``fused.explain(*operands)`` prints the program, or says which call it was.
 
     An entry that isn't stored is 0, and softmax is that of the stored entries, as in numscorch's operators. A product of a
-    sparse tensor and a dense matrix product is computed at the stored entries alone; nothing else is reordered.
+    sparse tensor and a dense matrix product is computed at the stored entries alone; nothing else is reordered. Where the
+    function returns what ``numscorch.sparsify.sparsify`` makes, that is the program's ``sparsifier=``.
 
     Args:
         function: of tensors, numbers and whatever else it takes. It has no effect but its result: it may be run
@@ -228,6 +232,11 @@ def _program(made: Any, tracer: Tracer, names: list[str]) -> Program:
     Raises:
         Stop: it isn't one tensor that it computed, with a tensor's data type.
     """
+    if isinstance(made, Sparsified):
+        program = _program(Traced(tracer, made.node), tracer, names)
+        if program.missing or program.format is not None:
+            raise tracer.stop("what is sparsified is a sum, or has a dimension of size 1")
+        return replace(program, sparsifier=made.sparsifier, format=made.format)
     if not isinstance(made, Traced):
         raise tracer.stop(f"it returns {'several results' if isinstance(made, list | tuple | dict) else type(made).__name__}")
     node = made._node
@@ -286,6 +295,13 @@ def _place_of(error: BaseException) -> str:
 
 def _is_inside(filename: str) -> bool:
     return Path(filename).is_relative_to(OURS) or Path(filename).is_relative_to(Path(torch.__file__).parent)
+
+
+def _explained(program: Program, read: Mapping[str, Any]) -> Explanation:
+    """The story of a program's kernels."""
+    if program.sparsifier is None:
+        return explain_program(program.text, read, program.format)
+    return explain_sparsified(program.text, read, program.sparsifier, program.format)
 
 
 def _read(program: Program, operands: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -195,10 +195,19 @@ class _Fusing:
         terms = tuple(names for _, names in self.letters)
         subscripts = Subscripts(terms, last.request.subscripts.result)
         members = tuple(self.members.values())
-        request = FusedRequest(
-            subscripts, made.value, made.op, members=members, outer=self.outer, owner=made.owner, keeps=keeps, prunes=prunes
-        )
+        self._check_pruned(last, made)
+        pruned = replace(FusedRequest(subscripts, made.value, made.op), prunes=prunes, largest=last.request.largest)
+        request = replace(pruned, members=members, outer=self.outer, owner=made.owner, keeps=keeps)
         return request, tuple(name for name, _ in self.letters)
+
+    def _check_pruned(self, part: Part, made: Member) -> None:
+        """That what is appended comes in order, and that rows of which blocks keep their largest values are made whole."""
+        if part.request.prunes and made.indices[: len(self.outer)] != self.outer:
+            raise NotFused(f"the rows of {part.name} aren't made in order")
+        if part.request.prunes and made.owner is not None and len(made.indices) != 2:
+            raise NotFused(f"{part.name} would be sparse, with {len(made.indices)} dimensions")
+        if part.request.largest is not None and (made.owner is not None or made.indices[-1] in self.outer):
+            raise NotFused(f"{part.name} keeps the largest of a block, and its rows aren't made one after the other")
 
     def _check_dtypes(self) -> None:
         read = {name for part in self.parts for at, name in enumerate(part.operands) if at not in only_patterns(part.request)}

@@ -26,7 +26,7 @@ from .fused_operands import taken
 from .fused_problem import valued
 from .fusion import Group, Kind, NotFused, group_from, why_alone
 from .pairing import in_pairs, statement_of
-from .sparsified import BOUND, pruning
+from .sparsified import pruned
 
 
 def explain_program(text: str, given: Mapping[str, Any], format: Format | str | None, parts: tuple[Part, ...] | None = None) -> Explanation:
@@ -50,15 +50,16 @@ def explain_program(text: str, given: Mapping[str, Any], format: Format | str | 
 
 def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, format: Format | str | None) -> Explanation:
     """The story of a program whose result is sparsified: with its last part, where the kernel that makes it stores what is kept."""
-    from ..sparsify import threshold  # late: it is built on einsum
+    from ..sparsify.masking import named_in_errors  # late: it is built on einsum
     from ..sparsify.names import named
 
     kept = named(sparsifier)
-    if not isinstance(kept, threshold):
-        return explain_program(text, given, None)
-    dtypes = [own.dtype for own in map(unwrapped, given.values()) if isinstance(own, SparseTensor | torch.Tensor) and own.ndim]
-    bound = torch.tensor(kept.t, dtype=dtypes[0] if dtypes else torch.float32)
-    return explain_program(text, {**given, BOUND: bound}, format, pruning(text))
+    found = pruned(text, given, kept)
+    if isinstance(found, str):
+        story = explain_program(text, given, None)
+        return replace(story, after=(*story.after, f"\n{named_in_errors(kept)}: of the result, once it is there: {found}"))
+    parts, numbers, _ = found
+    return explain_program(text, {**given, **numbers}, None, parts)  # another format is made of what this one holds
 
 
 def explain_pairs(expr: str, given: Sequence[Any], format: Format | str | None) -> Explanation | None:

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import NumscorchError
 from ..parser import parse_einsum
-from .tracing import CALLS, TRACERS, Mismatch, Node, Traced
+from .tracing import CALLS, TRACERS, Mismatch, Node, Sparsified, Traced
 
 
 def _node_of(value: Any) -> Node:
@@ -122,6 +122,38 @@ def where(condition: Any, input: Any, other: Any) -> Traced:
     if not _node_of(condition).is_test:
         raise ValueError("the condition is no comparison")
     return joined("call", "where", condition, input, other)
+
+
+def _of_truths(kind: str, form: str) -> Callable[..., Traced]:
+    def function(input: Any, other: Any) -> Traced:
+        nodes = _node_of(input), _node_of(other)
+        if not all(node.is_test for node in nodes):
+            raise ValueError("of other things than comparisons")
+        shape = tuple(torch.broadcast_shapes(*(node.shape for node in nodes)))
+        used = frozenset(d + len(shape) - len(node.shape) for node in nodes for d in node.used)
+        return _made(Node(kind, form, shape, used, nodes, is_test=True))
+
+    return function
+
+
+def logical_not(input: Any) -> Traced:
+    """1 less a comparison."""
+    node = _node_of(input)
+    if not node.is_test:
+        raise ValueError("of other things than comparisons")
+    return _made(Node("op", "-", node.shape, node.used, (Node("number", "1.0"), node), is_test=True))
+
+
+def isnan(input: Any) -> Traced:
+    """Whether it isn't equal to itself."""
+    return joined("op", "!=", input, input, is_test=True)
+
+
+def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
+    """What is kept of a tensor."""
+    if input._node.is_test:
+        raise ValueError("truth values")
+    return Sparsified(TRACERS[-1], input._node, sparsifier, format)
 
 
 def permute(input: Traced, *dims: Any) -> Traced:
@@ -280,6 +312,9 @@ CALLS.update(
             name: _operator(op) for op, names in {"*": ("mul", "multiply"), "/": ("div", "divide", "true_divide")}.items() for name in names
         },
         **{name: _operator(op, True) for name, op in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()},
+        **{f"{kind}_and": _of_truths("op", "*") for kind in ("logical", "bitwise")},
+        **{f"{kind}_or": _of_truths("call", "maximum") for kind in ("logical", "bitwise")},
+        **{"logical_not": logical_not, "bitwise_not": logical_not, "isnan": isnan, "sparsify": sparsify},
         **{name: lambda input, other, name=name: joined("call", name, input, other) for name in ("maximum", "minimum")},
         **{"add": add, "sub": sub, "subtract": sub, "rsub": rsub, "neg": negative, "negative": negative, "square": square, "pow": power},
         **{"relu": relu, "leaky_relu": leaky_relu, "gelu": gelu, "where": where, "absolute": _function("abs"), "softmax": softmax},

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from ..ir.index import STRENGTH
 from .traced_repeats import without_repeats
@@ -26,12 +27,16 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A text, the operands that it reads, the dimensions of size 1 that its result lacks, and the format that an operator's would have."""
+    """A text, the operands that it reads, the dimensions of size 1 that its result lacks, and the format that an operator's would have.
+
+    With a ``sparsifier``, only what that keeps of the result is stored, in a format if one is given.
+    """
 
     text: str
     reads: frozenset[str]
     missing: tuple[int, ...]
-    format: str | None
+    format: Any
+    sparsifier: Any = None
 
 
 def program_of(root: Node, taken: Names) -> Program:

@@ -59,6 +59,29 @@ class Node:
     is_test: bool = False  # whether torch has truth values for it
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Sparsified:
+    """What a sparsifier leaves of a tensor that a function makes, in a format: its result, and nothing else is done to it."""
+
+    tracer: Tracer
+    node: Node
+    sparsifier: Any
+    format: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self.tracer.stop(f".{name} of what sparsify makes: only a function's result is sparsified by its kernel")
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        raise TRACERS[-1].stop(
+            f"{getattr(func, '__name__', func)} of what sparsify makes: only a function's result is sparsified by its kernel"
+        )
+
+
 class Tracer:
     """One run of a function on stand-ins; ``reads_sizes`` where what it writes down depends on them."""
 
@@ -208,7 +231,7 @@ def _tracer_of(values: Sequence[Any]) -> Tracer:
 
 def holds_traced(values: Sequence[Any]) -> bool:
     """Whether there are stand-ins among arguments."""
-    return any(isinstance(v, Traced) or (isinstance(v, list | tuple) and holds_traced(v)) for v in values)
+    return any(isinstance(v, Traced | Sparsified) or (isinstance(v, list | tuple) and holds_traced(v)) for v in values)
 
 
 FLIPPED = ("add", "mul", "sub", "truediv", "matmul")
@@ -221,13 +244,13 @@ def _python_operator(name: str, flipped: bool) -> Callable[[Any, Any], Any]:
     return operator
 
 
-for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne"):
-    _call = {"truediv": "div"}.get(_name, _name)
+for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne", "and", "or"):
+    _call = {"truediv": "div", "and": "bitwise_and", "or": "bitwise_or"}.get(_name, _name)
     setattr(Traced, f"__{_name}__", _python_operator(_call, flipped=False))
     if _name in FLIPPED:
         setattr(Traced, f"__r{_name}__", _python_operator(_call, flipped=True))
-for _name in ("neg", "abs"):
-    setattr(Traced, f"__{_name}__", lambda self, name=_name: traced_call(name, self))
+for _name, _call in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
+    setattr(Traced, f"__{_name}__", lambda self, name=_call: traced_call(name, self))
 
 
 def _in_place(self: Traced, other: Any) -> Any:

@@ -39,7 +39,8 @@ MADE = {"list": "empty", "mark": "zeros", "table": "empty"}  # how the arrays of
 class Binder:
     """Writes the source of one plan's function."""
 
-    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand]):
+    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], into: bool = False):
+        self.into = into  # whether an array that the result goes to is passed, after the operands
         self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
         self.result, self.spaces, self.beside = problem.result, workspaces_of(stmt), ix.returned_by(stmt)
         self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
@@ -79,7 +80,8 @@ class Binder:
 
     def compiled(self, body: list[str]) -> Callable[..., Any]:
         """A function of the operands with this body."""
-        lines = [f"def run({', '.join(f'o{at}' for at in range(len(self.operands)))}):"]
+        taken = [f"o{at}" for at in range(len(self.operands))] + (["into"] if self.into else [])
+        lines = [f"def run({', '.join(taken)}):"]
         source = "\n".join(lines + [f"    {line}" for line in body])
         exec(compile(source, f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
         run: Callable[..., Any] = self.scope["run"]
@@ -153,6 +155,8 @@ class Binder:
         """C: memory for the result, zeros where some entry may not be written."""
         zeroed, fill = self.kernel.source.program.zeroed, self.fill()
         shape = self.problem.shape
+        if self.into and self.last is None:
+            return ["C = into"]
         if self.result.shares is not None:
             if zeroed and fill:
                 self.scope["inf"] = np.inf
@@ -267,7 +271,7 @@ class Binder:
         if self.spaced(written) != tuple(written):
             made = f"{made}[..., :{written[-1]}]"
         made = f"torch.from_numpy({made})"
-        return made if self.last is None else f"L{len(self.operands)}({made})"
+        return made if self.last is None else f"L{len(self.operands)}({made}{', into' if self.into else ''})"
 
     @staticmethod
     def _slowest(shape: Sequence[int]) -> int:

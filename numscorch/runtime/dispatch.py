@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ..codegen.assembly import stages_of
@@ -24,12 +24,13 @@ from ..ledgers import note
 from ..long_rows import cut, operand_to_cut
 from ..operand import Operand
 from ..operands import identify
-from ..parser import parse_einsum
+from ..parser import Subscripts, parse_einsum
 from ..problem import Problem, check_loops, make_problem
 from ..programs.fused_problem import FusedRequest, fused_problem
 from ..schedule import Step, schedule
 from ..schedule.fuse import schedule_fused
 from ..schedule.options import AUTOMATIC
+from ..slabs import in_slabs, slabs_of
 from ..sparse_tensor import SparseTensor
 from ..statements import Request, plain_request, scheduled
 from .binding import bind
@@ -108,6 +109,9 @@ def _plan_of(expr: str | Request, described: Sequence[Operand], format: Format |
     kernel, stmt = kernel_for(source), steps[-1].stmt
     if (at := operand_to_cut(expr, problem, described)) is not None:
         return _tables().made(expr, described, Plan(problem, steps, kernel, _in_parts(expr, at)))
+    if problem.slabs is not None:
+        run = in_slabs(problem.slabs, problem, _into(expr, problem.slabs.of(described), format, kernel))
+        return _tables().made(expr, described, Plan(problem, steps, kernel, run))
     before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
     run = bind(problem, stmt, kernel, described, before, _copies(problem, described))
     return _tables().made(expr, described, Plan(problem, steps, kernel, run))
@@ -147,16 +151,31 @@ def _in_parts(expr: str | Request, at: int) -> Callable[..., Any]:
     return run
 
 
-def _copies(problem: Problem, operands: Sequence[Operand]) -> dict[int, Callable[..., Any]]:
-    """What copies dense operands to the layout in which they are read, and, after them, the result from that in which it is written."""
+def _into(expr: str | Request, described: Sequence[Operand], format: Format | str | None, kernel: Kernel) -> Callable[..., Any]:
+    """The function of a slab's operands, and the array that its results go to."""
+    problem, steps, _ = compile_source(expr, described, format)
+    return bind(problem, steps[-1].stmt, kernel, described, {}, _copies(problem, described, into=True), into=True)
+
+
+def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -> dict[int, Callable[..., Any]]:
+    """What copies dense operands to the layout in which they are read, and, after them, the result from that in which it is
+    written, to memory that is passed where it goes ``into`` some.
+    """
     layout = problem.layout
     if layout is None:
         return {}
-    made = {at: _listed(_plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run) for at, last in layout.operands.items()}
+    made = {at: _plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run for at, last in layout.operands.items()}
+    made = made if into else {at: _listed(copy) for at, copy in made.items()}
     if layout.result is not None:
         shape = with_last(problem.shape, layout.result)
         written = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
-        made[len(operands)] = _listed(_plan_of(moving(len(shape), layout.result, back=True), [written], None).run)
+        back = moving(len(shape), layout.result, back=True)
+        if into:
+            moved, steps, source = compile_source(back, [written], None)
+            run = bind(moved, steps[-1].stmt, kernel_for(source), [written], {}, {}, into=True)
+            made[len(operands)] = _tables().made(back, [written], Plan(moved, steps, kernel_for(source), run)).run
+        else:
+            made[len(operands)] = _listed(_plan_of(back, [written], None).run)
     return made
 
 
@@ -186,7 +205,7 @@ def uncompiled() -> Iterator[None]:
 
 
 def compile_source(
-    expr: str | Request, operands: Sequence[Operand], format: Format | str | None
+    expr: str | Request | Subscripts, operands: Sequence[Operand], format: Format | str | None
 ) -> tuple[Problem, tuple[Step, ...], Source]:
     """Everything up to the source: no operand's values are needed, and nothing is written."""
     request = parse_einsum(expr, tuple(len(o.shape) for o in operands)) if isinstance(expr, str) else expr
@@ -200,6 +219,11 @@ def compile_source(
         problem = make_problem(request, operands, host(), format)
     options = request.options if isinstance(request, Request) else AUTOMATIC
     check_loops(problem, options)
+    subscripts = request.subscripts if isinstance(request, Request) else request
+    if (slabs := slabs_of(problem, subscripts, operands, host())) is not None:
+        one, steps, source = compile_source(request, slabs.of(operands), format)
+        if one.layout == problem.layout:
+            return replace(problem, slabs=slabs), steps, source
     steps = schedule(problem.stmt, problem.facts, host(), options)
     return problem, steps, generate(steps[-1].stmt, host())
 

@@ -15,6 +15,7 @@ import torch
 
 from ..errors import NumscorchError, SizeError
 from ..ir.format import CSF, CSR, Format, named_formats
+from .reuse import LARGEST, SMALLEST, room
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -35,15 +36,20 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
 
 
 def aligned(shape: Sequence[int], dtype: Any, zeroed: bool = False) -> np.ndarray:
-    """Memory that starts at a line of the cache, so that no register of a row crosses one.
+    """Memory that starts at a line of the cache, so that no register of a row crosses one; where it is large, it is used again.
 
     >>> aligned((2, 3), np.float32).ctypes.data % LINE
     0
     """
     itemsize = np.dtype(dtype).itemsize
-    room = (np.zeros if zeroed else np.empty)(prod(shape) + LINE // itemsize, dtype)
-    start = -room.ctypes.data % LINE // itemsize
-    return room[start : start + prod(shape)].reshape(shape)
+    if SMALLEST <= prod(shape) * itemsize <= LARGEST:
+        made = room(tuple(shape), dtype)
+        if zeroed:
+            made.fill(0)
+        return made
+    memory = (np.zeros if zeroed else np.empty)(prod(shape) + LINE // itemsize, dtype)
+    start = -memory.ctypes.data % LINE // itemsize
+    return memory[start : start + prod(shape)].reshape(shape)
 
 
 def check_memory(problem: Problem) -> None:

@@ -123,7 +123,9 @@ def _scheduled(member: Assignment, outer: tuple[IndexVar, ...], facts: Facts, ta
 def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target) -> Stmt:
     """A statement in loops: sums in registers, and in vectors where these pay."""
     nest: Stmt = wrap(loops, member)
-    if not loops or member.lhs.tensor.prunes:
+    if member.lhs.tensor.prunes:
+        return _appending(nest, facts)
+    if not loops:
         return nest
     if member.lhs.indices:
         nest, _ = insert_workspaces(nest, facts)
@@ -133,6 +135,26 @@ def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target)
         summed, _ = vectorize(Where(member, nest), facts, target)  # the sum is a register already
         return summed.producer if isinstance(summed, Where) else nest
     return _in_registers(nest, facts, target)
+
+
+def _appending(nest: Stmt, facts: Facts) -> Stmt:
+    """A loop that appends what is kept of a row, in registers if the row is dense, and blocks of which the largest are kept fit them.
+
+    >>> from ..ir.format import CSR, dense
+    >>> from ..ir.notation import parse_stmt
+    >>> tensors = {"C": TensorVar("C", CSR, prunes=True), "C_row": TensorVar("C_row", dense(1), strides="1")}
+    >>> loop = parse_stmt("forall(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))", tensors)
+    >>> print(_appending(loop, Facts.of({IndexVar("k"): 64}, {}, 8, Target())))
+    vector_forall<8 x 8, once>(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))
+    """
+    match nest:
+        case Forall(var, Assignment(lhs, rhs)) if lhs.tensor.dtype in LANES and lhs.indices[-1:] == (var,) and facts.fits_registers(var):
+            tiles, along = facts.tiling(var), [a for a in accesses_in(rhs) if var in a.indices]
+            is_dense = all(a.tensor.is_dense and unit_stride(a, var) for a in along) and can_run_in_registers(rhs)
+            fits = lhs.tensor.largest is None or tiles.lanes % lhs.tensor.largest[1] == 0
+            if is_dense and fits and along and facts.extent(var) > 1:
+                return replace(nest, tag=Vector(tiles.lanes, tiles.registers, tiles.tail, tiles.masked))
+    return nest
 
 
 def inner_orders(member: Assignment, outer: Sequence[IndexVar]) -> list[list[IndexVar]]:

@@ -18,6 +18,7 @@ from ..ir.index import (
     Forall,
     IndexVar,
     Kinds,
+    KindTiles,
     Stmt,
     TensorVar,
     Vector,
@@ -31,6 +32,8 @@ from .tiles import tiled
 from .workspace import free_names, unwrap, wrap
 
 NEAREST = 24 << 10  # bytes of a tile that stays in the nearest cache
+LARGER_NEAREST = 40 << 10  # where results are added to, and what columns choose is all that stays there
+FEWEST = 8  # columns of a chunk that have the same row, from which sums may be loaded and stored once for each chunk
 MOST_ROWS = 1024  # rows of a dense operand that columns choose at random, each on a page of its own, and still find quickly
 
 
@@ -54,6 +57,8 @@ def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tup
     chooser = chosen_by_table(body, tuple(loop.var for loop in loops))
     if chooser is None or any(loop.var not in body.lhs.indices for loop in outer) or not isinstance(vector.tag, Vector):
         return None
+    if may_tile and (registers := _registers_of_a_kind(chooser, vector, stmt, facts, target)):
+        return _kind_by_kind(outer, columns, rows, vector, body, registers, chooser, facts)
     registers = _registers(chooser, vector.tag, target)
     if not registers:
         return None
@@ -68,6 +73,41 @@ def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tup
     for var, size in tiles.items():
         done, why = tiled(done, var, size), f"{why}; tiles of {size} of {var}"
     return done, why
+
+
+def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Facts, target: Target) -> int:
+    """How many registers the sums of one kind's row may have while a chunk's columns stay in the nearest cache, and all sums in a
+    core's own; 0 where kinds have several rows, which share what is loaded, or so few columns that loading sums takes longer.
+    """
+    (each, rows), tag = _sizes(chooser), vector.tag
+    chunk, size = chooser.tensor.format.levels[-2].kind_chunk, itemsize(result_of(stmt).tensor.dtype)
+    if each > 1 or chunk < FEWEST * rows or not isinstance(tag, Vector):
+        return 0
+    results = prod(facts.extent(var) for var in result_of(stmt).indices if var != vector.var)
+    most = min(
+        LARGER_NEAREST // (chunk * target.vector_bytes), target.own_cache // (results * target.lanes(result_of(stmt).tensor.dtype) * size)
+    )
+    most = min(int(most), tag.registers or tag.tail, target.accumulators)
+    return 1 << (most.bit_length() - 1) if most > 1 else 0
+
+
+def _kind_by_kind(
+    outer: list[Forall], columns: Forall, rows: Forall, vector: Forall, body: Assignment, registers: int, chooser: Access, facts: Facts
+) -> tuple[Stmt, str]:
+    """Sum the columns of a chunk that have one row in registers, and add them to the result, one row after the other."""
+    space = Access(
+        TensorVar(free_names([*outer, columns, rows, vector])[0], Format((Held(_sizes(chooser)[1]),)), body.lhs.tensor.dtype), (rows.var,)
+    )
+    summed = replace(columns, tag=Kinds(), body=replace(rows, tag=Constant(), body=replace(body, lhs=space)))
+    written = replace(rows, tag=Constant(), body=Assignment(body.lhs, space, "+="))
+    tag = _narrowed(vector, registers, facts)
+    nest = wrap([*outer, replace(vector, tag=tag)], replace(columns, tag=KindTiles(), body=Where(written, summed)))
+    size, chunk = registers * tag.lanes, chooser.tensor.format.levels[-2].kind_chunk
+    why = f"a table chooses one row for each kind of {columns.var}: {registers} registers sum a kind's columns of a chunk"
+    for var, most in ((columns.var, chunk), (vector.var, size)):
+        if most < facts.extent(var):
+            nest, why = tiled(nest, var, most), f"{why}; tiles of {most} of {var}"
+    return nest, why
 
 
 def _sizes(access: Access) -> tuple[int, int]:

@@ -54,10 +54,10 @@ def lay_out(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
     if found is None:
         return None
     row, var, between = found
-    times = _times(stmt, between, facts)
+    last = row.level_var(len(row.indices) - 1)
+    times = _times(stmt, between, facts) * facts.spread(row.tensor.name, len(row.indices) - 1)  # most values are in long rows
     if times < OFTEN:
         return None
-    last = row.level_var(len(row.indices) - 1)
     told = f"at {last}, {row.tensor} is merged about {times:.3g} times at each {var}: it is laid out, and looked up"
     return _rewritten(stmt, row, var, last), told
 

@@ -35,7 +35,10 @@ from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
 LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
 WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
-GATHER_ROW = 8.0  # nonzeros in a row from which taking a register of them at once pays
+GATHER_ROW = 8.0  # nonzeros in a row from which taking some of them at once pays,
+GATHERED = 4  # so many, as long as rows are of the same length
+LARGEST_OF = 1.5  # rows are so many times longer where their largest term is looked for,
+LONG_GATHER = 4.0  # and where a register of them is taken
 LANES = ("float32", "float64")  # data types that the intrinsics have registers of
 JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
@@ -134,8 +137,11 @@ def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Tar
     inner, term = unwrap(body.producer)
     if not inner or not isinstance(term, Assignment) or term.op not in REDUCTIONS or not REDUCTIONS[term.op].function:
         return None
-    fan, lanes = _fan(inner[-1].var, term, facts), target.lanes(term.lhs.tensor.dtype)
-    if fan is None or fan < GATHER_ROW or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
+    var, register = inner[-1].var, target.lanes(term.lhs.tensor.dtype)
+    fan, least = _fan(var, term, facts), GATHER_ROW * LARGEST_OF
+    if fan is None or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
+        return None
+    if not (lanes := at_once(fan, _spread(var, term, facts), least, register)):
         return None
     taken = wrap(inner[:-1], replace(inner[-1], tag=Positions(lanes)))
     return wrap(loops, replace(body, producer=taken)), f"about {fan:.3g} nonzeros in a row: {lanes} at once"
@@ -215,13 +221,23 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
     if _is_dense_loop(last.var, body, facts) and _moves(last.var, body):
         tag = _tag(facts.sum_tiling(last.var))
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
-    fan = _fan(last.var, body, facts)
-    if fan is not None and fan >= GATHER_ROW:
-        lanes = target.lanes(body.lhs.tensor.dtype)
+    fan, spread = _fan(last.var, body, facts), _spread(last.var, body, facts)
+    if fan is not None and (lanes := at_once(fan, spread, GATHER_ROW, target.lanes(body.lhs.tensor.dtype))):
         return wrap(loops[:-1], replace(last, tag=Positions(lanes))), f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered"
-    if fan is not None and fan >= LONG_ROW and _spread(last.var, body, facts) == 1:
+    if fan is not None and fan >= LONG_ROW and spread == 1:
         return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {fan:.3g} nonzeros in a row: four partial sums"
     return producer, "rows are short or uneven, or the loop is not contiguous: plain loop"
+
+
+def at_once(fan: float, spread: float, least: float, lanes: int) -> int:
+    """How many positions of a row to take at once: a register where most values are in long rows, a part of one in even rows, else none.
+
+    >>> at_once(100.0, 1.0, 8.0, 16), at_once(10.0, 8.0, 8.0, 16), at_once(10.0, 1.0, 8.0, 16), at_once(10.0, 2.0, 8.0, 16)
+    (16, 16, 4, 0)
+    """
+    if fan * spread >= max(LONG_GATHER * least, lanes):
+        return lanes
+    return min(GATHERED, lanes) if fan >= least and spread == 1 else 0
 
 
 def _fan(var: IndexVar, body: Assignment, facts: Facts) -> float | None:

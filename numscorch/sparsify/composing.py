@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..ir.format import CSR, Format
-from .kinds import Block, Kind, kind_of
+from .kinds import Block, Kind, kept_by, kind_of
 from .masking import Sparsifier, mask_of
 from .names import named
 
@@ -44,6 +44,14 @@ class Composed:
         for sparsifier in self.sparsifiers:
             kept = kept & mask_of(torch.where(kept, tensor, torch.zeros((), dtype=tensor.dtype)), sparsifier)
         return kept
+
+    def keeps_value(self, value: Any) -> Any:
+        """Whether a kernel keeps a value; NaN, too, as one of them may refuse it."""
+        kept: Any = True
+        for sparsifier in self.sparsifiers:
+            answer = kept_by(sparsifier, value if kept is True else torch.where(kept, value, 0.0))
+            kept = answer if kept is True else kept if answer is True else kept & answer
+        return kept if kept is True else kept | (value != value)
 
     @property
     def kind(self) -> Kind:

@@ -33,6 +33,10 @@ class keep_all:
         """The mask of what is kept."""
         return torch.ones_like(tensor, dtype=torch.bool)
 
+    def keeps_value(self, value: Any) -> Any:
+        """Whether a kernel keeps a value: always."""
+        return True
+
     def __repr__(self) -> str:
         return "keep_all()"
 
@@ -66,6 +70,10 @@ class threshold:
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""
         return magnitudes(self, tensor) > self.bound(tensor.dtype)
+
+    def keeps_value(self, value: Any) -> Any:
+        """Whether a kernel keeps a value; NaN, too, which is refused when it is found among what was kept."""
+        return ~(value.abs() <= self.t)
 
     def bound(self, dtype: torch.dtype) -> float:
         """t as a number of a data type.

@@ -12,8 +12,10 @@ Block = tuple[int, int]
 class Kind(StrEnum):
     """What a sparsifier decides by.
 
-    * STREAMING: each entry by its own value, as ``threshold``. It can be asked for any part of a tensor.
-    * BLOCKING: each block of a matrix by the values in it, as ``n_m``; ``block`` is the block's shape, -1 the whole extent.
+    * STREAMING: each entry by its own value, as ``threshold``. It can be asked for any part of a tensor, and the kernel that makes a
+      result applies it (``einsum(..., sparsifier=)``), if what it compares can be written down.
+    * BLOCKING: each block of a matrix by the values in it, as ``n_m``, which kernels apply, too; ``block`` is the block's shape, -1 the
+      whole extent.
     * MATERIALIZING: by all values, or by the tensor's shape, as ``magnitude`` and ``random``.
 
     Source: Ivanov, Dryden, Ben-Nun, Ashkboos, Hoefler, "STen: productive and efficient sparsity in PyTorch", 2023, section 3.
@@ -35,3 +37,8 @@ def kind_of(sparsifier: Any) -> Kind:
     'materializing'
     """
     return Kind(getattr(sparsifier, "kind", Kind.MATERIALIZING))
+
+
+def kept_by(sparsifier: Any, value: Any) -> Any:
+    """What a streaming sparsifier answers for a stand-in: those of ours have a method for it, which tells no numbers from NaN."""
+    return sparsifier.keeps_value(value) if hasattr(type(sparsifier), "keeps_value") else sparsifier(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -14,6 +14,7 @@ from ..grouping import grouped
 from ..ir.format import COO, CSR, Format, as_format
 from ..operators.entries import others_at, values_of, with_entries
 from ..packing import coordinates
+from ..programs.tracing import Traced, traced_call
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor, beside_programs
 from .entries import random, threshold
@@ -58,6 +59,8 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     >>> sparsify(torch.arange(3.0), lambda t: t < 2).values
     tensor([0., 1.])
     """
+    if isinstance(tensor, Traced):
+        return cast("SparseTensor", traced_call("sparsify", tensor, sparsifier, format))  # a stand-in for one, within ns.fuse
     tensor = unwrapped(tensor)
     _check_tensor(tensor)
     sparsifier = named(sparsifier)

@@ -1,6 +1,6 @@
 """B[i] max= A[i,j]
 
-    parallel_forall(i, where(B[i] = t, position_forall<8>(j, t max= A[i,j])))
+    parallel_forall(i, where(B[i] = t, position_forall<4>(j, t max= A[i,j])))
 
 A: CSR float32, int32 indices
 B: dense float32, strides (1)
@@ -26,12 +26,13 @@ def kernel(A2_pos_array, A_vals_array, B_vals_array, cuts_array, blocks, workers
             t = float32(-inf)
             pA2_start = A2_pos[i]
             pA2_end = A2_pos[i + 1]
-            pA2_split = pA2_start + (pA2_end - pA2_start) // 8 * 8
-            t_lanes = splat(float32(-inf), 8)
-            for pA2 in range(pA2_start, pA2_split, 8):
-                t_lanes = larger(t_lanes, load(A_vals, pA2, 8))
-                t_seen += 8
-            t = maximum(t, hmax(t_lanes))
+            pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
+            if pA2_start < pA2_split:
+                t_lanes = splat(float32(-inf), 4)
+                for pA2 in range(pA2_start, pA2_split, 4):
+                    t_lanes = larger(t_lanes, load(A_vals, pA2, 4))
+                    t_seen += 4
+                t = maximum(t, hmax(t_lanes))
             for pA2 in range(pA2_split, pA2_end):
                 t = maximum(t, A_vals[pA2])
                 t_seen += 1

@@ -22,13 +22,15 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
         for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            t = float32(0.0)
             pA2_start = A2_pos[i]
             pA2_end = A2_pos[i + 1]
             pA2_split = pA2_start + (pA2_end - pA2_start) // 8 * 8
-            t_lanes = splat(float32(0.0), 8)
-            for pA2 in range(pA2_start, pA2_split, 8):
-                t_lanes = fma(load(A_vals, pA2, 8), gather(B_vals, 0, 1, A2_crd, pA2, 8), t_lanes)
-            t = hsum(t_lanes)
+            if pA2_start < pA2_split:
+                t_lanes = splat(float32(0.0), 8)
+                for pA2 in range(pA2_start, pA2_split, 8):
+                    t_lanes = fma(load(A_vals, pA2, 8), gather(B_vals, 0, 1, A2_crd, pA2, 8), t_lanes)
+                t += hsum(t_lanes)
             for pA2 in range(pA2_split, pA2_end):
                 j = A2_crd[pA2]
                 t += A_vals[pA2] * B_vals[j]

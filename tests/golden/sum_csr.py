@@ -24,10 +24,11 @@ def kernel(A2_pos_array, A_vals_array, B_vals_array, partial_vals_array, cuts_ar
                 pA2_start = A2_pos[i]
                 pA2_end = A2_pos[i + 1]
                 pA2_split = pA2_start + (pA2_end - pA2_start) // 8 * 8
-                t_lanes = splat(float32(0.0), 8)
-                for pA2 in range(pA2_start, pA2_split, 8):
-                    t_lanes = add(t_lanes, load(A_vals, pA2, 8))
-                t += hsum(t_lanes)
+                if pA2_start < pA2_split:
+                    t_lanes = splat(float32(0.0), 8)
+                    for pA2 in range(pA2_start, pA2_split, 8):
+                        t_lanes = add(t_lanes, load(A_vals, pA2, 8))
+                    t += hsum(t_lanes)
                 for pA2 in range(pA2_split, pA2_end):
                     t += A_vals[pA2]
             partial_vals[block] = t

@@ -1,0 +1,93 @@
+"""What isn't in a kernel's time: compiling it, loading it, the overhead of a call, and memory."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from . import plots
+from .cases import case_file, kernel_file, source_file
+from .frame import Place, page
+from .kernels import figure
+from .tables import Cell, link, table, time_cell
+from .views import Case, View
+from .wording import size, times
+
+NONE = "<p>The latest run holds none of these numbers.</p>"
+
+
+def compile_page(view: View, place: Place, sources: Mapping[str, Any]) -> str:
+    """Compile and load times by what is compiled together, and the overhead of calls by kernel."""
+    groups: dict[tuple[str, ...], list[Case]] = {}
+    for case in view.latest.cases.values():
+        if case.record.get("compile_seconds") is not None:
+            groups.setdefault(tuple(case.record.get("kernels") or (f"{case.kernel}, {case.name}",)), []).append(case)
+    lead = '<p class="lead">A kernel is compiled once on a machine, and from then on loaded from the cache.</p>'
+    parts = ["<h1>Compile time</h1>", lead, *(_compiled(groups, place, sources) if groups else [NONE]), *_overheads(view, place)]
+    return page("Compile time", parts, place, active="Compile time")
+
+
+def _compiled(groups: Mapping[tuple[str, ...], Sequence[Case]], place: Place, sources: Mapping[str, Any]) -> Iterator[str]:
+    told = [(names[0], *_times(cases)) for names, cases in groups.items()]
+    yield figure(plots.compile_times(told))
+    rows = []
+    for (names, cases), (_, compiled, loaded) in zip(groups.items(), told, strict=True):
+        families = ", ".join(f'<a href="{kernel_file(name)}">{escape(name)}</a>' for name in dict.fromkeys(c.kernel for c in cases))
+        shown = ", ".join(_kernel(name, place, sources) for name in names)
+        rows.append((Cell(families), Cell(shown), time_cell(compiled), time_cell(loaded), Cell(str(len(cases)))))
+    yield "<h2>Kernels</h2>"
+    yield table("Generated kernels", ("kernel", "generated as", "compiled in", "loaded in", "cases"), rows, words=2)
+
+
+def _times(cases: Sequence[Case]) -> tuple[float, float | None]:
+    """Medians over the cases that run the same kernels."""
+    loaded = [c.record["load_seconds"] for c in cases if c.record.get("load_seconds") is not None]
+    return statistics.median(c.record["compile_seconds"] for c in cases), statistics.median(loaded) if loaded else None
+
+
+def _kernel(name: str, place: Place, sources: Mapping[str, Any]) -> str:
+    shown = f"<code>{escape(name)}</code>"
+    return f'<a href="{place.root}{source_file(name)}">{shown}</a>' if name in sources else shown
+
+
+def _overheads(view: View, place: Place) -> Iterator[str]:
+    rows = []
+    for kernel, cases in view.kernels.items():
+        told = [c.record["overhead_seconds"] for c in cases if c.record.get("overhead_seconds") is not None]
+        if told:
+            rows.append((link(place.home + kernel_file(kernel), kernel), *(time_cell(of(told)) for of in (min, statistics.median, max))))
+    if rows:
+        yield "<h2>Overhead of a call</h2><p>What a call takes outside of its kernels.</p>"
+        yield table("Overhead of a call", ("kernel", "least", "median", "most"), rows)
+
+
+def memory_page(view: View, place: Place) -> str:
+    """What calls take beside their results."""
+    own = [case for case in view.latest.cases.values() if case.record.get("peak_bytes") is not None]
+    lead = '<p class="lead">How much the process grows by during a call, and how much of that is the result.</p>'
+    return page("Memory", ["<h1>Memory</h1>", lead, *(_memory(view, own, place) if own else [NONE])], place, active="Memory")
+
+
+def _memory(view: View, own: Sequence[Case], place: Place) -> Iterator[str]:
+    drawn = plots.peaks(own, lambda case: place.home + case_file(case))
+    if drawn:
+        yield figure(drawn)
+    rows = []
+    for kernel in view.kernels:
+        cases = [case for case in own if case.kernel == kernel and case.record.get("result_bytes")]
+        if cases:
+            beyond = {case.name: case.record["peak_bytes"] / case.record["result_bytes"] for case in cases}
+            worst = max(cases, key=lambda case: beyond[case.name])
+            middle, most = statistics.median(beyond.values()), beyond[worst.name]
+            rows.append(
+                (
+                    link(place.home + kernel_file(kernel), kernel),
+                    link(place.home + case_file(worst), worst.name),
+                    *(Cell(times(value), value) for value in (middle, most)),
+                    *(Cell(size(worst.record[key]), worst.record[key]) for key in ("peak_bytes", "result_bytes")),
+                )
+            )
+    head = ("kernel", "case that takes most", "peak over result, median", "most", "peak", "result")
+    yield "<h2>Kernels</h2>" + table("Memory by kernel", head, rows, words=2)

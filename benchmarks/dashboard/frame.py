@@ -1,0 +1,76 @@
+"""The frame that pages share, and the names of their files."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+
+from .views import Snapshot
+
+_OMITTED = re.compile("</(?:t[dhr]|tbody|thead|d[dt]|li)>")  # end tags that HTML doesn't need; a third of a table of numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page lies: how to come from it to the site's root, and to the overview of its view."""
+
+    root: str = ""
+    home: str = ""
+    repository: str | None = None
+
+    def below(self) -> Place:
+        """A folder further down in the same view."""
+        return Place("../" + self.root, "../" + self.home, self.repository)
+
+    def commit(self, snapshot: Snapshot) -> str:
+        """A commit, linked if it is known where to.
+
+        A file that was changed since, shown as ``+``, is not what the link shows, but it is the nearest there is.
+        """
+        if not self.repository or snapshot.commit == "unknown":
+            return escape(snapshot.commit)
+        return f'<a href="{escape(self.repository.rstrip("/"))}/commit/{escape(snapshot.run.commit[:10])}">{escape(snapshot.commit)}</a>'
+
+
+PAGES = (("index.html", "Overview"), ("compile.html", "Compile time"), ("memory.html", "Memory"))
+
+
+def page(title: str, body: Iterable[str], place: Place, *, active: str = "", up: str | None = None) -> str:
+    """A whole page.
+
+    Args:
+        title: of the window.
+        body: parts of the main element, as HTML.
+        place: where the page lies.
+        active: the name of the entry of the navigation that this page is.
+        up: links to where the page belongs, instead of the whole navigation: of pages of which there are many.
+    """
+    links = _navigation(place, active) if up is None else up
+    return _OMITTED.sub(
+        "",
+        (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+            f'<title>{escape(title)} · numscorch</title><link rel="icon" href="data:,"><link rel="stylesheet" href="{place.root}style.css">'
+            f'<script src="{place.root}site.js"></script></head><body><a class="skip" href="#main">Skip to the content</a>'
+            f'<header><nav aria-label="Pages"><a class="brand" href="{place.root}index.html">numscorch</a>{links}</nav></header>'
+            f'<main id="main">{"".join(body)}</main></body></html>\n'
+        ),
+    )
+
+
+def _navigation(place: Place, active: str) -> str:
+    entries = [(place.home + name, title) for name, title in PAGES] + [(place.root + "machines.html", "Machines")]
+    return "".join(f'<a href="{target}"{" aria-current=page" if name == active else ""}>{name}</a>' for target, name in entries)
+
+
+def slug(*parts: str) -> str:
+    """A name for a file that only these parts have.
+
+    >>> slug("n:m, 16 rows")
+    'n-m-16-rows-45a9d8'
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", parts[0].lower()).strip("-")[:40]
+    return f"{plain}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:6]}"

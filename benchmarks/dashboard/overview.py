@@ -1,0 +1,183 @@
+"""The first page: how fast every kernel is against every library, and what has changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import starmap
+
+from .cases import case_file, kernel_file
+from .frame import Place, page
+from .machines import told_of
+from .ratios import Ratio
+from .tables import change, link, ratio_cell, table
+from .views import BEST, Case, View, compared
+from .wording import NOTHING, change_cell, interval, times
+
+MOST = 10  # changes that are listed each way
+SWATCHES = (("¼×", 100, "bad"), ("½×", 50, "bad"), ("1×", 0, "good"), ("2×", 50, "good"), ("4×", 100, "good"))
+LEGEND = (
+    "geometric mean of the cases; below, the change since the run before, marked ▲ or ▼ where it is more than noise. "
+    "A frame marks what is slower."
+)
+FULL = math.log(4)  # a ratio from which, up or down, the colour is as strong as it gets
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another view, and where it lies."""
+
+    view: View
+    target: str
+
+
+def overview(view: View, place: Place, others: Sequence[Other], skipped: Mapping[str, str]) -> str:
+    """The page.
+
+    Args:
+        view: what is shown.
+        place: of the page.
+        others: views of other machines or suites.
+        skipped: files that hold no run, and why.
+    """
+    parts = [_title(view, place), _chooser(others), _tiles(view), *_heat(view, place), _changes(view, place), *_notes(view, skipped)]
+    return page("Benchmarks", parts, place, active="Overview")
+
+
+def empty(place: Place, skipped: Mapping[str, str]) -> str:
+    """The page where nothing was recorded."""
+    steps = "<pre>make bench-quick    # three minutes\nmake dashboard</pre>"
+    body = [f"<h1>Nothing was recorded yet</h1><p class=lead>Measure, and come back:</p>{steps}", *_skipped(skipped)]
+    return page("Benchmarks", body, place, active="Overview")
+
+
+def _title(view: View, place: Place) -> str:
+    run = view.latest.run
+    changed = ", with changes that are not committed" if run.dirty else ""
+    return (
+        "<h1>How fast, against whom</h1>"
+        '<p class="lead">The time of another library over ours, measured in turns in the same process. Above 1 we are faster.</p>'
+        f'<p class="meta">{place.commit(view.latest)}{changed} · {escape(view.latest.day)} · {escape(run.suite)} suite · '
+        f'<a href="{place.root}machines.html">{escape(told_of(run.own["machine"]))}</a></p>'
+    )
+
+
+def _chooser(others: Sequence[Other]) -> str:
+    if not others:
+        return ""
+    links = "".join(
+        f'<li><a href="{other.target}">{escape(told_of(other.view.latest.run.own["machine"]))}, {escape(other.view.key[1])} suite, '
+        f"{escape(other.view.latest.day)}</a></li>"
+        for other in others
+    )
+    return f"<details class=chooser><summary>Other machines and suites ({len(others)})</summary><ul>{links}</ul></details>"
+
+
+def _tiles(view: View) -> str:
+    ratios = [ratio for case in view.latest.cases.values() if (ratio := case.ratio)]
+    overall = compared(view, view.latest.cases.values(), BEST)
+    changes = [found for case in view.latest.cases.values() if (found := view.change(case)) and found.is_clear]
+    ahead, behind = sum(ratio.low > 1 for ratio in ratios), sum(ratio.high < 1 for ratio in ratios)
+    tiles = [(times(overall[0].value), f"geometric mean over the best peer, {len(ratios)} cases")] if overall else []
+    tiles += [(str(ahead), "cases faster than every peer"), (str(behind), "cases slower than the best peer")]
+    if view.before is not None:
+        up = sum(found.value > 1 for found in changes)
+        down = len(changes) - up
+        tiles.append((f"▲ {up} &nbsp;▼ {down}", "cases clearly changed since the run before"))
+    return '<dl class="facts big">' + "".join(f"<div><dt>{told}</dt><dd>{shown}</dd></div>" for shown, told in tiles) + "</dl>"
+
+
+def _heat(view: View, place: Place) -> Iterator[str]:
+    """The table of kernels by libraries: of all cases, and of those of each thread count."""
+    threads = sorted({int(c.record["threads"]) for c in view.latest.cases.values() if c.ratio and "threads" in c.record})
+    kinds = [("all", "all cases"), *((str(t), f"{t} thread{'s' if t > 1 else ''}") for t in threads)] if len(threads) > 1 else [("all", "")]
+    yield "<h2>Kernels by library</h2>"
+    if len(kinds) > 1:
+        inputs = (f'<label><input type=radio name=threads value="{k}"{" checked" * (k == "all")}> {told}</label>' for k, told in kinds)
+        yield f'<fieldset class="choice"><legend>Threads</legend>{"".join(inputs)}</fieldset>'
+        hidden = (f'main:has(.choice input[value="{k}"]:checked) .heat:not([data-threads="{k}"])' for k, _ in kinds)
+        yield f"<style>{','.join(hidden)}{{display:none}}</style>"
+    for kind, told in kinds:
+        yield f'<div class="heat" data-threads="{kind}">{_heat_table(view, place, kind, told)}</div>'
+    yield f'<p class="legend">{"".join(starmap(_swatch, SWATCHES))} {LEGEND}</p>'
+
+
+def _swatch(told: str, strength: int, side: str) -> str:
+    return f'<span class="swatch" style="--w:{strength}%" data-side={side}>{told}</span>'
+
+
+def _heat_table(view: View, place: Place, kind: str, told: str) -> str:
+    columns = [BEST, *view.columns]
+    rows = []
+    for kernel, cases in view.kernels.items():
+        taken = [case for case in cases if kind in ("all", str(case.record.get("threads")))]
+        cells = [_heat_cell(view, taken, column) for column in columns]
+        if any(cells):
+            head = f'<th scope="row"><a href="{place.home}{kernel_file(kernel)}">{escape(kernel)}</a></th>'
+            rows.append(f"<tr>{head}{''.join(cell or f'<td class=none>{NOTHING}</td>' for cell in cells)}</tr>")
+    titles = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    caption = f"Ratio by kernel and library{', ' + told if told else ''}"
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table><caption>{escape(caption)}</caption>'
+        f'<thead><tr><th scope="col">kernel</th>{titles}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    )
+
+
+def _heat_cell(view: View, cases: Sequence[Case], column: str) -> str:
+    found = compared(view, cases, column)
+    if found is None:
+        return ""
+    ratio, amount, since = found
+    strength = min(abs(math.log(ratio.value)) / FULL, 1)
+    side = "good" if ratio.value >= 1 else "bad"
+    noun = "case" if amount == 1 else "cases"
+    return (
+        f'<td data-side={side} style="--w:{100 * strength:.0f}%" title="{amount} {noun}, {interval(ratio)}">{times(ratio.value)}'
+        f"{f'<small>{change_cell(since)}</small>' if since else ''}</td>"
+    )
+
+
+def _changes(view: View, place: Place) -> str:
+    """The cases that changed most."""
+    if view.before is None:
+        return "<h2>Changes</h2><p>This is the first run of this suite on this kind of machine.</p>"
+    found = [(case, since) for case in view.latest.cases.values() if (since := view.change(case)) and since.is_clear]
+    title = f"<h2>Changes since {place.commit(view.before)}</h2>"
+    if not found:
+        return f"{title}<p>No case changed by more than noise.</p>"
+    down = sorted((pair for pair in found if pair[1].value < 1), key=lambda pair: pair[1].value)
+    up = sorted((pair for pair in found if pair[1].value > 1), key=lambda pair: -pair[1].value)
+    return f'{title}<div class="pair">{_changed("Slower", down, place)}{_changed("Faster", up, place)}</div>'
+
+
+def _changed(title: str, found: Sequence[tuple[Case, Ratio]], place: Place) -> str:
+    """Cases that changed one way, those that did most first."""
+    if not found:
+        return ""
+    rows = [
+        (link(place.home + kernel_file(c.kernel), c.kernel), link(place.home + case_file(c), c.name), ratio_cell(c.ratio), change(since))
+        for c, since in found[:MOST]
+    ]
+    more = f"<p class=quiet>{len(found) - MOST} more changed less.</p>" if len(found) > MOST else ""
+    return f"<div><h3>{title}</h3>{table('', ('kernel', 'case', 'ratio', 'change'), rows, words=2, sortable=False)}{more}</div>"
+
+
+def _notes(view: View, skipped: Mapping[str, str]) -> Iterator[str]:
+    missing = view.latest.run.own.get("missing") or ()
+    if missing:
+        names = ", ".join(map(str, missing))
+        why = "not installed where this was measured, so that columns are absent or lack cases"
+        yield f"<h2>Not measured</h2><p>{escape(names)}: {why}.</p>"
+    alone = [kernel for kernel, cases in view.kernels.items() if not any(case.ratio for case in cases)]
+    if alone:
+        names = ", ".join(f'<a href="{kernel_file(kernel)}">{escape(kernel)}</a>' for kernel in alone)
+        yield f"<h2>Without peers</h2><p>{names}</p>"
+    yield from _skipped(skipped)
+
+
+def _skipped(skipped: Mapping[str, str]) -> Iterator[str]:
+    if skipped:
+        items = "".join(f"<li><code>{escape(name)}</code>: {escape(why)}</li>" for name, why in skipped.items())
+        yield f"<h2>Skipped files</h2><ul>{items}</ul>"

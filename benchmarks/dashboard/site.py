@@ -1,0 +1,103 @@
+"""The site: which pages there are, and where they lie."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..records import Run
+from .cases import case_file, case_page, kernel_file, source_file
+from .costs import compile_page, memory_page
+from .frame import Place, slug
+from .kernels import kernel_page
+from .machines import machines_page
+from .overview import Other, empty, overview
+from .sources import source_page
+from .views import View, views_of
+
+ASSETS = ("style.css", "site.js")
+HERE = Path(__file__).parent
+MARK = "numscorch-dashboard"  # a file by which a folder is known as a site, which may be replaced
+
+Pages = Iterator[tuple[str, str]]
+
+
+class SiteError(Exception):
+    """The site can't be written."""
+
+
+def write_site(runs: Sequence[Run], folder: Path, *, skipped: Mapping[str, str] | None = None, repository: str | None = None) -> Path:
+    """Write the site, whole or not at all.
+
+    Args:
+        runs: in any order, of any machines and suites.
+        folder: is made, or replaced if it holds a site.
+        skipped: files that hold no run, and why.
+        repository: the address of the project, at which ``/commit/<id>`` shows a commit.
+
+    Raises:
+        SiteError: the folder holds something else.
+    """
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise SiteError(f"{folder} holds files that are no dashboard: name an empty or a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        for name, text in pages(runs, skipped or {}, repository):
+            path = new / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        for name in ASSETS:
+            shutil.copyfile(HERE / name, new / name)
+        (new / MARK).touch()
+        new.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(new, folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return folder / "index.html"
+
+
+def pages(runs: Sequence[Run], skipped: Mapping[str, str], repository: str | None) -> Pages:
+    """Every page, and its path in the site. The first view's lie at the root, the others' in folders."""
+    views = views_of(runs)
+    top = Place(repository=repository)
+    if not views:
+        yield "index.html", empty(top, skipped)
+        yield from ((name, empty(top, skipped)) for name in ("compile.html", "memory.html", "machines.html"))
+        return
+    folders = ["", *(slug("-".join(view.key), *view.key) + "/" for view in views[1:])]
+    sources = _sources(views)
+    for view, folder in zip(views, folders, strict=True):
+        place = Place("../" * bool(folder), "", repository)
+        others = [Other(v, f"{place.root}{f}index.html") for v, f in zip(views, folders, strict=True) if v is not view]
+        yield f"{folder}index.html", overview(view, place, others, skipped)
+        yield from ((folder + name, text) for name, text in _below(view, place, sources))
+    yield "machines.html", machines_page([(view, f"{folder}index.html") for view, folder in zip(views, folders, strict=True)], top)
+    for name, kernel in sources.items():
+        yield source_file(name), source_page(name, kernel, top.below())
+
+
+def _below(view: View, place: Place, sources: Mapping[str, Any]) -> Pages:
+    """The pages of a view but for its overview."""
+    yield "compile.html", compile_page(view, place, sources)
+    yield "memory.html", memory_page(view, place)
+    for kernel, cases in view.kernels.items():
+        yield kernel_file(kernel), kernel_page(view, kernel, place.below())
+        for case in cases:
+            yield case_file(case), case_page(view, case, place.below(), sources)
+
+
+def _sources(views: Sequence[View]) -> dict[str, Any]:
+    """The kernels that cases of the latest runs name, and whose texts were recorded."""
+    found: dict[str, Any] = {}
+    for view in views:
+        recorded = view.latest.run.own.get("kernels") or {}
+        wanted = {name for case in view.latest.cases.values() for name in case.record.get("kernels") or ()}
+        found |= {name: recorded[name] for name in sorted(wanted) if name in recorded}
+    return found

@@ -1,0 +1,197 @@
+"""What is shown together: the runs of one suite on one kind of machine, since ratios are compared among these alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..records import UNKNOWN, Record, Run, case_of
+from .ratios import Ratio, mean, mean_change, ratio_of
+
+BEST = "best peer"
+_LIBRARY = re.compile(r"[\w/-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A record, and the name by which it is found in other runs."""
+
+    kernel: str
+    name: str
+    record: Record
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """To the best peer."""
+        return ratio_of(self.record)
+
+    @property
+    def peers(self) -> Mapping[str, Mapping[str, Any]]:
+        """What was measured for each peer."""
+        return self.record.get("peers") or {}
+
+    @property
+    def beside(self) -> Mapping[str, Mapping[str, Any]]:
+        """And for what is no peer."""
+        return self.record.get("beside") or {}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run with its cases by kernel and name."""
+
+    run: Run
+
+    @cached_property
+    def cases(self) -> dict[tuple[str, str], Case]:
+        """In the order of the run; a name that stands there again gets a number."""
+        found: dict[tuple[str, str], Case] = {}
+        for record in self.run.records:
+            kernel, name = str(record["kernel"]), name_of(record)
+            number = 1
+            while (kernel, told := name if number == 1 else f"{name} ({number})") in found:
+                number += 1
+            found[kernel, told] = Case(kernel, told, record)
+        return found
+
+    @cached_property
+    def ratios(self) -> dict[tuple[str, str], Ratio]:
+        """Of each case that has one."""
+        return {key: ratio for key, case in self.cases.items() if (ratio := case.ratio)}
+
+    @property
+    def commit(self) -> str:
+        """As people write it."""
+        return "unknown" if self.run.commit == UNKNOWN else self.run.commit[:10] + ("+" if self.run.dirty else "")
+
+    @property
+    def day(self) -> str:
+        """When it was measured."""
+        return self.run.time[:10]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A kernel in a run: the mean over those of its cases that the latest run has, too."""
+
+    snapshot: Snapshot
+    ratio: Ratio
+    cases: int
+
+
+@dataclass(frozen=True)
+class View:
+    """Runs, oldest first, which can be compared with each other."""
+
+    snapshots: tuple[Snapshot, ...]
+
+    @property
+    def latest(self) -> Snapshot:
+        """The run that is shown."""
+        return self.snapshots[-1]
+
+    @property
+    def before(self) -> Snapshot | None:
+        """The one before it."""
+        return self.snapshots[-2] if len(self.snapshots) > 1 else None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The kind of machine, and the suite."""
+        return self.latest.run.fingerprint, self.latest.run.suite
+
+    @cached_property
+    def kernels(self) -> dict[str, list[Case]]:
+        """Cases of the latest run by kernel."""
+        grouped: dict[str, list[Case]] = {}
+        for case in self.latest.cases.values():
+            grouped.setdefault(case.kernel, []).append(case)
+        return grouped
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """Libraries that any case was measured against, those with the most cases first."""
+        counts: dict[str, int] = {}
+        for case in self.latest.cases.values():
+            for name in {library_of(peer) for peer in case.peers}:
+                counts[name] = counts.get(name, 0) + 1
+        return sorted(counts, key=lambda name: (-counts[name], name))
+
+    def change(self, case: Case) -> Ratio | None:
+        """A case's ratio over that of the run before."""
+        if self.before is None:
+            return None
+        new, old = self.latest.ratios.get((case.kernel, case.name)), self.before.ratios.get((case.kernel, case.name))
+        return new.over(old) if new and old else None
+
+    def history(self, kernel: str) -> list[Point]:
+        """A kernel in every run that has some of its cases."""
+        keys = [(kernel, case.name) for case in self.kernels[kernel]]
+        points = []
+        for snapshot in self.snapshots:
+            ratios = [snapshot.ratios[key] for key in keys if key in snapshot.ratios]
+            if ratios:
+                points.append(Point(snapshot, mean(ratios), len(ratios)))
+        return points
+
+
+def name_of(record: Record) -> str:
+    """A record's name within its kernel; some are told by what they measured rather than on which matrix.
+
+    >>> name_of({"kernel": "import", "what": "import numscorch, after torch", "threads": 1})
+    'import numscorch, after torch'
+    """
+    what = record.get("what")
+    if "matrix" in record and "threads" in record:
+        return case_of(record) if what is None or "what" in record.get("variant", ()) else f"{what}, {case_of(record)}"
+    return str(what or record.get("matrix") or "the only case")
+
+
+def library_of(peer: str) -> str:
+    """The column in which a peer stands. Indices of 64 bits are torch's default, and have their own.
+
+    >>> library_of("torch.index_add"), library_of("SciPy x @ CSR"), library_of("torch CSR int64")
+    ('torch', 'SciPy', 'torch, int64')
+    """
+    found = _LIBRARY.match(peer)
+    name = found.group() if found else peer
+    return f"{name}, int64" if peer.endswith("int64") else name
+
+
+def against(case: Case, column: str) -> Ratio | None:
+    """The ratio of a case to a library, which is that to the fastest of its ways; to the best peer for ``BEST``."""
+    if column == BEST:
+        return case.ratio
+    ratios = [ratio for peer, told in case.peers.items() if library_of(peer) == column and (ratio := ratio_of(told))]
+    return min(ratios, key=lambda ratio: ratio.value, default=None)
+
+
+def compared(view: View, cases: Iterable[Case], column: str) -> tuple[Ratio, int, Ratio | None] | None:
+    """The mean ratio of cases to a library, of how many, and its change since the run before."""
+    new = {(case.kernel, case.name): ratio for case in cases if (ratio := against(case, column))}
+    if not new:
+        return None
+    earlier = view.before.cases if view.before else {}
+    pairs = ((ratio, against(earlier[key], column)) for key, ratio in new.items() if key in earlier)
+    changes = [ratio.over(old) for ratio, old in pairs if old]
+    return mean(list(new.values())), len(new), mean_change(changes) if changes else None
+
+
+def views_of(runs: Sequence[Run]) -> list[View]:
+    """Runs by machine and suite; the one to open with comes first.
+
+    That is of the machine that was last measured on, the full suite if it has it; then by how new the latest run is.
+    """
+    grouped: dict[tuple[str, str], dict[tuple[str, str], Run]] = {}
+    for run in sorted(runs, key=lambda run: run.time):
+        if run.records:
+            grouped.setdefault((run.fingerprint, run.suite), {})[run.commit, run.time] = run
+    views = [View(tuple(Snapshot(run) for run in group.values())) for group in grouped.values()]
+    views.sort(key=lambda view: view.latest.run.time, reverse=True)
+    if views:
+        here = views[0].key[0]
+        views.sort(key=lambda view: (view.key[0] != here, view.key[1] != "full"))
+    return views

@@ -1,0 +1,81 @@
+"""How ratios, changes, times and sizes are written."""
+
+from __future__ import annotations
+
+from .ratios import Ratio
+
+MANY = 100  # a ratio from which no digit after the point is told
+NOTHING = "—"
+
+
+def times(value: float) -> str:
+    """A ratio with three digits.
+
+    >>> times(2.514), times(17.32), times(431.7)
+    ('2.51×', '17.3×', '432×')
+    """
+    return f"{value:.0f}×" if value >= MANY else f"{value:.1f}×" if value >= 10 else f"{value:.2f}×"
+
+
+def interval(ratio: Ratio) -> str:
+    """The ends of a ratio's interval."""
+    return f"{times(ratio.low)[:-1]}–{times(ratio.high)[:-1]}"
+
+
+def percent(change: Ratio) -> str:
+    """A change, with its sign.
+
+    >>> percent(Ratio(1.034)), percent(Ratio(0.85)), percent(Ratio(1.001))
+    ('+3.4 %', '−15 %', '±0 %')
+    """
+    value = 100 * (change.value - 1)
+    digits = 0 if abs(value) >= 10 else 1
+    if not round(abs(value), digits) or abs(value) < 0.15:
+        return "±0 %"
+    return f"{'+' if value > 0 else '−'}{abs(value):.{digits}f} %"
+
+
+def change_cell(change: Ratio | None) -> str:
+    """A change, told by a sign and a colour as well where it is clear."""
+    if change is None:
+        return f'<span class="quiet" title="no earlier run to compare with">{NOTHING}</span>'
+    if not change.is_clear:
+        return percent(change)
+    kind, sign = ("up", "▲") if change.value > 1 else ("down", "▼")
+    return f'<span class="{kind}" title="{interval(change)}">{sign} {percent(change)}</span>'
+
+
+def seconds(value: float) -> str:
+    """A time in a unit that suits it.
+
+    >>> seconds(9.01e-6), seconds(0.25), seconds(1.25)
+    ('9.01 µs', '250 ms', '1.25 s')
+    """
+    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
+        if value * factor >= 1:
+            return f"{_digits(value * factor)} {unit}"
+    return f"{_digits(value * 1e9)} ns"
+
+
+def size(count: float) -> str:
+    """A number of bytes.
+
+    >>> size(512), size(1_500_000)
+    ('512 B', '1.50 MB')
+    """
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= factor:
+            return f"{_digits(count / factor)} {unit}"
+    return f"{count:.0f} B"
+
+
+def number(count: float) -> str:
+    """A whole number, its thousands apart."""
+    return f"{count:,.0f}".replace(",", "\u202f")
+
+
+def _digits(value: float) -> str:
+    """Three of them, or none behind the point of a whole number."""
+    if value == round(value):
+        return f"{value:.0f}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,266 @@
+"""The dashboard in a headless Chromium, as a person meets it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_dashboard import REPOSITORY, some_runs
+
+from benchmarks.dashboard.frame import slug
+from benchmarks.dashboard.site import write_site
+
+pytestmark = pytest.mark.browser
+api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e .[browser]")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+SPMM = f"kernels/{slug('spmm')}.html"
+CASE = f"cases/{slug('spmm', 'cora, k=2, 1 thread')}.html"
+KINDS = ("index.html", SPMM, CASE, "compile.html", "memory.html", "machines.html")
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """80 commits of every kernel, and a second suite."""
+    folder = tmp_path_factory.mktemp("dashboard") / "site"
+    write_site(some_runs(80, 480) + some_runs(2, 24, suite="quick"), folder, repository=REPOSITORY, skipped={"x.json": "it is no run"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip(f"no Chromium here (none of {', '.join(NAMES)}): make test-browser installs Debian's where it may")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def visit(browser: Any, site: Path) -> Iterator[Open]:
+    """Opens a page of the site; whatever a page complains of fails the test."""
+    contexts, amiss = [], []
+
+    def opened(name: str = "index.html", **how: Any) -> Any:
+        contexts.append(browser.new_context(**{"viewport": DESKTOP, **how}))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: amiss.append(message.text))
+        page.on("pageerror", lambda error: amiss.append(str(error)))
+        page.on("requestfailed", lambda request: amiss.append(request.url))
+        page.goto((site / name).as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not amiss
+
+
+def column(page: Any, number: int) -> list[str]:
+    """What the visible cells of a column of the first sortable table say."""
+    rows = page.locator("section.sortable").first.locator("tbody tr:visible")
+    return list(rows.locator(f"td:nth-child({number})").all_inner_texts())
+
+
+def seconds(text: str) -> float:
+    value, unit = text.split()
+    return float(value) * {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+
+
+def test_every_page_opens_without_a_complaint(visit: Open, site: Path) -> None:
+    page = visit()
+    names = [str(path.relative_to(site)) for path in site.rglob("*.html")]
+    kept = [name for name in names if not name.startswith(("cases", "sources"))] + sorted(n for n in names if n.startswith("cases"))[::20]
+    assert len(kept) > 50
+    for name in kept:
+        page.goto((site / name).as_uri())
+        assert page.locator("h1").count() == 1, name
+
+
+def test_a_filter_keeps_the_rows_that_have_all_its_words(visit: Open) -> None:
+    page = visit(SPMM)
+    everything = column(page, 1)
+    field = page.get_by_label("Filter")
+    field.click()
+    page.keyboard.type("cora 2 threads")
+    kept = column(page, 1)
+    assert 0 < len(kept) < len(everything)
+    assert all("cora" in name and "2 threads" in name for name in kept)
+    assert page.locator(".filter output").inner_text() == f"{len(kept)} of {len(everything)}"
+    field.fill("")
+    assert column(page, 1) == everything
+
+
+def test_columns_sort_when_their_titles_are_clicked(visit: Open) -> None:
+    page = visit(SPMM)
+    title = page.get_by_role("columnheader", name="a call")
+    title.get_by_role("button").click()
+    assert title.get_attribute("aria-sort") == "descending"
+    down = [seconds(text) for text in column(page, 4)]
+    assert down == sorted(down, reverse=True)
+    title.get_by_role("button").click()
+    assert title.get_attribute("aria-sort") == "ascending"
+    up = [seconds(text) for text in column(page, 4)]
+    assert up == sorted(up)
+    assert len(set(up)) > 3
+
+
+def test_words_sort_as_words_and_numbers_within_them_as_numbers(visit: Open) -> None:
+    page = visit(SPMM)
+    page.get_by_role("columnheader", name="case").get_by_role("button").click()
+    names = column(page, 1)
+    assert names[0].startswith("banded")
+    widths = [int(found[1]) for name in names if (found := re.search(r"cora, k=(\d+)", name))]
+    assert widths == sorted(widths)
+
+
+def test_the_keyboard_is_enough(visit: Open) -> None:
+    page = visit(SPMM)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+    page.get_by_label("Filter").focus()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('th button')"):
+            break
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    assert page.locator("th[aria-sort]").count() == 1
+
+
+def test_every_plot_has_data(visit: Open, site: Path) -> None:
+    page = visit()
+    plotted = 0
+    for name in [*(f"kernels/{path.name}" for path in sorted((site / "kernels").iterdir())), "compile.html", "memory.html"]:
+        page.goto((site / name).as_uri())
+        plots = page.locator("figure svg")
+        marks = plots.evaluate_all(MARKS)
+        assert marks and all(count > 0 for count in marks), (name, marks)
+        plotted += len(marks)
+    assert plotted > 24 * 3
+
+
+# of each plot: how many marks are within it, large enough to be seen, and not of the colour of the page
+MARKS = """plots => plots.map(plot => {
+    const frame = plot.getBoundingClientRect(), paper = getComputedStyle(document.body).backgroundColor;
+    return [...plot.querySelectorAll("use")].filter(mark => {
+        const box = mark.getBoundingClientRect(), fill = getComputedStyle(mark).fill;
+        const across = box.left >= frame.left - 1 && box.right <= frame.right + 1;
+        return across && box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1 && box.width > 1 && fill !== "none" && fill !== paper && fill !== "rgb(0, 0, 0)";
+    }).length;
+})"""
+
+
+def test_a_point_leads_to_its_case_and_a_case_to_its_kernel(visit: Open) -> None:
+    page = visit(SPMM)
+    point = page.locator("figure svg a[href*='cases/']").first
+    name = point.locator("title").text_content().split(":")[0]
+    point.dispatch_event("click")
+    page.wait_for_url("**/cases/*.html")
+    assert page.locator("h1").inner_text() == name
+    page.get_by_role("link", name="spmm").click()
+    assert page.locator("h1").inner_text() == "spmm"
+
+
+def test_a_case_shows_the_source_of_its_kernel_in_full(visit: Open) -> None:
+    page = visit(CASE)
+    frame = page.frame_locator("iframe")
+    frame.locator("pre").last.scroll_into_view_if_needed()
+    assert "def kernel" in frame.locator("pre").last.inner_text()
+    page.wait_for_function("parseInt(document.querySelector('iframe').style.height) > 300")
+    inside = frame.locator("html").evaluate("e => [e.scrollHeight, e.clientHeight]")
+    assert inside[0] <= inside[1] + 2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["index.html", SPMM])
+def test_texts_can_be_read_in_both_themes(visit: Open, scheme: str, name: str) -> None:
+    page = visit(name, color_scheme=scheme)
+    lightness = page.evaluate(f"({LUMINANCE})(getComputedStyle(document.body).backgroundColor)")
+    assert lightness > 0.9 if scheme == "light" else lightness < 0.1
+    worst = page.evaluate(CONTRAST % LUMINANCE)
+    assert worst["ratio"] >= 4.5, worst
+
+
+LUMINANCE = """text => {
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d");
+    canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1);
+    const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map(v => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}"""
+CONTRAST = """() => {
+    const luminance = %s;
+    const paper = e => getComputedStyle(e).backgroundColor;
+    const behind = e => { while (paper(e) === "rgba(0, 0, 0, 0)") e = e.parentElement; return paper(e); };
+    const own = e => [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    const shown = [...document.querySelectorAll("main *")].filter(e => own(e) && e.checkVisibility() && !e.closest("svg,style"));
+    const told = shown.map(e => {
+        const [a, b] = [luminance(getComputedStyle(e).color), luminance(behind(e))].sort((x, y) => y - x);
+        return { ratio: (a + 0.05) / (b + 0.05), text: e.textContent, tag: e.tagName };
+    });
+    return told.reduce((x, y) => x.ratio < y.ratio ? x : y);
+}"""
+
+
+def test_a_theme_that_was_chosen_stays(visit: Open, site: Path) -> None:
+    page = visit(color_scheme="light")
+
+    def paper() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    light = paper()
+    page.get_by_role("button", name="Use dark colours").click()
+    dark = paper()
+    assert dark != light
+    page.goto((site / CASE).as_uri())
+    assert paper() == dark
+    page.locator("iframe").scroll_into_view_if_needed()
+    assert page.frame_locator("iframe").locator("body").evaluate("e => getComputedStyle(e).backgroundColor") == dark
+    page.get_by_role("button", name="Use light colours").click()
+    assert paper() == light
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_page_is_wider_than_a_phone(visit: Open, name: str) -> None:
+    page = visit(name, viewport=PHONE, is_mobile=True, device_scale_factor=2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    if name == SPMM:
+        assert page.evaluate("document.querySelector('section.sortable .scroll').scrollWidth") > PHONE["width"]
+
+
+def test_threads_are_chosen_without_a_script(visit: Open) -> None:
+    page = visit(java_script_enabled=False)
+    assert page.locator(".heat:visible").count() == 1
+    page.get_by_role("radio", name="1 thread").check()
+    assert page.locator(".heat:visible").count() == 1
+    assert page.locator('.heat[data-threads="1"]').is_visible()
+
+
+def test_everything_can_be_read_without_a_script(visit: Open) -> None:
+    page = visit(SPMM, java_script_enabled=False)
+    assert page.locator("tbody tr:visible").count() > 10
+    assert page.locator("button:visible, input:visible").count() == 0
+    page = visit(CASE, java_script_enabled=False)
+    assert "def kernel" in page.frame_locator("iframe").locator("pre").last.inner_text()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_page_opens_within_a_second(visit: Open, name: str) -> None:
+    page = visit(name)
+    taken = []
+    for _ in range(3):
+        page.reload()
+        taken.append(page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+    assert 0 < min(taken) < 1000, taken
