@@ -34,7 +34,7 @@ def main(folder: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="numscorch-wheel-") as place:
         empty = Path(place)
         venv.create(empty / "env", with_pip=True)
-        python = str(next((empty / "env").glob("*/python*")))
+        python = str(empty / "env" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
         wheel = build(python, folder, empty)
         print(f"{wheel}: {wheel.stat().st_size / 1e3:.0f} kB")
         run([python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)], empty)

@@ -28,6 +28,9 @@ class Entries:
 
     def dense(self) -> np.ndarray:
         """The tensor as an array."""
+        if np.iscomplexobj(self.values):
+            real, imaginary = (Entries(self.places, part, self.shape).dense() for part in (self.values.real, self.values.imag))
+            return real + 1j * imaginary
         return np.bincount(self.places, self.values, minlength=prod(self.shape)).reshape(self.shape)
 
 
