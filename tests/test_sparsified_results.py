@@ -321,3 +321,24 @@ def test_source_is(name: str, sparsifier: Any, golden: Callable[[str, str], None
     golden(
         f"{name}.py", generate(schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, target)[-1].stmt, target).text
     )
+
+
+class Positive(threshold):
+    """A rule of its own, in the clothes of another."""
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor > self.t
+
+
+class Diagonal(n_m):
+    """Likewise."""
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.eye(*tensor.shape, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("sparsifier", [Positive(0.5), Diagonal(1, 2), compose(Positive(0.5), Positive(0.7))])
+def test_a_subclass_with_a_call_of_its_own_is_asked(sparsifier: Any) -> None:
+    A, x = ns.from_torch(torch.eye(6) * 2, ns.CSR), torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    expected = sparsify(torch.matmul(A, x), sparsifier)
+    assert torch.equal(ns.einsum("ij,jk->ik", A, x, sparsifier=sparsifier).to_dense(), expected.to_dense())

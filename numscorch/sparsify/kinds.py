@@ -41,4 +41,19 @@ def kind_of(sparsifier: Any) -> Kind:
 
 def kept_by(sparsifier: Any, value: Any) -> Any:
     """What a streaming sparsifier answers for a stand-in: those of ours have a method for it, which tells no numbers from NaN."""
-    return sparsifier.keeps_value(value) if hasattr(type(sparsifier), "keeps_value") else sparsifier(value)
+    return sparsifier.keeps_value(value) if has_rule(sparsifier) else sparsifier(value)
+
+
+def has_rule(sparsifier: Any) -> bool:
+    """Whether a sparsifier says by ``keeps_value`` what its call does: a subclass that has another call has another rule.
+
+    >>> from numscorch.sparsify import threshold
+    >>> class Positive(threshold):
+    ...     def __call__(self, tensor):
+    ...         return tensor > self.t
+    >>> has_rule(threshold(1.0)), has_rule(Positive(1.0))
+    (True, False)
+    """
+    order = type(sparsifier).__mro__
+    makes = [next((at for at, cls in enumerate(order) if name in vars(cls)), len(order)) for name in ("keeps_value", "__call__")]
+    return makes[0] < len(order) and makes[0] <= makes[1]

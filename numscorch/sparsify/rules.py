@@ -13,7 +13,7 @@ from ..ir.format import COO, CSR, Format
 from ..programs import traced_calls as traced_calls  # which says what is written down
 from ..programs.sparsified import NUMBER, VALUE, Rule
 from ..programs.tracing import Node, Stop, Traced, Tracer, at_work
-from .kinds import Kind, kept_by, kind_of
+from .kinds import Kind, has_rule, kept_by, kind_of
 from .patterned import n_m
 from .registration import Registered
 
@@ -50,7 +50,7 @@ def ruled(sparsifier: Any, order: int) -> Ruled:
     numscorch.sparsify.rules.NotOne: it is blocking, and kernels compare values within n_m's blocks of a row only
     """
     kind = kind_of(sparsifier)
-    if isinstance(sparsifier, n_m) and sparsifier.rows == 1:
+    if isinstance(sparsifier, n_m) and type(sparsifier).__call__ is n_m.__call__ and sparsifier.rows == 1:
         if sparsifier.m > LARGEST:
             raise NotOne(f"of blocks of more than {LARGEST} entries, each would be compared with each")
         return Ruled(Rule(largest=(sparsifier.n, sparsifier.m)))
@@ -60,7 +60,7 @@ def ruled(sparsifier: Any, order: int) -> Ruled:
         raise NotOne("it is blocking, and kernels compare values within n_m's blocks of a row only")
     while isinstance(sparsifier, Registered):
         sparsifier = sparsifier.function
-    return _written(_traced(lambda value: kept_by(sparsifier, value), order), is_checked=hasattr(type(sparsifier), "keeps_value"))
+    return _written(_traced(lambda value: kept_by(sparsifier, value), order), is_checked=has_rule(sparsifier))
 
 
 def usual_format(sparsifier: Any, order: int) -> Format:
