@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 import re
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import synthetic_runs as synthetic
 from benchmarks.dashboard.__main__ import main
 from benchmarks.dashboard.frame import slug
 from benchmarks.dashboard.ratios import Ratio, mean_change
-from benchmarks.dashboard.site import SiteError, write_site
+from benchmarks.dashboard.site import HERE, SiteError, write_site
 from benchmarks.dashboard.views import against, compared, views_of
 from benchmarks.records import Run
 
@@ -221,6 +223,11 @@ def test_a_peer_without_columns_of_its_own_stands_with_its_library() -> None:
     assert against(case, "SciPy") is None
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in HERE.glob("[!_]*.py")))
+def test_examples_hold(name: str) -> None:
+    assert not doctest.testmod(importlib.import_module(f"benchmarks.dashboard.{name}"), optionflags=doctest.NORMALIZE_WHITESPACE).failed
+
+
 def run(*arguments: str) -> int:
     return main(list(arguments))
 
@@ -241,10 +248,12 @@ def test_foreign_files_are_skipped_and_named(folders: tuple[str, ...], tmp_path:
     synthetic.write(tmp_path / "history/runs", synthetic.history(2, 24))
     (tmp_path / "results/broken.json").write_text("{")
     (tmp_path / "results/other.json").write_text(json.dumps({"benchmarks": []}))
+    (tmp_path / "results/timeless.json").write_text(json.dumps(synthetic.results([{"kernel": "spmm", "matrix": "cora", "threads": 1}], 7)))
     assert run(*folders) == 0
     out, err = capsys.readouterr()
     assert "3 runs" in out
     assert "skipped broken.json" in err and "skipped other.json" in err
+    assert "skipped timeless.json: a record of spmm has no time in seconds" in err
     page = (tmp_path / "site/index.html").read_text()
     assert "broken.json can&#x27;t be read as JSON" in page
 

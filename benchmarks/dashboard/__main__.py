@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..history import HISTORY, read_history
@@ -49,7 +49,18 @@ def collect(history: Path, results: Sequence[Path]) -> tuple[list[Run], dict[str
             runs.append(read_run(path))
         except RunError as error:
             skipped[path.name] = str(error)
-    return runs, skipped
+    skipped |= {run.path.name: why for run in runs if (why := _amiss(run))}
+    return [run for run in runs if not _amiss(run)], skipped
+
+
+def _amiss(run: Run) -> str:
+    """What pages can't be made of."""
+    for record in run.records:
+        if not isinstance(record.get("seconds"), int | float):
+            return f"a record of {record['kernel']} has no time in seconds; make bench writes one in each"
+        if not all(isinstance(record.get(part, {}), Mapping) for part in ("peers", "beside")):
+            return f"a record of {record['kernel']} names no peers by their names; make bench does"
+    return ""
 
 
 def _files(places: Sequence[Path]) -> Iterator[Path]:
