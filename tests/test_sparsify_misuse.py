@@ -129,3 +129,11 @@ def test_no_share_of_an_infinite_sum_is_reported(values: list[float]) -> None:
     with pytest.raises(ns.OperandError, match="report of a tensor whose sum is infinite"):
         report(torch.tensor(values), half)
     assert sparsify(torch.tensor(values), half).nnz == 1
+
+
+@pytest.mark.parametrize("format", ["dense", "infer", "auto"])
+def test_what_einsum_takes_for_a_format_is_told_apart(format: str) -> None:
+    with pytest.raises(
+        ns.FormatError, match=r"what is kept is stored in a sparse format, as ns\.CSR; tensor \* sparsifier\(tensor\) is dense"
+    ):
+        sparsify(torch.ones(2, 2), threshold(0.5), format)

@@ -9,7 +9,7 @@ import torch
 
 from ..construct import from_coo
 from ..convert import densified
-from ..errors import OperandError, SizeError, UnsupportedError
+from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..grouping import grouped
 from ..ir.format import COO, CSR, Format, as_format
 from ..operators.entries import others_at, values_of, with_entries
@@ -25,6 +25,7 @@ from .reading import masked, outside
 from .sparsifiers import magnitude
 
 Sparsifier = Callable[[torch.Tensor], torch.Tensor]
+RESULTS = ("dense", "infer", "auto")  # what einsum takes for a format besides formats
 
 
 @beside_programs
@@ -64,6 +65,9 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     tensor = unwrapped(tensor)
     _check_tensor(tensor)
     sparsifier = named(sparsifier)
+    if isinstance(format, str) and format in RESULTS:
+        way = "what is kept is stored in a sparse format, as ns.CSR; tensor * sparsifier(tensor) is dense"
+        raise FormatError(f"sparsify in {format!r}: {way}")
     wanted = None if format is None else as_format(format)
     if isinstance(tensor, SparseTensor):
         return _of_sparse(tensor, sparsifier, wanted)
