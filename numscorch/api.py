@@ -74,7 +74,7 @@ def einsum(
         ExpressionError: the text can't be read, or doesn't fit the operands' ranks.
         SizeError: an index has two sizes.
         ScheduleError: the schedule can't be followed; the text says which rule it breaks.
-        UnsupportedError: an operand requires grad, or the construct isn't compiled yet.
+        UnsupportedError: the construct isn't compiled yet.
 
     Complexity is that of a loop nest over the stored values: O(nnz * k) for a matrix times k
     columns. Entries that aren't stored take no part: a NaN or inf that meets only those doesn't

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
-from .pattern import Pattern
+from .pattern import Pattern, restored
 from .sparse_tensor import SparseTensor
 
 M = TypeVar("M", bound=torch.nn.Module)
+
+
+@dataclass(slots=True, eq=False)
+class _Seen:
+    """The pattern that a parameter had when it was last used, how often its arrays were written to, and, once they were, what they held."""
+
+    pattern: Pattern
+    versions: list[int]
+    arrays: list[torch.Tensor] | None = None
+
+    def holds(self, pattern: Pattern) -> bool:
+        """Whether the arrays hold what they held: they may have been overwritten by the same numbers."""
+        given = [array for own in pattern.arrays for array in own]
+        return self.arrays is not None and all(map(torch.equal, self.arrays, given))
 
 
 class SparseParameter(torch.nn.Module):
@@ -45,7 +60,25 @@ class SparseParameter(torch.nn.Module):
     @property
     def tensor(self) -> SparseTensor:
         """The SparseTensor of the pattern and the values as they are now."""
+        if not torch.compiler.is_compiling():
+            self._follow()
         return SparseTensor(self.pattern, self.values)
+
+    def _follow(self) -> None:
+        """Forget what was derived of index arrays that something wrote to, as ``DistributedDataParallel`` does to buffers of each process.
+
+        Raises:
+            FormatError: what was written breaks a promise of the format.
+        """
+        known: _Seen | None = vars(self).get("_seen")
+        versions = [0 if array.is_inference() else array._version for own in self.pattern.arrays for array in own]
+        if known is not None and known.pattern is self.pattern and known.versions != versions and not known.holds(self.pattern):
+            self.pattern = restored(self.pattern.format, self.pattern.shape, self.pattern.arrays)
+            known = _Seen(self.pattern, versions, [array.clone() for own in self.pattern.arrays for array in own])
+        if known is None or known.pattern is not self.pattern:
+            known = _Seen(self.pattern, versions)
+        known.versions = versions
+        vars(self)["_seen"] = known
 
     @property
     def requires_grad(self) -> bool:

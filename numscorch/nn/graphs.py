@@ -282,7 +282,7 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
         hint = "; did you mean edge_index.t()?" if graph.ndim == 2 and graph.shape[1] == 2 else ""
         hint = "; make a dense adjacency matrix sparse with ns.from_torch(adj)" if graph.is_floating_point() and graph.ndim == 2 else hint
         raise SizeError(f"edge_index has shape {tuple(graph.shape)}: pass sources and targets, shape (2, edges){hint}")
-    largest = remembered(graph, "largest", lambda: _largest(graph))
+    largest = remembered(graph, "largest", lambda: _largest(graph, size))
     size = (max(largest) + 1, max(largest) + 1) if size is None else size
     if max(largest[0] - size[0], largest[1] - size[1]) >= 0:
         _refuse_nodes(graph, size)
@@ -300,8 +300,8 @@ def _places(edges: Tensor) -> Tensor:
     return as_indices(plain, "edge_index").to(torch.int64).flip(0)
 
 
-def _largest(edges: Tensor) -> tuple[int, int]:
-    """The largest source and the largest target.
+def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
+    """The largest source and the largest target; ``size`` is how many there may be, where that is known.
 
     Raises:
         FormatError: numbers that are no integers.
@@ -311,7 +311,7 @@ def _largest(edges: Tensor) -> tuple[int, int]:
     if not places.numel():
         return -1, -1
     if int(places.min()) < 0:
-        _refuse_nodes(edges, (int(places.max()) + 1,) * 2)
+        _refuse_nodes(edges, size or (int(places.max()) + 1,) * 2)
     targets, sources = places.amax(1).tolist()
     return sources, targets
 

@@ -68,6 +68,25 @@ class topk:
         return f"topk({self.k}, dim={self.dim})"
 
 
+FEW = 8  # entries of a block up to which comparing each with each is faster than a partition
+
+
+def ranks(scores: torch.Tensor) -> torch.Tensor:
+    """How many of the last dimension are larger than each, or equal and behind it. O(m^2) for each m, without a sort.
+
+    >>> ranks(torch.tensor([1.0, 3.0, 1.0, 2.0]))
+    tensor([3, 0, 2, 1], dtype=torch.int8)
+    """
+    columns, made = scores.unbind(-1), []
+    for at, own in enumerate(columns):
+        above = torch.zeros_like(own, dtype=torch.int8)
+        for other, score in enumerate(columns):
+            if other != at:
+                above += (score >= own) if other > at else (score > own)
+        made.append(above)
+    return torch.stack(made, -1)
+
+
 @dataclass(frozen=True)
 class n_m:
     """n entries of every m consecutive ones along the last dimension are kept, those with the largest absolute values.
@@ -121,7 +140,8 @@ class n_m:
         blocks = -(-columns // self.m)
         if blocks * self.m != columns:  # what lies behind the end is less than any score
             scores = torch.nn.functional.pad(scores, (0, blocks * self.m - columns), value=-1.0)
-        kept = ~least(scores.unflatten(-1, (blocks, self.m)), self.m - self.n)
+        blocked = scores.unflatten(-1, (blocks, self.m))
+        kept = ranks(blocked) < self.n if self.m <= FEW else ~least(blocked, self.m - self.n)
         return kept.flatten(-2)[..., :columns]
 
     def _spread(self, kept: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
