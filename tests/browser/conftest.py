@@ -1,4 +1,4 @@
-"""A browser for the tests in this folder: Debian's Chromium, driven by playwright, which downloads none of its own."""
+"""A browser for the tests in this folder: the Chromium that is installed, driven by playwright, which downloads none of its own."""
 
 from __future__ import annotations
 
@@ -6,51 +6,44 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE = 15_000  # milliseconds until what doesn't appear is missing
-
-Open = Callable[..., "Page"]
+DESKTOP = {"width": 1280, "height": 900}
+OFFLINE = ("file:", "data:")
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium without a window; tests that need it are skipped where it isn't installed."""
-    program = next((found for name in NAMES if (found := shutil.which(name))), None)
+def browser() -> Iterator[Any]:
+    """Chromium without a window; tests that need it are skipped where it can't be had."""
+    program = next((path for name in NAMES if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip(f"no Chromium here (none of {', '.join(NAMES)}): make test-browser installs Debian's where it may")
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-browser installs it where it may")
-    with driver.sync_playwright() as playwright:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-browser installs it where it may")
+    with api.sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"] if os.geteuid() == 0 else [])
         yield started
         started.close()
 
 
 @pytest.fixture
-def view(browser: Browser) -> Iterator[Open]:
-    """Opens a page in a context of its own. What goes wrong in any of them fails the test."""
-    contexts, wrong = [], []
+def view(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a file; whatever a page complains of fails the test, and whatever it asks the network for."""
+    contexts, amiss = [], []
 
-    def open_page(path: Path, *, width: int = 1280, **how: Any) -> Page:
-        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, **how))
+    def opened(path: Path, **how: Any) -> Any:
+        contexts.append(browser.new_context(**{"viewport": DESKTOP, **how}))
         page = contexts[-1].new_page()
-        page.set_default_timeout(PATIENCE)
-        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("requestfailed", lambda request: wrong.append(f"{request.url} failed"))
-        page.on(
-            "request", lambda request: None if request.url.startswith(("file:", "data:")) else wrong.append(f"{request.url} was asked for")
-        )
+        page.on("console", lambda message: amiss.append(message.text))
+        page.on("pageerror", lambda error: amiss.append(str(error)))
+        page.on("request", lambda request: None if request.url.startswith(OFFLINE) else amiss.append(f"asked for {request.url}"))
+        page.on("requestfailed", lambda request: amiss.append(request.url))
         page.goto(path.as_uri())
         return page
 
-    yield open_page
+    yield opened
     for context in contexts:
         context.close()
-    assert not wrong
+    assert not amiss

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from benchmarks.dashboard.site import write_site
 
 pytestmark = pytest.mark.browser
 
-DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+PHONE = {"width": 390, "height": 844}
 SPMM = f"kernels/{slug('spmm')}.html"
 CASE = f"cases/{slug('spmm', 'cora, k=2, 1 thread')}.html"
 KINDS = ("index.html", SPMM, CASE, "compile.html", "memory.html", "machines.html")
@@ -32,23 +32,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def visit(browser: Any, site: Path) -> Iterator[Open]:
+def visit(view: Open, site: Path) -> Open:
     """Opens a page of the site; whatever a page complains of fails the test."""
-    contexts, amiss = [], []
-
-    def opened(name: str = "index.html", **how: Any) -> Any:
-        contexts.append(browser.new_context(**{"viewport": DESKTOP, **how}))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: amiss.append(message.text))
-        page.on("pageerror", lambda error: amiss.append(str(error)))
-        page.on("requestfailed", lambda request: amiss.append(request.url))
-        page.goto((site / name).as_uri())
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not amiss
+    return lambda name="index.html", **how: view(site / name, **how)
 
 
 def column(page: Any, number: int) -> list[str]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 import torch
 
 import numscorch as ns
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
 pytestmark = pytest.mark.browser
 
-Open = Callable[..., "Page"]
-PHONE = 390
+Open = Callable[..., Any]
+PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +35,7 @@ def test_an_explanation_opens_without_errors(saved: Path, view: Open) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_an_explanation_never_scrolls_sideways_on_a_phone(saved: Path, view: Open, scheme: str) -> None:
-    page = view(saved, width=PHONE, color_scheme=scheme)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+    page = view(saved, viewport=PHONE, is_mobile=True, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     page.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
