@@ -88,9 +88,7 @@ def _tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Fa
     return size if size >= FEWEST * times else 0, "a core's cache"
 
 
-def _pays_in_the_nearest(
-    each: float, var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target
-) -> bool:
+def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> bool:
     """Whether less is loaded from afar: of what the coordinates at once share, rather than of rows of ``each`` bytes for each of them.
 
     What they share is read in order and so in time from the core's own cache, or from the last one at a half of the speed. Of a row, a
