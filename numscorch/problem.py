@@ -22,7 +22,7 @@ from .parser import Subscripts
 from .schedule.cost import estimated_fill
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
-from .schedule.loop_order import cheapest, is_contiguous
+from .schedule.loop_order import cheapest, is_contiguous, unit_stride
 from .schedule.options import Options
 from .slabs import Slabs
 from .splitting import SparseTerm, Splitting, split
@@ -101,7 +101,8 @@ def _in_best_layout(
         if best is problem:
             loops = cheapest(problem.stmt, problem.facts, target)
             inner = loops.order[-1]
-            if is_contiguous(problem.stmt, inner) and problem.extents[inner] >= target.lanes(problem.result.dtype):
+            as_stored = all(unit_stride(access, inner) for access in loops.converted if inner in access.indices)
+            if as_stored and is_contiguous(problem.stmt, inner) and problem.extents[inner] >= target.lanes(problem.result.dtype):
                 return problem  # registers are filled as it is
             least = loops.cost
         cost = cheapest(other.stmt, other.facts, target).cost + copies
