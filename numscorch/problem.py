@@ -22,7 +22,7 @@ from .parser import Subscripts
 from .schedule.cost import estimated_fill
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
-from .schedule.loop_order import cheapest, is_contiguous
+from .schedule.loop_order import cheapest, is_contiguous, unit_stride
 from .schedule.options import Options
 from .slabs import Slabs
 from .splitting import SparseTerm, Splitting, split
@@ -88,6 +88,9 @@ def _dtype(request: Request, operands: Sequence[Operand]) -> str:
     return common_dtype([op for at, op in enumerate(operands) if at not in unread] or operands)
 
 
+SHORT_SUM = 2  # registers from which a sum over lanes is worth adding them up
+
+
 def _in_best_layout(
     problem: Problem, request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None
 ) -> Problem:
@@ -101,9 +104,12 @@ def _in_best_layout(
         if best is problem:
             loops = cheapest(problem.stmt, problem.facts, target)
             inner = loops.order[-1]
-            if is_contiguous(problem.stmt, inner) and problem.extents[inner] >= target.lanes(problem.result.dtype):
+            as_stored = all(unit_stride(access, inner) for access in loops.converted if inner in access.indices)
+            lanes, summed = target.lanes(problem.result.dtype), inner not in problem.stmt.lhs.indices
+            short = summed and problem.extents[inner] < SHORT_SUM * lanes  # adding up the lanes takes longer than filling them
+            if as_stored and not short and is_contiguous(problem.stmt, inner) and problem.extents[inner] >= lanes:
                 return problem  # registers are filled as it is
-            least = loops.cost
+            least = loops.cost * (SHORT_SUM if short else 1)
         cost = cheapest(other.stmt, other.facts, target).cost + copies
         if cost < least:
             best, least = other, cost

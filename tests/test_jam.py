@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 
@@ -99,3 +101,25 @@ def test_one_row_of_blocks(block: tuple[int, int], rows: int, plain: pytest.Monk
     W = ns.from_torch(dense, ns.BCSR(*block))
     for k in (8, 9, 16, 32, 64):
         assert torch.equal(ns.einsum("oi,ik->ok", W, numbers(24, k)), dense @ numbers(24, k))
+
+
+@pytest.mark.parametrize(("share", "batch", "tiled"), [(0.1, 40, True), (0.1, 45, True), (0.9, 40, False), (0.1, 8, False)])
+def test_rows_of_which_little_is_read_stay_in_the_nearest_cache(share: float, batch: int, tiled: bool, plain: pytest.MonkeyPatch) -> None:
+    """A tile of them is as many as are taken at once; the blocks, which are read again for each tile, are less than the rows."""
+    plain.setattr(dispatch, "host", lambda: Target(64, 32))
+    plain.setattr(importlib.import_module("numscorch.schedule.jam"), "NEAREST", 8 * 128 * 4)
+    dense = numbers(64, 128) * (torch.rand(4, 1, 128, generator=torch.Generator().manual_seed(1)) < share).repeat(1, 16, 1).reshape(64, 128)
+    W, x = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(batch, 128)
+    assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
+    assert (Tile in tags(list(dispatch._plans.values()))) == tiled
+
+
+def test_what_places_have_in_common_is_added_once(plain: pytest.MonkeyPatch) -> None:
+    plain.setattr(dispatch, "host", lambda: Target(64, 32))
+    dense = numbers(32, 4).repeat_interleave(10, 1) * (torch.arange(40) % 10 == 3)
+    W, x = ns.from_torch(dense, ns.NM(1, 10, rows=16)), numbers(16, 40)
+    assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
+    (plan,) = (plan for plan in dispatch._plans.values() if isinstance(plan, dispatch.Plan))
+    source = plan.kernel.source.text
+    assert source.count("pA_all = i_out * A_stride1 + i_in") == 1
+    assert "A_vals[b_u1 * A_stride0 + pA_all]" in source

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..ir import index as ix
 from ..ir.loop import Assign, Block, Const, Expr, For, If, Stmt, Var, While
+from .common_positions import share_positions
 from .environment import Env
 
 Lower = Callable[[ix.Stmt, Env], Block]
@@ -66,7 +67,7 @@ def interleaved(blocks: list[Block]) -> Block:
         elif isinstance(first, While):
             raise TypeError(f"copies of {first} can't be interleaved")
         else:
-            out += row
+            out += share_positions(row)
     return tuple(out)
 
 

@@ -37,6 +37,7 @@ from .workspace import moved_by, unwrap, wrap
 
 TIMES = (8, 4, 2)
 FEWEST = 4  # times as many coordinates in a tile as are taken at once
+NEAREST = 32 << 10  # bytes of the nearest cache
 WORTHWHILE = 1.2  # of the loads for one multiplication, how many times fewer they must be
 
 
@@ -65,20 +66,44 @@ def jam(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
     inner = replace(vector, tag=_narrowed(vector, registers, facts), body=_plain(body))
     moved = wrap([*outer[:at], *outer[at + 1 :], replace(jammed, tag=tag)], inner)
     why = f"{times} coordinates of {jammed.var} share what is loaded for one: {times} x {registers} registers"
-    size = _tile(jammed.var, {loop.var for loop in outer}, times, moved, facts, target)
-    return (tiled(moved, jammed.var, size), f"{why}; tiles of {size} stay in a core's cache") if size else (moved, why)
+    size, where = _tile(jammed.var, {loop.var for loop in outer}, times, moved, facts, target)
+    return (tiled(moved, jammed.var, size), f"{why}; tiles of {size} stay in {where}") if size else (moved, why)
 
 
-def _tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> int:
-    """How many coordinates at once leave what they multiply in half of a core's own cache, which all of them would not; 0 for all."""
+def _tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> tuple[int, str]:
+    """How many coordinates at once leave what they multiply in a cache, which all of them would not, and in which; 0 for all.
+
+    In the nearest one if that saves more than it takes to read what they share for each tile, else in half of a core's own.
+    """
     each = 0.0
     for access in operands_of(stmt):
         if access.tensor.is_dense and var in access.indices:
             each += prod(facts.extent(v) for v in moved_by(access) - outer) * itemsize(access.tensor.dtype)
+    near = int(NEAREST / each) // times * times if each else 0
+    if 0 < near < facts.extent(var) and _pays_in_the_nearest(each, var, outer, times, stmt, facts, target):
+        return near, "the nearest cache"
     if each * facts.extent(var) * 2 <= target.own_cache:
-        return 0
+        return 0, ""
     size = int(target.own_cache / 2 / each) // times * times
-    return size if size >= FEWEST * times else 0
+    return size if size >= FEWEST * times else 0, "a core's cache"
+
+
+def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> bool:
+    """Whether less is loaded from afar: of what the coordinates at once share, rather than of rows of ``each`` bytes for each of them.
+
+    What they share is read in order and so in time from the core's own cache, or from the last one at a half of the speed. Of a row, a
+    line is read for each of these values, at the most.
+    """
+    whole = sum(_stored(access, facts) for access in operands_of(stmt) if var not in access.indices and access.tensor.has_values)
+    shared = whole / max(prod(facts.extent(v) for v in outer - {var}), 1.0)
+    return times * min(each, shared) > shared * (1 if whole <= target.own_cache else 2)
+
+
+def _stored(access: Access, facts: Facts) -> float:
+    """How many bytes the values of an operand take."""
+    if access.tensor.is_dense:
+        return prod(facts.extent(v) for v in access.indices) * itemsize(access.tensor.dtype)
+    return facts.count(access.tensor.name)[1][-1] * itemsize(access.tensor.dtype)
 
 
 def _choices(outer: list[Forall], vector: Forall, stmt: Stmt, facts: Facts, target: Target) -> Iterator[tuple[float, int, int, int, int]]:

@@ -1,0 +1,47 @@
+"""share_positions: where copies of a statement load from places that differ by one term, the sum of the others is found once.
+
+LLVM adds what a loop doesn't change first, so that each of eight rows keeps an address of its own for each term that changes: more
+of them than there are registers. With the rest of the sum in a variable, a row is one address that stays, and each load adds that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from ..ir.loop import Accumulate, Assign, BinOp, Expr, Load, Stmt, Store, Var, add, expressions, map_stmt, walk
+
+FEWEST = 2  # terms that are worth a variable
+
+
+def share_positions(copies: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """The copies of one statement, after what their loads' positions have in common.
+
+    >>> A, t, i, j, n = Var("A_vals"), Var("t"), Var("i"), Var("j"), Var("n")
+    >>> shared, *copies = share_positions([Assign(t, A[Var(f"u{c}") * n + i * n + j]) for c in range(2)])
+    >>> shared == Assign(Var("pA_all"), i * n + j), copies[1] == Assign(t, A[Var("u1") * n + Var("pA_all")])
+    (True, True)
+    """
+    if not all(isinstance(stmt, Assign | Accumulate | Store) for stmt in copies):
+        return tuple(copies)
+    made: dict[Expr, Expr] = {}
+    shared: list[Stmt] = []
+    for same in zip(*(_loads(stmt) for stmt in copies), strict=False):
+        terms = [_terms(load.index) for load in same]
+        common = [term for term in terms[0] if all(term in own for own in terms)]
+        if len(common) < FEWEST or len(common) == len(terms[0]) or len({load.array for load in same}) > 1:
+            continue
+        name = Var(f"p{same[0].array.name.removesuffix('_vals')}_all{len(shared) or ''}")
+        shared.append(Assign(name, reduce(add, common)))
+        for load, own in zip(same, terms, strict=True):
+            made[load] = Load(load.array, reduce(add, [*(term for term in own if term not in common), name]))
+    return (*shared, *(map_stmt(stmt, made.get) for stmt in copies)) if shared else tuple(copies)
+
+
+def _loads(stmt: Stmt) -> list[Load]:
+    """The loads of single values, each once, in their order."""
+    return list(dict.fromkeys(e for top in expressions(stmt) for e in walk(top) if isinstance(e, Load) and isinstance(e.array, Var)))
+
+
+def _terms(expr: Expr) -> list[Expr]:
+    return [*_terms(expr.left), *_terms(expr.right)] if isinstance(expr, BinOp) and expr.op == "+" else [expr]
