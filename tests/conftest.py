@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from browsing import browser, view  # noqa: F401  # fixtures of the tests in browser/
 from scale import scaled
 
 if TYPE_CHECKING:
