@@ -88,7 +88,7 @@ def _dtype(request: Request, operands: Sequence[Operand]) -> str:
     return common_dtype([op for at, op in enumerate(operands) if at not in unread] or operands)
 
 
-SHORT_SUM = 2  # registers from which a sum over lanes is worth adding them up
+SHORT = 2  # registers from which sums are as fast as in a layout made for them
 
 
 def _in_best_layout(
@@ -104,16 +104,22 @@ def _in_best_layout(
         if best is problem:
             loops = cheapest(problem.stmt, problem.facts, target)
             inner = loops.order[-1]
+            lanes, extent = target.lanes(problem.result.dtype), problem.extents[inner]
+            slow = extent < SHORT * lanes and _sums_slowly(problem.stmt, loops.order, layout)
             as_stored = all(unit_stride(access, inner) for access in loops.converted if inner in access.indices)
-            lanes, summed = target.lanes(problem.result.dtype), inner not in problem.stmt.lhs.indices
-            short = summed and problem.extents[inner] < SHORT_SUM * lanes  # adding up the lanes takes longer than filling them
-            if as_stored and not short and is_contiguous(problem.stmt, inner) and problem.extents[inner] >= lanes:
+            if as_stored and not slow and is_contiguous(problem.stmt, inner) and extent >= lanes:
                 return problem  # registers are filled as it is
-            least = loops.cost * (SHORT_SUM if short else 1)
+            least = loops.cost * (SHORT if slow else 1)
         cost = cheapest(other.stmt, other.facts, target).cost + copies
         if cost < least:
             best, least = other, cost
     return best
+
+
+def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], layout: Layout) -> bool:
+    """Whether, of a single register, the lanes are added up, or the terms lie on a line of the cache each, and would not in the layout."""
+    around = [var for var in order[-2:-1] if var.name == layout.index]
+    return any(var not in stmt.lhs.indices for var in (order[-1], *around))
 
 
 def _problem_of(

@@ -115,3 +115,16 @@ def test_copies_in_slabs_are_listed_once(eager: pytest.MonkeyPatch) -> None:
     with ns.ledger() as listed:
         result = x @ W.T
     assert [entry.bytes for entry in listed if entry.kind == "copy"] == [x.nbytes, result.nbytes]
+
+
+@pytest.mark.parametrize("fmt", [ns.NM(2, 4, rows=16), ns.NM(1, 10, rows=16), ns.BCSR(16, 1)], ids=str)
+def test_gradients_through_rows_that_share_a_pattern_have_the_batch_contiguous(fmt: ns.Format, eager: pytest.MonkeyPatch) -> None:
+    """The 16 rows fill a register, but their sums would add up its lanes, or read a line of the cache for each term."""
+    eager.setattr(dispatch, "host", lambda: Target(64, 32))
+    dense = torch.zeros(32, 40)
+    dense[:, [3, 14, 27, 38]] = torch.arange(1.0, 129.0).reshape(32, 4)
+    W, g, x = ns.from_torch(dense, fmt), torch.ones(64, 32), torch.arange(64.0)[:, None].expand(64, 40).contiguous() % 5
+    assert torch.equal(ns.einsum("bo,oi->bi", g, W), g @ dense)
+    assert torch.equal(ns.einsum("bo,bi,oi->oi", g, x, W).to_dense(), (g.T @ x) * dense)
+    plans = [plan for plan in dispatch._plans.values() if isinstance(plan, dispatch.Plan)]
+    assert [plan.problem.layout.index for plan in plans if plan.problem.layout is not None] == ["b", "b"]
