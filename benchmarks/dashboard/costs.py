@@ -22,7 +22,7 @@ def compile_page(view: View, place: Place, sources: Mapping[str, Any]) -> str:
     """Compile and load times by what is compiled together, and the overhead of calls by kernel."""
     groups: dict[tuple[str, ...], list[Case]] = {}
     for case in view.latest.cases.values():
-        if case.record.get("compile_seconds") is not None:
+        if case.record.get("compile_seconds"):  # 0 where no kernel ran
             groups.setdefault(tuple(case.record.get("kernels") or (f"{case.kernel}, {case.name}",)), []).append(case)
     lead = '<p class="lead">A kernel is compiled once on a machine, and from then on loaded from the cache.</p>'
     parts = ["<h1>Compile time</h1>", lead, *(_compiled(groups, place, sources) if groups else [NONE]), *_overheads(view, place)]
