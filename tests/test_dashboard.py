@@ -270,3 +270,11 @@ def test_a_site_is_replaced_whole(tmp_path: Path) -> None:
     write_site([], tmp_path / "site")
     assert not (tmp_path / "site/cases").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+def test_cases_that_run_no_kernel_have_no_compile_time(tmp_path: Path) -> None:
+    runs = some_runs(1, 24)
+    for record in runs[-1].records[:3]:
+        record["compile_seconds"] = 0.0  # type: ignore[index]
+    write_site(runs, tmp_path / "site")
+    assert (tmp_path / "site" / "compile.html").exists()
