@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.measuring.peers import SCIPY
 from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, dense, matrix
-from .peers import SCIPY
 from .selection import cases
 
 WIDTH = 64

@@ -10,12 +10,13 @@ import torch
 from scipy import sparse
 
 import numscorch as ns
+from numscorch.measuring.peers import GRAPHBLAS, in_graphblas
 from numscorch.measuring.turns import Function
 
 from .bench_spgemm import squares
 from .conftest import Compare
 from .data import Matrix, matrix
-from .peers import GRAPHBLAS, WHOLE_PRODUCT, graphblas, in_graphblas, of_graphblas
+from .peers import WHOLE_PRODUCT, graphblas, of_graphblas
 from .selection import cases
 
 
@@ -55,7 +56,7 @@ def test_triangles(name: str, threads: int, compare: Compare) -> None:
 def _counted(case: Matrix, library: Any) -> dict[str, Function]:
     if library is None:
         return {}
-    in_gb, pairs = in_graphblas(library, case), library.semiring.plus_pair
+    in_gb, pairs = in_graphblas(library, case.tensor), library.semiring.plus_pair
     upper = in_gb.T.new()
     return {
         f"{GRAPHBLAS}, rows": lambda: pairs(in_gb @ in_gb).new(mask=in_gb.S).reduce_scalar().new(),

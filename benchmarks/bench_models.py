@@ -22,7 +22,7 @@ from .paper_attention import HEAD, PATTERNS, by_gathering, by_sampled_addmm
 from .paper_gcn import InTorch, Network
 from .paper_graphs import graph
 from .paper_moe import every_expert, loop_of_ranges
-from .peers import DENSE_MODEL, EVERY_EXPERT, PYG, is_installed
+from .peers import DENSE_MODEL, EVERY_EXPERT, PYG, has
 from .selection import few
 
 HIDDEN = 64
@@ -42,7 +42,7 @@ def test_gcn(name: str, threads: int, compare: Compare) -> None:
         "torch CSR int32": lambda: in_torch(G.dense_features, G.adjacency),
         "torch CSR int64": lambda: in_torch(G.dense_features, wide),
     }
-    if is_installed(PYG):
+    if has(PYG):
         peers[PYG] = _of_pyg(ours, G.dense_features, G.edges, G.classes)
     case = Case(G.told, ns.from_torch(G.adjacency))
     compare(

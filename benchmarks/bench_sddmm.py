@@ -6,11 +6,12 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.measuring.peers import TORCH
 from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, dense, matrix
-from .peers import FULL_PRODUCT, TORCH, of_torch
+from .peers import FULL_PRODUCT, of_torch
 from .selection import cases, skip_long
 
 SAMPLED, SAMPLED_64 = "torch.sparse.sampled_addmm(beta=0)", "torch.sparse.sampled_addmm(beta=0), int64"

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import numscorch as ns
+from numscorch.measuring.peers import GRAPHBLAS, PYDATA, SCIPY
 from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, matrix
-from .peers import GRAPHBLAS, PYDATA, SCIPY, TORCH_COO, of_graphblas, of_pydata, of_torch, rows_in_pydata
+from .peers import TORCH_COO, of_graphblas, of_pydata, of_torch
 from .selection import MOST_PRODUCTS, cases
 
 UNORDERED, SORTED = "unordered", "sorted"
@@ -35,13 +36,9 @@ def test_square(name: str, rows: str, threads: int, compare: Compare) -> None:
     case = matrix(name)
     in_scipy = case.tensor.to_scipy()
 
-    def by_pydata(library: Any) -> Function:
-        own = rows_in_pydata(case)
-        return lambda: own @ own
-
     peers = of_torch(lambda A: A @ A, case) | {SCIPY: lambda: in_scipy @ in_scipy}
     peers |= of_graphblas(threads, [case], lambda library, A: lambda: library.semiring.plus_times(A @ A).new())
-    peers |= of_pydata(by_pydata)
+    peers |= of_pydata([case], lambda _, A: lambda: A @ A)
     compare(
         "spgemm",
         _ours("ij,jk->ik", case.tensor, rows),

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.measuring.peers import DENSE, SCIPY
 from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, dense, matrix
-from .peers import DENSE, SCIPY, of_graphblas, of_pydata, of_torch, rows_in_pydata
+from .peers import of_graphblas, of_pydata, of_torch
 from .selection import cases, skip_long, worth_dense
 
 MAIN, OTHERS = (16, 64), (2, 7, 33, 128, 256)
@@ -43,12 +44,11 @@ def _peers(case: Matrix, B: torch.Tensor, threads: int) -> dict[str, Function]:
         full, times = library.Matrix.from_dense(as_array), library.semiring.plus_times
         return lambda: times(matrix @ full).new()
 
-    def by_pydata(library: Any) -> Function:
-        rows = rows_in_pydata(case)
+    def by_pydata(_: Any, rows: Any) -> Function:
         return lambda: rows @ as_array
 
     made = of_torch(lambda A: A @ B, case) | {SCIPY: lambda: in_scipy @ as_array}
-    return made | of_graphblas(threads, [case], by_graphblas) | of_pydata(by_pydata)
+    return made | of_graphblas(threads, [case], by_graphblas) | of_pydata([case], by_pydata)
 
 
 def _dense(case: Matrix, B: torch.Tensor) -> dict[str, Function]:

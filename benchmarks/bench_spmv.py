@@ -8,12 +8,13 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.measuring.peers import DENSE
 from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, dense, matrix, names
 from .generated import UNIFORM
-from .peers import DENSE, of_graphblas, of_pydata, of_torch, rows_in_pydata
+from .peers import of_graphblas, of_pydata, of_torch
 from .selection import cases, worth_dense
 
 FORMATS = {"CSR": ns.CSR, "CSC": ns.CSC, "COO": ns.COO(2)}
@@ -52,11 +53,10 @@ def _of_csr(case: Matrix, x: torch.Tensor, threads: int) -> dict[str, Function]:
         vector, times = library.Vector.from_dense(as_array), library.semiring.plus_times
         return lambda: times(matrix @ vector).new()
 
-    def by_pydata(library: Any) -> Function:
-        rows = rows_in_pydata(case)
+    def by_pydata(_: Any, rows: Any) -> Function:
         return lambda: rows @ as_array
 
-    return of_torch(lambda A: A @ x, case) | of_graphblas(threads, [case], by_graphblas) | of_pydata(by_pydata)
+    return of_torch(lambda A: A @ x, case) | of_graphblas(threads, [case], by_graphblas) | of_pydata([case], by_pydata)
 
 
 def _dense(case: Matrix, x: torch.Tensor) -> dict[str, Function]:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import numscorch as ns
+from numscorch.measuring.peers import SCIPY
 from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, matrix
-from .peers import GRAPHBLAS, PYDATA, SCIPY, graphblas, in_graphblas, of_torch, pydata, rows_in_pydata
+from .peers import of_graphblas, of_pydata, of_torch
 from .selection import cases
 
 WHATS: dict[str, tuple[int, Callable[..., Any]]] = {
@@ -43,14 +44,8 @@ def test_sums(name: str, what: str, threads: int, compare: Compare) -> None:
 def _peers(function: Callable[..., Any], what: str, taken: list[Matrix], threads: int) -> dict[str, Function]:
     in_scipy = [own.tensor.to_scipy() for own in taken]
     peers = of_torch(function, *taken) | {SCIPY: lambda: function(*in_scipy)}
-    library = graphblas(threads)
-    if library is not None:
-        in_gb = [in_graphblas(library, own) for own in taken]
-        peers[GRAPHBLAS] = lambda: _by_graphblas(library, what, *in_gb)
-    if pydata() is not None:
-        in_pydata = [rows_in_pydata(own) for own in taken]
-        peers[PYDATA] = lambda: function(*in_pydata)
-    return peers
+    peers |= of_graphblas(threads, taken, lambda library, *own: lambda: _by_graphblas(library, what, *own))
+    return peers | of_pydata(taken, lambda _, *own: lambda: function(*own))
 
 
 def _by_graphblas(library: Any, what: str, first: Any, *others: Any) -> Any:

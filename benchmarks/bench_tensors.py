@@ -13,7 +13,7 @@ from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import dense, tensor, tensor_names
-from .peers import in_pydata, of_pydata
+from .peers import of_pydata
 from .selection import few
 
 RANK = 16
@@ -38,9 +38,7 @@ def test_mttkrp(name: str, mode: int, threads: int, compare: Compare) -> None:
             rows = rows * factor[indices[at]]
         return torch.zeros(A.shape[mode], RANK).index_add_(0, indices[mode], rows)
 
-    def by_pydata(library: Any) -> Function:
-        in_coo = in_pydata(case)
-
+    def by_pydata(_: Any, in_coo: Any) -> Function:
         def broadcast() -> Any:
             products = in_coo[..., None]
             for at, factor in factors.items():
@@ -52,7 +50,7 @@ def test_mttkrp(name: str, mode: int, threads: int, compare: Compare) -> None:
     compare(
         "tensors",
         lambda: ns.einsum(expression, A, *factors.values()),
-        {GATHERED: gathered, **of_pydata(by_pydata)},
+        {GATHERED: gathered, **of_pydata([case], by_pydata)},
         case=case,
         threads=threads,
         asked=(expression, A, *factors.values()),
@@ -81,8 +79,7 @@ def test_last_mode(name: str, product: str, threads: int, compare: Compare) -> N
     expression, format = f"{modes},{modes[-1]}{rank}->{modes[:-1]}{rank}", ns.Format("s" * len(outer) + wanted)
     indices, values, as_array = A.indices(), A.values.reshape(-1, *[1] * (factor.ndim - 1)), factor.numpy()
 
-    def by_pydata(library: Any) -> Function:
-        in_coo = in_pydata(case)
+    def by_pydata(library: Any, in_coo: Any) -> Function:
         return lambda: library.tensordot(in_coo, as_array, axes=(A.ndim - 1, 0), return_type=library.COO)
 
     compare(
@@ -90,7 +87,7 @@ def test_last_mode(name: str, product: str, threads: int, compare: Compare) -> N
         lambda: ns.einsum(expression, A, factor, format=format),
         {
             GATHERED: lambda: torch.sparse_coo_tensor(indices[:-1], values * factor[indices[-1]], (*outer, *factor.shape[1:])).coalesce(),
-            **of_pydata(by_pydata),
+            **of_pydata([case], by_pydata),
         },
         case=case,
         threads=threads,

@@ -21,6 +21,7 @@ import torch
 
 import numscorch as ns
 from numscorch.io import suffix_of
+from numscorch.measuring.peers import in_torch
 from numscorch.pattern import Pattern
 
 from . import generated
@@ -61,8 +62,7 @@ class Matrix(Case):
 
     def in_torch_as(self, dtype: torch.dtype) -> torch.Tensor:
         """Torch's CSR tensor with indices of this dtype."""
-        pos, crd = (array.to(dtype) for array in self.arrays)
-        return torch.sparse_csr_tensor(pos, crd, self.tensor.values, self.tensor.shape, check_invariants=False)
+        return in_torch(self.tensor, dtype)
 
     @property
     def arrays(self) -> tuple[torch.Tensor, ...]:

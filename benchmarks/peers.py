@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -13,16 +12,16 @@ from typing import Any
 
 import torch
 
+from numscorch.measuring.peers import DENSE, GRAPHBLAS, PYDATA, REST, TORCH, TORCH_64, in_graphblas, in_pydata, is_installed
+from numscorch.measuring.peers import MODULES as KNOWN
 from numscorch.measuring.turns import Function
 
 from .data import Case, Matrix
 
-TORCH, TORCH_64 = "torch CSR int32", "torch CSR int64"
-SCIPY, GRAPHBLAS, PYDATA, PYG = "SciPy CSR", "python-graphblas", "pydata/sparse", "PyG"
-MODULES = {GRAPHBLAS: "graphblas", PYDATA: "sparse", PYG: "torch_geometric.nn", "SciPy": "scipy"}
-REST = 0.01  # seconds after which threads of GraphBLAS's own pool no longer spin on cores that others need
+PYG = "PyG"
+MODULES = {**KNOWN, PYG: "torch_geometric.nn"}
 
-DENSE, DENSE_LAYER, SCIPY_LAYER, TRANSPOSED = "torch, dense", "torch F.linear, dense", "SciPy x @ CSR", "torch (CSR @ x.t()).t()"
+DENSE_LAYER, SCIPY_LAYER, TRANSPOSED = "torch F.linear, dense", "SciPy x @ CSR", "torch (CSR @ x.t()).t()"
 OUR_CSR, FULL_PRODUCT, TORCH_COO = "ours in CSR", "torch, full dense product", "torch COO"
 WHOLE_PRODUCT = "SciPy CSR, whole product"
 DENSE_MODEL, EVERY_EXPERT = "torch, dense layers", "torch, every expert"
@@ -41,29 +40,22 @@ LABELS = {
 """What is shown beside the peers, and why it is none."""
 
 
-@cache
-def is_installed(library: str) -> bool:
-    """Whether one of the libraries can be imported; what it warns of then is its own affair."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            import_module(MODULES[library])
-        except ImportError:
-            return False
-    return True
+def has(library: str) -> bool:
+    """Whether one of the libraries can be imported."""
+    return is_installed(MODULES[library])
 
 
 @cache
 def missing() -> tuple[str, ...]:
     """The libraries that aren't installed."""
-    return tuple(library for library in MODULES if not is_installed(library))
+    return tuple(library for library in MODULES if not has(library))
 
 
 def graphblas(threads: int) -> Any:
     """python-graphblas, told to use so many threads; None where it isn't installed."""
-    if not is_installed(GRAPHBLAS):
+    if not has(GRAPHBLAS):
         return None
-    library = import_module("graphblas")
+    library = import_module(MODULES[GRAPHBLAS])
     library.ss.config["nthreads"] = threads
     return library
 
@@ -71,7 +63,7 @@ def graphblas(threads: int) -> Any:
 def of_graphblas(threads: int, operands: Iterable[Matrix], make: Callable[..., Function]) -> dict[str, Function]:
     """The peer that ``make`` makes of the library and these matrices in it; none where it isn't installed."""
     library = graphblas(threads)
-    return {} if library is None else {GRAPHBLAS: make(library, *(in_graphblas(library, own) for own in operands))}
+    return {} if library is None else {GRAPHBLAS: make(library, *(in_graphblas(library, own.tensor) for own in operands))}
 
 
 def taking_turns(peers: Mapping[str, Function], threads: int) -> Iterator[tuple[dict[str, Function], float]]:
@@ -86,41 +78,16 @@ def taking_turns(peers: Mapping[str, Function], threads: int) -> Iterator[tuple[
         yield apart, REST
 
 
-def in_graphblas(library: Any, case: Matrix) -> Any:
-    """A CSR matrix as GraphBLAS's; its arrays are copied."""
-    pos, crd = (array.numpy() for array in case.arrays)
-    return library.Matrix.from_csr(pos, crd, case.tensor.values.numpy(), nrows=case.shape[0], ncols=case.shape[1])
-
-
-def pydata() -> Any:
-    """The package sparse; None where it isn't installed."""
-    return import_module("sparse") if is_installed(PYDATA) else None
-
-
-def of_pydata(make: Callable[[Any], Function]) -> dict[str, Function]:
-    """The peer that ``make`` makes of the package sparse; none where it isn't installed."""
-    library = pydata()
-    return {} if library is None else {PYDATA: make(library)}
-
-
-def in_pydata(case: Case) -> Any:
-    """A tensor as a COO array of the package sparse, which has to be installed."""
-    indices, values = case.tensor.indices().numpy(), case.tensor.values.numpy()
-    return pydata().COO(indices, values, shape=case.shape, has_duplicates=False, sorted=True)
-
-
-def rows_in_pydata(case: Matrix) -> Any:
-    """A matrix as a GCXS array of the package sparse, which is its CSR."""
-    pos, crd = (array.numpy() for array in case.arrays)
-    return pydata().GCXS((case.tensor.values.numpy(), crd, pos), shape=case.shape, compressed_axes=(0,))
-
-
-def in_torch(case: Matrix) -> dict[str, torch.Tensor]:
-    """A matrix as torch's CSR, with indices as MKL takes them, and as torch makes them unless it is told otherwise."""
-    return {TORCH: case.in_torch, TORCH_64: case.in_torch_as(torch.int64)}
+def of_pydata(operands: Iterable[Case], make: Callable[..., Function]) -> dict[str, Function]:
+    """The peer that ``make`` makes of the package sparse and these tensors in it; none where it isn't installed."""
+    return {PYDATA: make(import_module(MODULES[PYDATA]), *(in_pydata(own.tensor) for own in operands))} if has(PYDATA) else {}
 
 
 def of_torch(make: Callable[..., object], *operands: Matrix) -> dict[str, Function]:
     """A peer for each index type: ``make`` of these matrices as torch's CSR."""
-    held = [in_torch(own) for own in operands]
-    return {name: (lambda taken=[own[name] for own in held]: make(*taken)) for name in (TORCH, TORCH_64)}  # type: ignore[misc]
+
+    def peer(index_dtype: torch.dtype) -> Function:
+        held = [own.in_torch_as(index_dtype) for own in operands]
+        return lambda: make(*held)
+
+    return {TORCH: peer(torch.int32), TORCH_64: peer(torch.int64)}

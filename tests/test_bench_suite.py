@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks import peers, records
 from benchmarks.records import case_of, read_run
+from numscorch.measuring.peers import TORCH, TORCH_64
 
 ROOT = Path(__file__).parent.parent
 CASES = (
@@ -84,7 +85,7 @@ def test_cases_have_names_that_differ(written: tuple[Path, str]) -> None:
 
 def test_torchs_both_index_types_are_peers(written: tuple[Path, str]) -> None:
     spmv = [record for record in read_run(written[0]).records if record["kernel"] == "spmv" and record["format"] == "CSR"]
-    assert spmv and all({peers.TORCH, peers.TORCH_64} <= set(record["peers"]) for record in spmv)
+    assert spmv and all({TORCH, TORCH_64} <= set(record["peers"]) for record in spmv)
 
 
 def test_what_is_beside_says_why(written: tuple[Path, str]) -> None:

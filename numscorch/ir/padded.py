@@ -204,23 +204,15 @@ class Nonzero(Level):
 
 
 @dataclass(frozen=True, slots=True)
-class Outside(Level):
+class Outside(Nonzero):
     """Room for every coordinate, as in a dense tensor; stored are values below ``low[0]`` or above ``high[0]``, and NaN.
 
     It is only read: to be converted.
     """
 
     spelling: ClassVar[str] = "outside"
-    gaps: ClassVar[bool] = True
     letter: ClassVar[str] = "t"
     arrays: ClassVar[tuple[str, ...]] = ("low", "high")
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        start = mode.parent.begin * mode.size
-        return start, start + mode.size
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return position - mode.parent.begin * mode.size
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         value = mode.values[position]
@@ -229,6 +221,3 @@ class Outside(Level):
 
     def array_dtype(self, name: str) -> str | None:
         return "float64"
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents * size

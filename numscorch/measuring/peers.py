@@ -128,14 +128,9 @@ def in_graphblas(library: Any, rows: SparseTensor) -> Any:
     return library.Matrix.from_csr(pos, crd, rows.values.numpy(), nrows=rows.shape[0], ncols=rows.shape[1])
 
 
-def in_pydata(library: Any, operand: SparseTensor) -> Any:
+def in_pydata(operand: SparseTensor) -> Any:
     """A tensor as COO of the package sparse; a matrix by rows as GCXS, which is its CSR."""
-    if operand.ndim == 2:
-        rows = operand.to(CSR)
-        pos, crd = (array.numpy() for array in rows.pattern.arrays[1])
-        return library.GCXS((rows.values.numpy(), crd, pos), shape=tuple(rows.shape), compressed_axes=(0,))
-    made = operand.to(COO(operand.ndim))
-    return library.COO(made.indices().numpy(), made.values.numpy(), shape=tuple(made.shape), has_duplicates=False)
+    return operand.to(CSR if operand.ndim == 2 else COO(operand.ndim)).to_pydata()
 
 
 # -- the peers ----------------------------------------------------------------------------------------
@@ -195,9 +190,8 @@ def _of_scipy(request: Asked, shape: Shape | None) -> Function:
 
 
 def _of_pydata(request: Asked, shape: Shape | None) -> Function:
-    library = import_module("sparse")
     named = request.operands.values()
-    own = [in_pydata(library, each) if isinstance(each, SparseTensor) else each.numpy() for each in named]
+    own = [in_pydata(each) if isinstance(each, SparseTensor) else each.numpy() for each in named]
     match shape:
         case MatMul() | Elementwise():
             return _plainly(own, shape)
@@ -205,6 +199,7 @@ def _of_pydata(request: Asked, shape: Shape | None) -> Function:
             return lambda: own[0].sum(axis=over if len(over) < own[0].ndim else None)
         case _ if request.is_einsum:
             held = [each.tocoo() if hasattr(each, "tocoo") else each for each in own]
+            library = import_module(MODULES[PYDATA])
             return lambda: library.einsum(request.expr, *held)
         case _:
             raise CannotError("can't: has no operator for this expression")

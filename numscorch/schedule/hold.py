@@ -27,8 +27,9 @@ from ..ir.index import (
 )
 from ..ir.workspace_levels import Held
 from .constants import chosen_by_table
-from .facts import Facts, Target, itemsize, tiling_within
+from .facts import Facts, Target, itemsize
 from .tiles import tiled
+from .vector import narrowed
 from .workspace import free_names, unwrap, wrap
 
 NEAREST = 24 << 10  # bytes of a tile that stays in the nearest cache
@@ -68,7 +69,7 @@ def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tup
     written = replace(rows, tag=Constant(), body=Assignment(body.lhs, space, "="))
     tiles = _tiles(columns.var, vector.var, registers, chooser, stmt, facts, target) if may_tile else {}
     outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # smaller ones than there were, if any
-    done = wrap(outer, replace(vector, tag=_narrowed(vector, registers, facts), body=Where(written, summed)))
+    done = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(written, summed)))
     why = f"a table chooses {rows.var} for each kind of {columns.var}: {held.size} x {registers} registers hold all of them"
     for var, size in tiles.items():
         done, why = tiled(done, var, size), f"{why}; tiles of {size} of {var}"
@@ -100,7 +101,7 @@ def _kind_by_kind(
     )
     summed = replace(columns, tag=Kinds(), body=replace(rows, tag=Constant(), body=replace(body, lhs=space)))
     written = replace(rows, tag=Constant(), body=Assignment(body.lhs, space, "+="))
-    tag = _narrowed(vector, registers, facts)
+    tag = narrowed(vector, registers, facts)
     nest = wrap([*outer, replace(vector, tag=tag)], replace(columns, tag=KindTiles(), body=Where(written, summed)))
     size, chunk = registers * tag.lanes, chooser.tensor.format.levels[-2].kind_chunk
     why = f"a table chooses one row for each kind of {columns.var}: {registers} registers sum a kind's columns of a chunk"
@@ -122,15 +123,6 @@ def _registers(access: Access, tag: Vector, target: Target) -> int:
     most = (target.registers - 1) // (rows + (1 if each > 1 else 0))
     wanted = tag.registers or tag.tail
     return min(wanted, 1 << (most.bit_length() - 1)) if most else 0
-
-
-def _narrowed(vector: Forall, registers: int, facts: Facts) -> Vector:
-    """The vector loop in tiles of so many registers."""
-    tag = vector.tag
-    if not isinstance(tag, Vector) or registers == (tag.registers or tag.tail):
-        return tag  # type: ignore[return-value]
-    tiles = tiling_within(registers * tag.lanes, dict(facts.rests)[vector.var], tag.lanes, registers)
-    return Vector(tag.lanes, tiles.registers, tiles.tail, tiles.masked)
 
 
 def _tiles(

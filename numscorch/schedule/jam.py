@@ -30,9 +30,10 @@ from ..ir.index import (
     result_of,
     value_of,
 )
-from .facts import Facts, Target, itemsize, tiling_within
+from .facts import Facts, Target, itemsize
 from .intersection import iterated_levels
 from .tiles import tiled
+from .vector import narrowed
 from .workspace import moved_by, unwrap, wrap
 
 TIMES = (8, 4, 2)
@@ -63,7 +64,7 @@ def jam(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
     _, _, times, registers, at = best
     jammed = outer[at]
     tag = Jam(times, rest=dict(facts.rests)[jammed.var] % times != 0)
-    inner = replace(vector, tag=_narrowed(vector, registers, facts), body=_plain(body))
+    inner = replace(vector, tag=narrowed(vector, registers, facts), body=_plain(body))
     moved = wrap([*outer[:at], *outer[at + 1 :], replace(jammed, tag=tag)], inner)
     why = f"{times} coordinates of {jammed.var} share what is loaded for one: {times} x {registers} registers"
     size, where = _tile(jammed.var, {loop.var for loop in outer}, times, moved, facts, target)
@@ -154,15 +155,6 @@ def _leads_on(access: Access, var: IndexVar) -> bool:
     levels = access.tensor.format.levels
     own = [at for at in range(len(levels)) if access.level_var(at) == var]
     return any(not level.full for at in own for level in levels[at:])
-
-
-def _narrowed(vector: Forall, registers: int, facts: Facts) -> Vector:
-    """The vector loop in tiles of so many registers."""
-    tag = vector.tag
-    if not isinstance(tag, Vector) or registers == (tag.registers or tag.tail):
-        return tag  # type: ignore[return-value]
-    tiles = tiling_within(registers * tag.lanes, dict(facts.rests)[vector.var], tag.lanes, registers)
-    return Vector(tag.lanes, tiles.registers, tiles.tail, tiles.masked)
 
 
 def _plain(stmt: Stmt) -> Stmt:

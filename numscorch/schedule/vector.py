@@ -28,7 +28,7 @@ from ..ir.index import (
     value_of,
 )
 from . import cost
-from .facts import Facts, Target, Tiling
+from .facts import Facts, Target, Tiling, tiling_within
 from .loop_order import unit_stride
 from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
@@ -199,6 +199,15 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     tile = sum_in_register(body.lhs, "+=" if adds else "=", summed, factors_of(body.rhs), free_names(loops))
     why = f"{inner.var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(s.var) for s in summed)} runs"
     return wrap(outer, replace(inner, tag=tag, body=tile)), why
+
+
+def narrowed(vector: Forall, registers: int, facts: Facts) -> Vector:
+    """The tag of a vector loop in tiles of so many registers."""
+    if not isinstance(tag := vector.tag, Vector):
+        raise TypeError(f"the loop over {vector.var} is {vector.tag}, not a vector loop")
+    if registers == (tag.registers or tag.tail):
+        return tag
+    return _tag(tiling_within(registers * tag.lanes, dict(facts.rests)[vector.var], tag.lanes, registers))
 
 
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
