@@ -102,7 +102,8 @@ class _InCsr(torch.nn.Module):
 
     def __init__(self, layer: ns.nn.SparseLinear):
         super().__init__()
-        self.weight, self.bias = layer.weight.tensor.to(ns.CSR).to_torch(), deepcopy(layer.bias)
+        self.weight = layer.weight.tensor.to(ns.CSR).to_torch()
+        self.bias: Any = deepcopy(layer.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.addmm(self.bias[:, None], self.weight, x.t()).t()

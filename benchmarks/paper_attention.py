@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import product
 from math import sqrt
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -58,7 +60,7 @@ def _alone(run: Run, name: str, length: int, batch: int, heads: int) -> None:
         f"{SPARSE}: gathered": lambda: by_gathering(q, k, v, stored, places),
     }
     ours = lambda: scaled_dot_product_attention(q, k, v, pattern)  # noqa: E731
-    facts = {"pattern": name, "length": length, "batch": batch, "heads": heads}
+    facts: dict[str, Any] = {"pattern": name, "length": length, "batch": batch, "heads": heads}
     case = f"{name}, {length} tokens, {batch} x {heads} x {HEAD}"
     run.compare("attention", case, ours, peers, **facts)
     if run.sizes.has_flex and (batch, heads) == run.sizes.heads[0] and name == "BigBird":
@@ -91,25 +93,32 @@ def by_gathering(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, pattern: tor
         powers = (scores - most.index_select(0, rows)).exp_()
         totals = torch.zeros(len(q)).index_add_(0, rows, powers)
         weights = powers / totals.index_select(0, rows)
-        return torch.sparse_csr_tensor(pattern.crow_indices(), pattern.col_indices(), weights, pattern.shape, check_invariants=False) @ v
+        shares = torch.sparse_csr_tensor(pattern.crow_indices(), pattern.col_indices(), weights, pattern.shape, check_invariants=False)
+        made: torch.Tensor = shares @ v
+        return made
 
     return _each_head(head, q, k, v)
 
 
 def _each_head(head: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
     flat = (own.flatten(0, 1) for own in tensors)
-    return torch.stack([head(*own) for own in zip(*flat, strict=True)]).unflatten(0, tensors[0].shape[:2])
+    stacked = torch.stack([head(*own) for own in zip(*flat, strict=True)])
+    return stacked.view(*tensors[0].shape[:2], *stacked.shape[1:])
 
 
 def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> dict[str, Function]:
     """flex_attention compiled, with a mask of blocks of each width; its first call compiles."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+    def inside(batch: object, head: object, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+        kept: torch.Tensor = mask[i, j]
+        return kept
+
     compiled = torch.compile(flex_attention, dynamic=False)
     made: dict[str, Function] = {}
     for name, width in WIDTHS.items():
-        blocks = create_block_mask(lambda b, h, i, j: mask[i, j], None, None, *mask.shape, device="cpu", BLOCK_SIZE=width)
-        made[name] = lambda blocks=blocks: compiled(q, k, v, block_mask=blocks)
+        blocks = create_block_mask(inside, None, None, mask.shape[0], mask.shape[1], device="cpu", BLOCK_SIZE=width)
+        made[name] = partial(compiled, q, k, v, block_mask=blocks)
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise, product
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -44,7 +45,7 @@ def _measure(run: Run, size: int, zeros: int, blocks: bool) -> None:
     hidden = encoder(x)
     rest = {REST: lambda: torch.sigmoid(decoder(torch.relu(hidden)))}
     case = f"{size}-{latent}-{size}, {zeros} % zeros{' in blocks' * blocks}"
-    facts = {"blocks": blocks, "zeros": zeros, "size": size, "paper": zeros in PAPER_ZEROS}
+    facts: dict[str, Any] = {"blocks": blocks, "zeros": zeros, "size": size, "paper": zeros in PAPER_ZEROS}
     run.compare("encoder", f"{case}, layer", alone.pop("ours"), alone, **facts)
     made = run.compare("autoencoder", f"{case}, model", whole.pop("ours"), whole, beside=rest, **facts)
     ratios = {own["peer"]: own["ratio"] for own in made}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,9 @@ class Network(torch.nn.Module):
 
     def __init__(self, first: torch.nn.Module, second: torch.nn.Module, activation: Callable[[torch.Tensor], torch.Tensor] = torch.relu):
         super().__init__()
-        self.first, self.second, self.activation = first, second, activation
+        self.first: Any = first
+        self.second: Any = second
+        self.activation = activation
         self.dropout = torch.nn.Dropout(0.0)
 
     def forward(self, x: Any, edges: torch.Tensor) -> torch.Tensor:
@@ -48,7 +51,8 @@ class InTorch(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, adjacency: torch.Tensor) -> torch.Tensor:
         hidden = torch.relu(adjacency @ (x @ self.weights[0]) + self.biases[0])
-        return adjacency @ (self.dropout(hidden) @ self.weights[1]) + self.biases[1]
+        made: torch.Tensor = adjacency @ (self.dropout(hidden) @ self.weights[1]) + self.biases[1]
+        return made
 
 
 def gcn(run: Run) -> None:
@@ -63,15 +67,16 @@ def _infer(run: Run, name: str, hidden: int) -> None:
     G = graph(name)
     sizes = G.features.shape[1], hidden, G.classes
     ours = _network(ns.nn.GCNConv, sizes).eval()
-    in_torch, peers = InTorch(ours).eval(), {}
+    in_torch = InTorch(ours).eval()
+    peers: dict[str, Function] = {}
     for peer, cached in ((PYG, False), (PYG_CACHED, True)):
-        theirs = _network(lambda i, o, cached=cached: _pyg().GCNConv(i, o, cached=cached), sizes).eval()
+        theirs = _network(partial(_pyg().GCNConv, cached=cached), sizes).eval()
         theirs.load_state_dict(ours.state_dict())
-        peers[peer] = lambda theirs=theirs: theirs(G.dense_features, G.edges)
+        peers[peer] = partial(theirs, G.dense_features, G.edges)
     stored = G.features.to_torch()
     peers[DENSE_FEATURES] = lambda: in_torch(G.dense_features, G.adjacency)
     peers[CSR_FEATURES] = lambda: in_torch(stored, G.adjacency)
-    facts = {"graph": G.name, "hidden": hidden, "few": G.has_few_features}
+    facts: dict[str, Any] = {"graph": G.name, "hidden": hidden, "few": G.has_few_features}
     run.compare("gcn", f"{G.told}, hidden {hidden}", lambda: ours(G.features, G.edges), peers, **facts)
 
 

@@ -6,12 +6,13 @@ Source: Yan, Root, Gale, Broman, Kjolstad, "Scorch: A Library for Sparse Deep Le
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .bars import Row
 
-TABLE_1 = {  # "GCN model architecture and hyperparameters for node classification"
+TABLE_1: Mapping[str, Any] = {  # "GCN model architecture and hyperparameters for node classification"
     "hidden channels": 128,
     "activation function": "ReLU",
     "dropout rate": 0.5,
@@ -21,7 +22,7 @@ TABLE_1 = {  # "GCN model architecture and hyperparameters for node classificati
     "batch size": 1,  # full-batch
     "training epochs": 200,
 }
-TABLE_2 = {  # "Sparse autoencoder architecture and hyperparameters"
+TABLE_2: Mapping[str, Any] = {  # "Sparse autoencoder architecture and hyperparameters"
     "encoder": "Sparse Linear (input size -> 256)",
     "encoder activation": "ReLU",
     "decoder": "Dense Linear (256 -> input size)",
@@ -38,7 +39,7 @@ TABLE_2 = {  # "Sparse autoencoder architecture and hyperparameters"
 DEEP = {"small": (784, 1024, 512, 1024, 784), "medium": (784, 2048, 1024, 2048, 784), "large": (784, 4096, 2048, 4096, 784)}
 DEEP["tiny"] = (32, 48, 24, 48, 32)
 DEEP_BATCH = 256
-TABLE_3 = {  # "BigBird model architecture and hyperparameters for text classification"
+TABLE_3: Mapping[str, Any] = {  # "BigBird model architecture and hyperparameters for text classification"
     "embedding size": 128,
     "hidden size": 128,
     "intermediate size": 256,

@@ -17,7 +17,8 @@ from typing import Any
 
 from numscorch.measuring.turns import geometric_mean
 
-from .bars import LARGE, ROWS, Record, Row
+from .bars import LARGE, ROWS, Row
+from .records import Record
 
 LONGEST = 32  # letters of a case's name in a table
 RATIOS = frozenset(row.kernel for row in ROWS)

@@ -61,7 +61,7 @@ def operator_rows(arity: int) -> list[tuple[str, ...]]:
 
 def reduction_rows() -> list[tuple[str, ...]]:
     """Each reduction's names, its identity, what a coordinate without an entry is, and what rows without entries and of size 0 give."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for op, reduction in REDUCTIONS.items():
         empty = reduction.identity if reduction.of_stored else reduction.evaluate(reduction.identity, 0.0)
         term = "no term" if reduction.of_stored else "the term 0"
