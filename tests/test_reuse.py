@@ -77,3 +77,35 @@ def test_other_data_types_and_kept_patterns(dtype: torch.dtype) -> None:
     for value in (2, 3):
         made = ns.einsum("ij,ij->ij", B, torch.full((N, N), value, dtype=dtype))
         assert bool((made.values == value).all()) and made.values.dtype is dtype
+
+
+def test_results_with_a_pattern_of_their_own_use_memory_again() -> None:
+    full = ns.from_torch(torch.ones(N, N), ns.CSR)
+
+    def places(made: ns.SparseTensor) -> set[int]:
+        return {made.values.data_ptr(), made.pattern.arrays[1][1].data_ptr()}
+
+    first, second = (ns.einsum("ij,jk->ik", A, full) for _ in range(2))
+    assert places(first).isdisjoint(places(second))
+    del first
+    kept = {address for own in reuse._free.values() for _, address in own}
+    third = ns.einsum("ij,jk->ik", A, full)
+    assert places(third) <= kept
+    assert all(torch.equal(made.to_dense(), torch.ones(N, N)) for made in (second, third))
+
+
+def test_dead_memory_never_shows_in_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = reuse._taken
+
+    def poisoned(size: int) -> reuse.Memory:
+        memory = taken(size)
+        memory[0].fill(0xFF)  # NaN, and -1 as a coordinate
+        return memory
+
+    monkeypatch.setattr(reuse, "_taken", poisoned)
+    dense = torch.rand(N, N).masked_fill_(torch.rand(N, N) < 0.3, 0.0)
+    B = ns.from_torch(dense, ns.CSR)
+    for format in (ns.CSR, ns.CSC, ns.DCSR, ns.COO(2), ns.ELL):
+        assert torch.equal(B.to(format).to_dense(), dense), format
+    assert torch.allclose(ns.einsum("ij,jk->ik", B, B).to_dense(), dense @ dense, rtol=1e-4)
+    assert torch.equal((B + A).to_dense(), dense + torch.eye(N)) and torch.equal(ns.einsum("ij,jk->ik", A, dense), dense)

@@ -19,8 +19,22 @@ from ..sparse_tensor import SparseTensor
 from . import memory
 from .blocks import BLOCKS
 from .memory import check_bytes, check_workspace, compressed_instead
+from .reuse import room
 
 MOST_COUNTS = 1 << 22  # of entries for each parent and worker: more would take longer to go through than a worker saves
+
+
+def _together(array: np.ndarray, filled: Sequence[slice], total: int) -> np.ndarray:
+    """The filled parts of an array, one after the other: what is kept for results to come is copied from, other memory shrinks."""
+    made, at = array if array.flags.owndata else room(total, array.dtype), 0
+    for own in filled:
+        end = at + own.stop - own.start
+        if made is not array or own.start != at:
+            made[at:end] = array[own]
+        at = end
+    if made is array:
+        made.resize(total, refcheck=False)
+    return made
 
 
 def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> int:
@@ -118,7 +132,7 @@ class Layout:
             positions = total
         below = not runs or runs[-1][1] < len(self.format.levels) - 1
         self._check(positions * self.width, f"the result's {positions} values", padded=below)
-        return Arrays((np.zeros if below else np.empty)(positions, self.dtype), index)
+        return Arrays((np.zeros if below else room)(positions, self.dtype), index)
 
     def heads(self, workers: int, parents: int) -> np.ndarray:
         """Zeros to count the entries of each parent and worker.
@@ -150,7 +164,7 @@ class Layout:
         heads[-1] = start
         pos = pos.astype(self.index_dtype, copy=False)
         index = {(first, "pos"): pos} | {(at, "crd"): self._coordinates(at, total) for at in range(first, last + 1)}
-        return Arrays(np.empty(total, self.dtype), index, gaps=False)
+        return Arrays(room(total, self.dtype), index, gaps=False)
 
     def spaced(self, pattern: Pattern) -> Arrays:
         """Arrays for the entries of a pattern that has them below the same parents.
@@ -184,27 +198,24 @@ class Layout:
         pos = np.empty(parents + 1, self.index_dtype)
         pos[0] = 0
         index = {(last, "pos"): pos, (last, "crd"): self._coordinates(last, most)}
-        return Arrays(np.empty(most, self.dtype), index, gaps=False)
+        return Arrays(room(most, self.dtype), index, gaps=False)
 
     def closed(self, arrays: Arrays, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> Arrays:
         """Without what workers left free; ``parents`` is where those start whose entries each one appended."""
         last = len(self.format.levels) - 1
         pos, crd = arrays.index[last, "pos"], arrays.index[last, "crd"]
-        total = int(ends[0])
-        for worker in range(1, len(ends)):
-            first, end = int(starts[worker]), int(ends[worker])
-            if first != total:
-                for array in (crd, arrays.values):
-                    array[total : total + end - first] = array[first:end]
-                pos[parents[worker] + 1 : parents[worker + 1] + 1] -= first - total
-            total += end - first
-        for array in (crd, arrays.values):
-            array.resize(total, refcheck=False)  # gives back what was left over
-        return Arrays(arrays.values, {(last, "pos"): pos, (last, "crd"): crd}, gaps=False)
+        filled = [slice(int(start), int(end)) for start, end in zip(starts[:-1], ends, strict=True)]
+        total = filled[0].stop
+        for worker, own in enumerate(filled[1:], 1):
+            if own.start != total:
+                pos[parents[worker] + 1 : parents[worker + 1] + 1] -= own.start - total
+            total += own.stop - own.start
+        crd, values = (_together(array, filled, total) for array in (crd, arrays.values))
+        return Arrays(values, {(last, "pos"): pos, (last, "crd"): crd}, gaps=False)
 
     def _coordinates(self, at: int, count: int) -> np.ndarray:
         """Memory for the coordinates of a level."""
-        return np.empty(count, self.format.levels[at].array_dtype("crd") or self.index_dtype)
+        return room(count, self.format.levels[at].array_dtype("crd") or self.index_dtype)
 
     def _check(self, size: int, what: str, padded: bool) -> None:
         """Hold an allocation against the memory limit; where it isn't ``padded``, no other format takes much less."""
