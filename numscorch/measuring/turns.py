@@ -1,4 +1,7 @@
-"""Functions called in turn, so that whatever else the machine does hits all of them alike."""
+"""Functions called in turn, so that whatever else the machine does hits all of them alike.
+
+Each turn has another order: what a function leaves in the caches is met by all others.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from .intervals import ratio_of_medians
@@ -64,7 +68,7 @@ def in_turns(
     rest: float = 0.0,
     patience: float = PATIENCE,
 ) -> Turns:
-    """Call the functions a b c a b c ..., and time each.
+    """Call the functions a b c b a c ..., each turn in another order, and time each.
 
     Args:
         ours: the first function; what it returns is allocated in the timed call and freed after it.
@@ -81,14 +85,15 @@ def in_turns(
     limit = patience * min((min(taken[peer]) for peer in peers), default=math.inf)
     racing = {name: function for name, function in others.items() if min(taken[name]) <= limit}
     own, taken = [], taken | {name: [] for name in racing}
+    entered = [(own, ours), *((taken[name], function) for name, function in racing.items())]
+    order = Random(0)
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         start = time.perf_counter()
         while not _enough(len(own), (time.perf_counter() - start) / seconds):
-            own.append(_timed(ours, calls, rest))
-            for name, function in racing.items():
-                taken[name].append(_timed(function, calls, rest))
+            for times, function in order.sample(entered, len(entered)):
+                times.append(_timed(function, calls, rest))
     finally:
         if was_enabled:
             gc.enable()
