@@ -357,6 +357,8 @@ def test_commands(bundle: Path, place: Path, tmp_path: Path, capsys: pytest.Capt
     [
         ("ij->i", "line 2: nothing is said of A in 'ij->i'"),
         ("ij->i --operand A=uniform:3x3:0.5 --nonsense", "line 2: unrecognized arguments: --nonsense: a line is as what follows"),
+        ("--help", "line 2: the following arguments are required: EXPR: a line is as what follows"),
+        ("ij->i --operand A=uniform:3x3:0.5 --seed 99999999999999999999", "line 2: argument --seed: 99999999999999999999 is no seed"),
         ("'ij->i", "line 2: No closing quotation"),
         ("ij->i --operand A=dense:3x3", "line 2: nothing is compiled for 'ij->i': torch computes it"),
         ("ij->i --operand A=uniform:3x3:0.5 --operand A=dense:3x3", "line 2: A is given twice"),
