@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import peers, records
+from benchmarks import conftest, peers, records
 from benchmarks.records import case_of, read_run
+from numscorch.measuring.turns import Turns
 
 ROOT = Path(__file__).parent.parent
 CASES = (
@@ -54,7 +55,8 @@ def documented_keys() -> set[str]:
 
 def test_a_run_holds_every_key_that_its_format_names(written: tuple[Path, str]) -> None:
     run = read_run(written[0])
-    assert run.suite == "quick" and len(run.fingerprint) == 10
+    assert run.suite == "part", "of cases that someone chose, a quick run or not"
+    assert len(run.fingerprint) == 10
     spmv = next(record for record in run.records if record["kernel"] == "spmv")
     wanted = documented_keys() - {"bar", "share", "uniform"} - ({"peak_bytes"} if sys.platform != "linux" else set())
     assert wanted - set(spmv) == set() and {"ratio", "bytes", "flops", "kernels", "labels", "low"} < wanted
@@ -85,6 +87,13 @@ def test_cases_have_names_that_differ(written: tuple[Path, str]) -> None:
 def test_torchs_both_index_types_are_peers(written: tuple[Path, str]) -> None:
     spmv = [record for record in read_run(written[0]).records if record["kernel"] == "spmv" and record["format"] == "CSR"]
     assert spmv and all({peers.TORCH, peers.TORCH_64} <= set(record["peers"]) for record in spmv)
+
+
+def test_the_best_peer_is_the_one_with_the_least_ratio_in_its_own_turns() -> None:
+    """Groups are measured one after the other: a time of the one says nothing against ours in the other."""
+    groups = [Turns((1.0,) * 5, {"torch": (3.0,) * 5}, {}), Turns((2.0,) * 5, {"graphblas": (4.0,) * 5}, {})]
+    told = conftest._ratios(groups)
+    assert (told["peer"], told["ratio"], told["peer_seconds"]) == ("graphblas", 2.0, 4.0)
 
 
 def test_what_is_beside_says_why(written: tuple[Path, str]) -> None:
