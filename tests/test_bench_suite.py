@@ -10,12 +10,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import conftest, peers, records
 from benchmarks.records import case_of, read_run
-from numscorch.measuring.turns import Turns
+from numscorch.measuring.agreement import check
+from numscorch.measuring.turns import Function, Turns
 
 ROOT = Path(__file__).parent.parent
 CASES = (
@@ -94,6 +97,37 @@ def test_the_best_peer_is_the_one_with_the_least_ratio_in_its_own_turns() -> Non
     groups = [Turns((1.0,) * 5, {"torch": (3.0,) * 5}, {}), Turns((2.0,) * 5, {"graphblas": (4.0,) * 5}, {})]
     told = conftest._ratios(groups)
     assert (told["peer"], told["ratio"], told["peer_seconds"]) == ("graphblas", 2.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "arguments", "wanted"),
+    [
+        ("spgemm", "test_times_transposed", ("unordered",), {peers.TORCH, peers.SCIPY, f"{peers.GRAPHBLAS}, transposed before"}),
+        ("linear", "test_dense_times_csr", (32,), {"torch (CSR of A.t() @ x.t()).t().contiguous() int32"}),
+        ("formats", "test_formats", ("CSC",), {peers.TORCH}),
+    ],
+)
+def test_what_ours_keeps_from_call_to_call_peers_have_before_they_are_timed(
+    module: str, name: str, arguments: tuple[Any, ...], wanted: set[str]
+) -> None:
+    """Ours remembers an operand's other format; a peer that makes it in every call would be timed for that."""
+    timed: list[str] = []
+
+    def compare(kernel: str, ours: Function, others: dict[str, Function], **facts: Any) -> None:
+        for peer, function in others.items():
+            check(ours(), function(), peer)
+            calls = _conversions_of(function)
+            timed.extend([peer] if peer in wanted and not calls else [])
+
+    getattr(importlib.import_module(f"benchmarks.bench_{module}"), name)("banded", *arguments, 1, compare)
+    assert set(timed) == {peer for peer in wanted if not peer.startswith(peers.missing())}
+
+
+def _conversions_of(function: Function) -> list[str]:
+    """Which of torch's conversions between layouts a call runs."""
+    with torch.profiler.profile() as profiled:
+        function()
+    return [event.key for event in profiled.key_averages() if re.search(r"to_sparse|to_dense|to_csr|to_csc", event.key)]
 
 
 def test_what_is_beside_says_why(written: tuple[Path, str]) -> None:
