@@ -7,7 +7,7 @@
 The suite runs for base and head in turns, A B A B, each time in a process of its own, on the same machine, by the same
 benchmarks. What ``comparing`` finds to be a regression then runs once more, as many rounds: only what the new
 rounds show by themselves as well is an alarm. An accident that gets through the first rounds gets through the second as rarely.
-What the runs of head say is also compared with the history of this kind of machine, to catch what became
+What the runs of head say is also compared with the history of this kind of machine and these versions of others, to catch what became
 slower in many small steps; alarms there are for whole families, and one run alone raises none.
 
 The exit code is 0 where nothing became slower, 1 for a regression, 2 where it can't be told.
@@ -101,13 +101,20 @@ def alike(head: Sequence[Run], history: Sequence[Run]) -> list[Run]:
 
 
 def _is_like(run: Run, head: Sequence[Run]) -> bool:
-    """Whether a run can be compared with those of head: it isn't one of them, nor one of a few cases only."""
+    """Whether a run can be compared with those of head: with the same peers, but not one of them, nor one of a few cases only."""
     if run.fingerprint != head[0].fingerprint or head[0].suite not in (run.suite, CHOSEN):
         return False
     if (run.commit, run.time) in {(other.commit, other.time) for other in head}:  # its file may be another, once it is stored
         return False
+    if _others(run) != _others(head[0]):
+        return False
     asked = ratios_of(head[0]).keys()
     return len(asked & ratios_of(run).keys()) >= COVERED * len(asked)
+
+
+def _others(run: Run) -> dict[str, str]:
+    """The versions of what isn't ours: with another torch, every ratio to it is another one."""
+    return {name: version for name, version in (run.own.get("versions") or {}).items() if name != "numscorch"}
 
 
 def told(found: Comparison, span: str) -> Iterator[str]:
@@ -175,7 +182,7 @@ def _of_file(files: Sequence[Path], history: Sequence[Run]) -> int:
         raise ValueError("these are of several kinds of machines, or of several suites: compare those of one with the history")
     found = against_history(runs, history)
     if found is None:
-        kind = f"{runs[0].suite} runs of this kind of machine ({runs[0].fingerprint})"
+        kind = f"{runs[0].suite} runs of this kind of machine ({runs[0].fingerprint}) and these versions of other libraries"
         print(f"The history has too few {kind}; make bench-record stores one.", file=sys.stderr)
         return 2
     last = alike(runs, history)[-1]

@@ -150,6 +150,15 @@ def test_history_of_other_machines_and_suites_is_left_alone() -> None:
     assert against_history(SAME[-1:], full + other) is None
 
 
+def test_history_with_other_versions_of_peers_is_left_alone_and_with_others_of_ours_is_not() -> None:
+    def with_versions(runs: Sequence[Run], **versions: str) -> list[Run]:
+        return [replace(run, own={**run.own, "versions": versions}) for run in runs]
+
+    head = with_versions(SAME[-1:], torch="2.13", numscorch="0.2")
+    assert against_history(head, with_versions(SAME[:8], torch="2.12", numscorch="0.2")) is None
+    assert against_history(head, with_versions(SAME[:8], torch="2.13", numscorch="0.1")) is not None
+
+
 def test_history_of_the_whole_suite_judges_chosen_cases_of_it() -> None:
     chosen = replace(SAME[-1], own={**SAME[-1].own, "suite": "part"}, records=tuple(r for r in SAME[-1].records if r["kernel"] == "spmm"))
     found = against_history([scaled(chosen, lambda _: 1.0)], SAME[:-1])
