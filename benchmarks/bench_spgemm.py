@@ -56,7 +56,7 @@ def test_square(name: str, rows: str, threads: int, compare: Compare) -> None:
 
 @pytest.mark.parametrize(("name", "rows"), cases((), [UNORDERED, SORTED], takes=few_with_transpose))
 def test_times_transposed(name: str, rows: str, threads: int, compare: Compare) -> None:
-    """C[i,k] = A[i,j] * A[k,j]; ours keeps the columns of A from call to call, so peers have the transpose by rows before anything is timed."""
+    """C[i,k] = A[i,j] * A[k,j]; ours keeps the columns of A from call to call, so peers have the transpose before they are timed."""
     case = matrix(name)
     transposed = Matrix(name, case.tensor.t().to(ns.CSR))
     in_scipy, by_rows = case.tensor.to_scipy(), transposed.tensor.to_scipy()
