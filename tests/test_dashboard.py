@@ -16,7 +16,7 @@ from urllib.parse import urlparse
 import pytest
 import synthetic_runs as synthetic
 
-from benchmarks.dashboard.__main__ import main
+from benchmarks.dashboard.__main__ import collect, main
 from benchmarks.dashboard.frame import slug
 from benchmarks.dashboard.ratios import Ratio, mean_change
 from benchmarks.dashboard.site import HERE, SiteError, write_site
@@ -257,6 +257,14 @@ def test_foreign_files_are_skipped_and_named(folders: tuple[str, ...], tmp_path:
     assert "skipped timeless.json: a record of spmm has no time in seconds" in err
     page = (tmp_path / "site/index.html").read_text()
     assert "broken.json can&#x27;t be read as JSON" in page
+
+
+def test_results_are_files_and_folders_whatever_their_names(tmp_path: Path) -> None:
+    (tmp_path / "of.today").mkdir()
+    synthetic.write(tmp_path / "of.today", synthetic.history(1, 2))
+    (tmp_path / "plain").write_bytes((tmp_path / "of.today" / "000.json").read_bytes())
+    runs, skipped = collect(tmp_path / "history", [tmp_path / "of.today", tmp_path / "plain", tmp_path / "nothing"])
+    assert len(runs) == 2 and not skipped
 
 
 def test_a_kernel_that_can_not_be_read_is_named(folders: tuple[str, ...], tmp_path: Path) -> None:

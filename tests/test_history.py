@@ -157,6 +157,18 @@ def test_a_damaged_archive_is_no_run(tmp_path: Path) -> None:
         read_run(tmp_path / "packed.json.gz")
 
 
+def test_a_run_that_can_not_be_written_leaves_no_half_files(written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    results_file = written(results())
+    with monkeypatch.context() as patched:
+        patched.setattr("numscorch.files.replacing.os.replace", fail)
+        with pytest.raises(OSError, match="No space left"):
+            add(results_file, tmp_path / "history")
+    assert not [path for path in (tmp_path / "history").rglob("*") if path.is_file()]
+
+
 def test_a_kernel_that_can_not_be_read_is_named(written: Any, tmp_path: Path) -> None:
     run = read_run(add(written(results()), tmp_path))
     (tmp_path / "kernels" / "kernel_1.json").write_text("{")

@@ -67,7 +67,7 @@ def _amiss(run: Run) -> str:
 def _files(places: Sequence[Path]) -> Iterator[Path]:
     """Files, and the results in folders; a folder that isn't there holds none."""
     for place in places:
-        yield from [place] if place.suffix else sorted(place.glob("*.json"))
+        yield from sorted(place.glob("*.json")) if place.is_dir() else [place] if place.suffix or place.exists() else []
 
 
 if __name__ == "__main__":
