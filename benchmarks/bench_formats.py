@@ -11,6 +11,7 @@ from numscorch.measuring.turns import Function
 
 from .conftest import Compare
 from .data import Matrix, dense, matrix
+from .peers import of_torch
 from .selection import cases
 
 WIDTH = 64
@@ -52,6 +53,7 @@ def _compare(case: Matrix, name: str, format: ns.Format, threads: int, compare: 
 def _peers(case: Matrix, A: ns.SparseTensor, B: torch.Tensor, name: str) -> dict[str, Function]:
     if name in IN_TORCH:
         in_torch = A.to_torch()
-        return {f"torch {str(in_torch.layout).rpartition('_')[2].upper()}": lambda: in_torch @ B}
+        peers = {f"torch {str(in_torch.layout).rpartition('_')[2].upper()}": lambda: in_torch @ B}
+        return peers | (of_torch(lambda own: own @ B, case) if name == "CSC" else {})  # ours keeps the rows that it makes of columns
     in_scipy, as_array = case.tensor.to_scipy(), B.numpy()
     return {SCIPY: lambda: in_scipy @ as_array}

@@ -191,7 +191,7 @@ def ratios_of(run: Run) -> dict[Name, dict[str, float]]:
 
 def _ratios(record: Record) -> dict[str, float]:
     found = {name: peer["ratio"] for name, peer in record["peers"].items()}
-    return {name: math.log(ratio) for name, ratio in found.items() if ratio > 0}
+    return {name: math.log(ratio) for name, ratio in found.items() if 0 < ratio < math.inf}
 
 
 def _table(

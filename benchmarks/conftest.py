@@ -39,8 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[data.QUICK] = "1" if is_quick else "0"
     if config.getoption("--data"):
         os.environ[data.FOLDER] = os.path.abspath(config.getoption("--data"))
-    is_chosen = config.getoption("keyword") or any("::" in argument or argument.endswith(".py") for argument in config.args)
-    config.stash[NOTES] = Notes("quick" if is_quick else "part" if is_chosen else "full")
+    options = any(config.getoption(name, None) for name in ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf"))
+    is_chosen = options or any("::" in argument or argument.endswith(".py") for argument in config.args)
+    config.stash[NOTES] = Notes("part" if is_chosen else "quick" if is_quick else "full")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -138,12 +139,12 @@ def compare(record: Record, request: pytest.FixtureRequest) -> Compare:
 
 
 def _ratios(groups: Sequence[Turns]) -> dict[str, Any]:
-    """The fastest peer, where there is one, and all others; each against ours in the same turns."""
+    """The best peer, where there is one, and all others; each against ours in the same turns, so that the best is it by its ratio."""
     peers = {name: turns.against(times) for turns in groups for name, times in turns.peers.items()}
     beside = {name: turns.against(times) for turns in groups for name, times in turns.beside.items()}
     if not peers:
         return {"peers": peers, "beside": beside}
-    best = min(peers, key=lambda name: peers[name]["seconds"])
+    best = min(peers, key=lambda name: peers[name]["ratio"])
     told = {name: peers[best][name] for name in ("ratio", "low", "high", "ratio_of_minima")}
     return {"peers": peers, "beside": beside, "peer": best, "peer_seconds": peers[best]["seconds"], **told}
 

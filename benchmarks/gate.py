@@ -7,7 +7,7 @@
 The suite runs for base and head in turns, A B A B, each time in a process of its own, on the same machine, by the same
 benchmarks. What ``comparing`` finds to be a regression then runs once more, as many rounds: only what the new
 rounds show by themselves as well is an alarm. An accident that gets through the first rounds gets through the second as rarely.
-What the runs of head say is also compared with the history of this kind of machine, to catch what became
+What the runs of head say is also compared with the history of this kind of machine and these versions of others, to catch what became
 slower in many small steps; alarms there are for whole families, and one run alone raises none.
 
 The exit code is 0 where nothing became slower, 1 for a regression, 2 where it can't be told.
@@ -33,6 +33,7 @@ LATEST = 8  # runs of the history that a run is compared with
 COVERED = 0.9  # of head's cases must a run have
 GROWN = 1.25  # times as much memory, or as long a compilation, is told
 SHOWN = 10  # cases that are named
+CHOSEN = "part"  # a suite whose cases are among those of the others
 MOVED = "the machine's mood, or a change of everything, which side by side tells"
 QUANTITIES = {"compile_seconds": "to compile", "peak_bytes": "memory"}
 
@@ -90,16 +91,30 @@ def _key(loss: Loss) -> tuple[str, int, str | None]:
 
 def against_history(head: Sequence[Run], history: Sequence[Run]) -> Comparison | None:
     """Compare with the latest runs of the same kind of machine and the same suite; None where these are too few."""
-    same = [run for run in history if _is_like(run, head)][-LATEST:]
+    same = alike(head, history)
     return compare(same, head, level=True) if len(same) > 1 else None
 
 
+def alike(head: Sequence[Run], history: Sequence[Run]) -> list[Run]:
+    """The latest runs of the history that head can be compared with."""
+    return [run for run in history if _is_like(run, head)][-LATEST:]
+
+
 def _is_like(run: Run, head: Sequence[Run]) -> bool:
-    """Whether a run can be compared with those of head: it isn't one of them, nor one of a few cases only."""
-    if (run.fingerprint, run.suite) != (head[0].fingerprint, head[0].suite) or run.path in {other.path for other in head}:
+    """Whether a run can be compared with those of head: with the same peers, but not one of them, nor one of a few cases only."""
+    if run.fingerprint != head[0].fingerprint or head[0].suite not in (run.suite, CHOSEN):
+        return False
+    if (run.commit, run.time) in {(other.commit, other.time) for other in head}:  # its file may be another, once it is stored
+        return False
+    if _others(run) != _others(head[0]):
         return False
     asked = ratios_of(head[0]).keys()
     return len(asked & ratios_of(run).keys()) >= COVERED * len(asked)
+
+
+def _others(run: Run) -> dict[str, str]:
+    """The versions of what isn't ours: with another torch, every ratio to it is another one."""
+    return {name: version for name, version in (run.own.get("versions") or {}).items() if name != "numscorch"}
 
 
 def told(found: Comparison, span: str) -> Iterator[str]:
@@ -116,7 +131,9 @@ def told(found: Comparison, span: str) -> Iterator[str]:
         yield f"All ratios moved by a factor of {found.level:.2f}, which was taken off: {MOVED}."
     if found.lacking:
         yield f"Not compared, since not every run has them: {len(found.lacking)} cases, as {found.lacking[0]}."
-    if not found.slower:
+    if not found.families and not found.cases:
+        yield f"Nothing could be compared: no case that has peers is in every run, or too few, {span}."
+    elif not found.slower:
         judged = f"{len(found.families)} families, {len(found.cases)} single cases"
         yield f"Nothing became slower by more than {1 - found.bar:.0%} beyond doubt: {judged}, {span}."
 
@@ -161,14 +178,20 @@ def main(arguments: Sequence[str]) -> int:
 
 def _of_file(files: Sequence[Path], history: Sequence[Run]) -> int:
     runs = [read_run(file) for file in files]
+    if len({(run.fingerprint, run.suite) for run in runs}) > 1:
+        raise ValueError("these are of several kinds of machines, or of several suites: compare those of one with the history")
     found = against_history(runs, history)
     if found is None:
-        kind = f"{runs[0].suite} runs of this kind of machine ({runs[0].fingerprint})"
+        kind = f"{runs[0].suite} runs of this kind of machine ({runs[0].fingerprint}) and these versions of other libraries"
         print(f"The history has too few {kind}; make bench-record stores one.", file=sys.stderr)
         return 2
-    last = [run for run in history if run.fingerprint == runs[0].fingerprint][-1]
+    last = alike(runs, history)[-1]
     print(*told(found, span_of(last.commit, runs[-1].commit, runs[-1].dirty)), sep="\n")
-    return 1 if found.slower and found.is_sure else 0
+    return _exit_code(found, found.is_sure and bool(found.slower))
+
+
+def _exit_code(found: Comparison, is_slower: bool) -> int:
+    return 1 if is_slower else 0 if found.families or found.cases else 2
 
 
 def _of_commits(asked: argparse.Namespace, history: Sequence[Run]) -> int:
@@ -180,7 +203,7 @@ def _of_commits(asked: argparse.Namespace, history: Sequence[Run]) -> int:
     if drifted is not None:
         print("Against the history of this kind of machine:", *told(drifted, f"up to {commit_of('HEAD')[:SHORT]}"), sep="\n")
     is_drifted = drifted is not None and any(loss.case is None for loss in drifted.slower)
-    return 1 if found.slower or is_drifted else 0
+    return _exit_code(found, bool(found.slower) or is_drifted)
 
 
 def _parser() -> argparse.ArgumentParser:

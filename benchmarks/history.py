@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from numscorch.files.replacing import replacing
+
 from .records import KERNELS, RUNS, UNKNOWN, Run, RunError, read_run, text_of
 
 HISTORY = Path(__file__).parent / "history"
@@ -103,8 +105,14 @@ def _store(results: dict[str, Any], folder: Path, file: Path) -> None:
     for name, texts in kernels.items() if isinstance(kernels, Mapping) else ():
         kept = folder / KERNELS / f"{Path(name).name}.json"
         if not kept.exists():
-            kept.write_text(json.dumps(texts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    file.write_text(slim(results), encoding="utf-8")
+            _write(kept, json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
+    _write(file, slim(results))
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a kernel that is there is never written again."""
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
 def slim(results: Mapping[str, Any]) -> str:

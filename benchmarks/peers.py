@@ -28,7 +28,7 @@ DENSE_MODEL, EVERY_EXPERT = "torch, dense layers", "torch, every expert"
 LABELS = {
     DENSE: "stores and multiplies the zeros",
     DENSE_LAYER: "stores and multiplies the zeros",
-    SCIPY_LAYER: "one thread, and no part of torch: gradients don't pass through it",
+    SCIPY_LAYER: "leaves its result transposed, and gradients don't pass through it",
     TRANSPOSED: "leaves its result transposed, which the next layer would have to put in order",
     DENSE_MODEL: "stores and multiplies the zeros",
     EVERY_EXPERT: "unfair: sends every token to every expert, and drops most; seen as a baseline for mixtures of experts",

@@ -35,6 +35,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,6 +47,8 @@ from typing import Any
 Record = Mapping[str, Any]
 UNKNOWN = "0" * 40
 RUNS, KERNELS = "runs", "kernels"  # folders of a history
+SUITES = ("full", "quick", "part")
+NUMBERS = ("nnz", "seconds", "bytes", "flops", "peak_bytes", "result_bytes", "compile_seconds", "load_seconds", "overhead_seconds")
 
 
 class RunError(Exception):
@@ -51,7 +56,7 @@ class RunError(Exception):
 
 
 class StoredKernels(Mapping[str, Any]):
-    """Texts of kernels in a history's folder, each read when it is asked for."""
+    """Texts of kernels in a history's folder, each read when it is asked for; a RunError where that can't be done."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._folder, self._names = folder, tuple(name for name in names if _file(folder, name).is_file())
@@ -59,7 +64,11 @@ class StoredKernels(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
             raise KeyError(name)
-        return json.loads(_file(self._folder, name).read_text(encoding="utf-8"))
+        file = _file(self._folder, name)
+        try:
+            return dict(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise RunError(f"{file.name} can't be read as JSON: {error}") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -118,12 +127,47 @@ def read_run(path: Path) -> Run:
             own["kernels"] = StoredKernels(path.parent.parent / KERNELS, own["kernels"])
         records = tuple(b["extra_info"] for b in results["benchmarks"] if "kernel" in b["extra_info"])
         run = Run(path, commit.get("id") or UNKNOWN, results["datetime"], bool(commit.get("dirty")), own, records)
-        _ = run.fingerprint, run.suite, datetime.fromisoformat(run.time)
-    except (OSError, EOFError, ValueError) as error:
+        datetime.fromisoformat(run.time)
+        why = _amiss(run)
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise RunError(f"{path.name} can't be read as JSON: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path.name} is no run of this suite: {error!r} is amiss in it; make bench writes one") from error
+    if why:
+        raise RunError(f"{path.name} is no run of this suite: {why} is amiss in it; make bench writes one")
     return run
+
+
+def _amiss(run: Run) -> str:
+    """What those who read runs rely on and this one hasn't; nothing where all is well."""
+    if run.suite not in SUITES:
+        return f"suite {run.suite!r}"
+    for name in (run.fingerprint, run.commit):  # of which a file's name is made
+        if not re.fullmatch(r"\w+", name):
+            return f"name {name!r}"
+    roofs = (run.own.get("roofs") or {}).values()
+    if not all(_is_number(roof.get(f"{what}_per_second")) for roof in roofs for what in ("bytes", "flops")):
+        return "a roof"
+    if not isinstance(run.own.get("versions") or {}, Mapping):
+        return "versions"
+    return next((f"record {str(record)[:60]!r}" for record in run.records if not _is_record(record)), "")
+
+
+def _is_record(record: Any) -> bool:
+    """Whether a record has a kernel, whatever its name is made of, numbers for numbers, and a ratio to each peer."""
+    if not isinstance(record, Mapping) or not isinstance(record["kernel"], str):
+        return False
+    named = {"matrix": str, "threads": int}
+    if any(not isinstance(record[name], kind) if name in record else record.get("peers") for name, kind in named.items()):
+        return False
+    if not all(_is_number(record.get(name) or 0) for name in NUMBERS) or not isinstance(record.get("labels") or {}, Mapping):
+        return False
+    sides = [own for part in ("peers", "beside") for own in (record.get(part) or {}).values()]
+    return all(name in record for name in record.get("variant", ())) and all(_is_number(own.get("ratio")) for own in sides)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def text_of(path: Path) -> str:

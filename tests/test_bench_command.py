@@ -64,6 +64,8 @@ def test_a_dense_operand_can_be_stored_and_a_result_be_asked_for() -> None:
         ("ij->i", {"A": A}, {"formats": {"Z": "CSR"}}, ExpressionError, "Z is no operand"),
         ("ij->i", {"A": "dense:3by4"}, {}, FormatError, "'dense:3by4' has no sizes as in 1000x64: give a file"),
         ("ij->i", {"A": "dense:3x"}, {}, FormatError, "has no sizes"),
+        ("ij->i", {"A": f"dense:{10**9}x{10**9}"}, {}, FormatError, "takes 7.45e+09 GiB, more than is free"),
+        ("ij->i", {"A": f"dense:{10**30}"}, {}, FormatError, "more than is free"),
         ("ij->i", {"A": "dense:-3x4"}, {}, FormatError, "has no sizes"),
         ("ij->i", {"A": "dense"}, {}, FormatError, "'dense' is no operand: give a file"),
         ("ij->i", {"A": "uniform:3x4"}, {}, FormatError, "'uniform:3x4' is no operand"),
@@ -108,6 +110,8 @@ CASES: list[tuple[str, dict[str, str], Shape | None]] = [
     ("C[i,j] = A[i,j] + B[j,i]", {"A": A, "B": "uniform:40x30:0.2"}, None),
     ("C[i,j] = A[i,j] - B[i,j]", {"A": A, "B": A}, None),
     ("y[i] max= A[i,j]", {"A": A}, None),
+    ("y[i] = 2 * A[i,j] * x[j]", {"A": A, "x": "dense:40"}, None),
+    ("C[i,j] = A[i,j] + 2 * B[i,j]", {"A": A, "B": "uniform:30x40:0.2"}, None),
     ("ii->i", {"A": "uniform:5x5:0.5"}, None),
 ]
 
@@ -199,6 +203,26 @@ def test_peers_that_disagree_are_never_timed(monkeypatch: pytest.MonkeyPatch, ca
     assert "nothing was timed" in captured.err
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (torch.tensor([0], dtype=torch.int8), torch.tensor([-128], dtype=torch.int8)),  # of which abs is -128
+        (torch.tensor([True, False]), torch.tensor([True, True])),
+        (torch.tensor([[2.0, 1j]]).to_sparse_csr(), torch.tensor([[2.0, 0.0j]]).to_sparse_csr()),
+    ],
+    ids=["int8", "bool", "complex, in other places"],
+)
+def test_results_of_any_data_type_that_differ_are_refused(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    with pytest.raises(AssertionError, match="they differ by up to"):
+        check(ours, theirs)
+    check(ours, ours.clone())
+
+
+def test_results_that_store_other_places_agree() -> None:
+    stored = ns.from_coo([[0, 0], [0, 1]], torch.tensor([2.0 + 1j, 0]), (1, 2), format=ns.CSR)
+    check(stored, torch.tensor([[2.0 + 1j, 0]]).to_sparse_csr())
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int64", "complex64"])
 def test_every_data_type(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*COMMAND, "--dtype", dtype]) == 0
@@ -229,7 +253,18 @@ def test_bad_input_is_one_clean_message(
 
 
 @pytest.mark.parametrize(
-    "more", [["--seconds", "0"], ["--seconds", "inf"], ["--seconds", "x"], ["--threads", "0"], ["--operand", "A"], ["--operand", "1=x"]]
+    "more",
+    [
+        ["--seconds", "0"],
+        ["--seconds", "inf"],
+        ["--seconds", "x"],
+        ["--threads", "0"],
+        ["--threads", "99999999999"],
+        ["--seed", "99999999999999999999"],
+        ["--seed", "one"],
+        ["--operand", "A"],
+        ["--operand", "1=x"],
+    ],
 )
 def test_usage(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

@@ -10,12 +10,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from benchmarks import peers, records
+from benchmarks import conftest, peers, records
 from benchmarks.records import case_of, read_run
-from numscorch.measuring.peers import TORCH, TORCH_64
+from numscorch.measuring.agreement import check
+from numscorch.measuring.peers import GRAPHBLAS, SCIPY, TORCH, TORCH_64
+from numscorch.measuring.turns import Function, Turns
 
 ROOT = Path(__file__).parent.parent
 CASES = (
@@ -55,7 +59,8 @@ def documented_keys() -> set[str]:
 
 def test_a_run_holds_every_key_that_its_format_names(written: tuple[Path, str]) -> None:
     run = read_run(written[0])
-    assert run.suite == "quick" and len(run.fingerprint) == 10
+    assert run.suite == "part", "of cases that someone chose, a quick run or not"
+    assert len(run.fingerprint) == 10
     spmv = next(record for record in run.records if record["kernel"] == "spmv")
     wanted = documented_keys() - {"bar", "share", "uniform"} - ({"peak_bytes"} if sys.platform != "linux" else set())
     assert wanted - set(spmv) == set() and {"ratio", "bytes", "flops", "kernels", "labels", "low"} < wanted
@@ -86,6 +91,44 @@ def test_cases_have_names_that_differ(written: tuple[Path, str]) -> None:
 def test_torchs_both_index_types_are_peers(written: tuple[Path, str]) -> None:
     spmv = [record for record in read_run(written[0]).records if record["kernel"] == "spmv" and record["format"] == "CSR"]
     assert spmv and all({TORCH, TORCH_64} <= set(record["peers"]) for record in spmv)
+
+
+def test_the_best_peer_is_the_one_with_the_least_ratio_in_its_own_turns() -> None:
+    """Groups are measured one after the other: a time of the one says nothing against ours in the other."""
+    groups = [Turns((1.0,) * 5, {"torch": (3.0,) * 5}, {}), Turns((2.0,) * 5, {"graphblas": (4.0,) * 5}, {})]
+    told = conftest._ratios(groups)
+    assert (told["peer"], told["ratio"], told["peer_seconds"]) == ("graphblas", 2.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "arguments", "wanted"),
+    [
+        ("spgemm", "test_times_transposed", ("unordered",), {TORCH, SCIPY, f"{GRAPHBLAS}, transposed before"}),
+        ("linear", "test_dense_times_csr", (32,), {"torch (CSR of A.t() @ x.t()).t().contiguous() int32"}),
+        ("formats", "test_formats", ("CSC",), {TORCH}),
+    ],
+)
+def test_what_ours_keeps_from_call_to_call_peers_have_before_they_are_timed(
+    module: str, name: str, arguments: tuple[Any, ...], wanted: set[str]
+) -> None:
+    """Ours remembers an operand's other format; a peer that makes it in every call would be timed for that."""
+    timed: list[str] = []
+
+    def compare(kernel: str, ours: Function, others: dict[str, Function], **facts: Any) -> None:
+        for peer, function in others.items():
+            check(ours(), function(), peer)
+            calls = _conversions_of(function)
+            timed.extend([peer] if peer in wanted and not calls else [])
+
+    getattr(importlib.import_module(f"benchmarks.bench_{module}"), name)("banded", *arguments, 1, compare)
+    assert set(timed) == {peer for peer in wanted if not peer.startswith(peers.missing())}
+
+
+def _conversions_of(function: Function) -> list[str]:
+    """Which of torch's conversions between layouts a call runs."""
+    with torch.profiler.profile() as profiled:
+        function()
+    return [event.key for event in profiled.key_averages() if re.search(r"to_sparse|to_dense|to_csr|to_csc", event.key)]
 
 
 def test_what_is_beside_says_why(written: tuple[Path, str]) -> None:

@@ -230,6 +230,7 @@ def telling_text(text: bytes) -> Change:
         (lambda files: files | {"evil.so": b""}, "has 'evil.so' in it"),
         (lambda files: files | {"big.py": bytes((64 << 20) + 1)}, "more than any kernel"),
         (telling_text(b"no json"), "bundle.json can't be read"),
+        (telling_text(b"[" * 100_000), "bundle.json can't be read"),
         (telling_text(b"[1]"), "doesn't say what the bundle holds"),
         (telling_text(b"\xff\xfe"), "bundle.json can't be read"),
         (telling(features=[1]), "doesn't say what made it"),
@@ -328,6 +329,14 @@ def test_a_move_that_fails_leaves_no_kernel_of_the_bundle(
     assert is_empty(place)
 
 
+def test_a_bundle_that_is_too_large_is_not_unpacked(bundle: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = changed(bundle, tmp_path / "large.bundle", lambda files: files | {f"kernel_{at}.py": bytes(1 << 20) for at in range(9)})
+    monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "8M")
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda *arguments: pytest.fail("it was read"))
+    with pytest.raises(BundleError, match=r"NUMSCORCH_CACHE_SIZE keeps 8,388,608: set it to 1[01]M or more"):
+        bundles.bring_in(large)
+
+
 def test_a_cache_that_is_too_small_or_goes_with_the_process_is_refused(
     bundle: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +366,8 @@ def test_commands(bundle: Path, place: Path, tmp_path: Path, capsys: pytest.Capt
     [
         ("ij->i", "line 2: nothing is said of A in 'ij->i'"),
         ("ij->i --operand A=uniform:3x3:0.5 --nonsense", "line 2: unrecognized arguments: --nonsense: a line is as what follows"),
+        ("--help", "line 2: the following arguments are required: EXPR: a line is as what follows"),
+        ("ij->i --operand A=uniform:3x3:0.5 --seed 99999999999999999999", "line 2: argument --seed: 99999999999999999999 is no seed"),
         ("'ij->i", "line 2: No closing quotation"),
         ("ij->i --operand A=dense:3x3", "line 2: nothing is compiled for 'ij->i': torch computes it"),
         ("ij->i --operand A=uniform:3x3:0.5 --operand A=dense:3x3", "line 2: A is given twice"),

@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from urllib.parse import urlparse
 import pytest
 import synthetic_runs as synthetic
 
-from benchmarks.dashboard.__main__ import main
+from benchmarks.dashboard.__main__ import collect, main
 from benchmarks.dashboard.frame import slug
 from benchmarks.dashboard.ratios import Ratio, mean_change
 from benchmarks.dashboard.site import HERE, SiteError, write_site
@@ -256,6 +257,46 @@ def test_foreign_files_are_skipped_and_named(folders: tuple[str, ...], tmp_path:
     assert "skipped timeless.json: a record of spmm has no time in seconds" in err
     page = (tmp_path / "site/index.html").read_text()
     assert "broken.json can&#x27;t be read as JSON" in page
+
+
+def test_results_are_files_and_folders_whatever_their_names(tmp_path: Path) -> None:
+    (tmp_path / "of.today").mkdir()
+    synthetic.write(tmp_path / "of.today", synthetic.history(1, 2))
+    (tmp_path / "plain").write_bytes((tmp_path / "of.today" / "000.json").read_bytes())
+    runs, skipped = collect(tmp_path / "history", [tmp_path / "of.today", tmp_path / "plain", tmp_path / "nothing"])
+    assert len(runs) == 2 and not skipped
+
+
+def test_a_kernel_that_can_not_be_read_is_named(folders: tuple[str, ...], tmp_path: Path) -> None:
+    found = next(iter(synthetic.history(1, 24)))
+    names = sorted(found["numscorch"]["kernels"])
+    found["numscorch"]["kernels"] = names
+    synthetic.write(tmp_path / "history/runs", iter([found]))
+    (tmp_path / "history/kernels").mkdir()
+    for name in names:
+        (tmp_path / f"history/kernels/{name}.json").write_text("{")
+    assert run(*folders) == 0
+    assert f"{found['benchmarks'][0]['extra_info']['kernels'][0]}.json can&#x27;t be read" in (tmp_path / "site/index.html").read_text()
+
+
+def test_a_peer_without_a_time_and_a_call_without_one(folders: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timeless, instant = (next(iter(synthetic.history(1, 24))) for _ in range(2))
+    del next(iter(timeless["benchmarks"][0]["extra_info"]["peers"].values()))["seconds"]
+    instant["benchmarks"][0]["extra_info"]["seconds"] = 0
+    synthetic.write(tmp_path / "results", iter([timeless, instant]))
+    assert run(*folders) == 0
+    assert "skipped 000.json: a record of spmm has no time of a peer" in capsys.readouterr().err
+
+
+def test_the_latest_run_is_the_latest_in_any_zone_and_chosen_cases_come_last() -> None:
+    first, second = some_runs(1, 24), some_runs(1, 24)
+    east, west = (
+        replace(run, time=time) for (run,), time in zip((first, second), ("2026-01-01T23:00:00+05:00", "2026-01-01T20:00:00"), strict=True)
+    )
+    assert views_of([east, west])[0].latest.run is west
+    part = replace(east, time="2027-01-01T00:00:00", own={**east.own, "suite": "part"})
+    quick = replace(east, own={**east.own, "suite": "quick"})
+    assert [view.key[1] for view in views_of([part, quick])] == ["quick", "part"]
 
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from benchmarks import gate
 from benchmarks.comparing import compare, growth
 from benchmarks.gate import against_history, confirmed, default_base, grown, side_by_side, told
-from benchmarks.records import Run, read_run
+from benchmarks.records import Run, read_run, text_of
 from benchmarks.worktrees import WorktreeError, commit_of
 
 RECORDED = Path(__file__).parent / "data" / "runs"
@@ -147,6 +148,47 @@ def test_history_of_other_machines_and_suites_is_left_alone() -> None:
     full = [replace(run, own={**run.own, "suite": "full"}) for run in SAME[:8]]
     other = [replace(run, own={**run.own, "machine": {"fingerprint": "other"}}) for run in SAME[:8]]
     assert against_history(SAME[-1:], full + other) is None
+
+
+def test_history_with_other_versions_of_peers_is_left_alone_and_with_others_of_ours_is_not() -> None:
+    def with_versions(runs: Sequence[Run], **versions: str) -> list[Run]:
+        return [replace(run, own={**run.own, "versions": versions}) for run in runs]
+
+    head = with_versions(SAME[-1:], torch="2.13", numscorch="0.2")
+    assert against_history(head, with_versions(SAME[:8], torch="2.12", numscorch="0.2")) is None
+    assert against_history(head, with_versions(SAME[:8], torch="2.13", numscorch="0.1")) is not None
+
+
+def test_history_of_the_whole_suite_judges_chosen_cases_of_it() -> None:
+    chosen = replace(SAME[-1], own={**SAME[-1].own, "suite": "part"}, records=tuple(r for r in SAME[-1].records if r["kernel"] == "spmm"))
+    found = against_history([scaled(chosen, lambda _: 1.0)], SAME[:-1])
+    assert found is not None and {loss.kernel for loss in found.families} == {"spmm"}
+    assert against_history(SAME[-1:], [replace(run, own=chosen.own) for run in SAME[:-1]]) is None
+
+
+def test_a_run_is_not_compared_with_itself_wherever_its_file_lies(tmp_path: Path) -> None:
+    measured = tmp_path / "measured.json.gz"
+    measured.write_bytes(SAME[4].path.read_bytes())
+    assert [run.time for run in gate.alike([read_run(measured)], SAME[:6])] == [run.time for run in SAME[:6] if run is not SAME[4]]
+
+
+def test_nothing_to_compare_is_no_verdict() -> None:
+    bare = [replace(run, records=()) for run in SAME[:3]]
+    assert list(told(compare(bare, bare), "a..b")) == [
+        "Nothing could be compared: no case that has peers is in every run, or too few, a..b."
+    ]
+    few = [replace(run, records=tuple(r for r in run.records if r["kernel"] == "rows")[:2]) for run in SAME]
+    found = against_history(few[-1:], few[:-1])
+    assert found is not None and next(told(found, "")).startswith("Nothing could be compared")
+    assert gate._exit_code(found, False) == 2
+
+
+def test_results_of_several_machines_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = json.loads(text_of(SAME[0].path))
+    other["numscorch"]["machine"]["fingerprint"] = "other"
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    assert gate.main(["--of", str(SAME[0].path), str(tmp_path / "other.json"), "--history", str(tmp_path)]) == 2
+    assert "several kinds of machines" in capsys.readouterr().err
 
 
 def test_hundreds_of_cases_in_twenty_comparisons_raise_no_alarm() -> None:

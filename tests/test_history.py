@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,67 @@ def test_files_that_are_no_runs_are_skipped_and_named(written: Any, tmp_path: Pa
     assert len(runs) == 1
     assert {file.name for file, _ in skipped} == {"torn.json", "foreign.json", "notes.txt", "packed.json.gz", "bytes.json", "folder"}
     assert all(file.name in why for file, why in skipped)
+
+
+def with_record(**more: Any) -> dict[str, Any]:
+    """Results whose only record has this as well."""
+    found = results()
+    found["benchmarks"][0]["extra_info"] |= more
+    return found
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        with_record(kernel=None),
+        with_record(threads="two"),
+        with_record(variant=["k"]),
+        with_record(nnz="many"),
+        with_record(seconds=float("nan")),
+        with_record(labels=["no peer"]),
+        with_record(peers={"torch": {"ratio": "fast"}}),
+        with_record(peers={"torch": {"seconds": 1.0}}),
+        with_record(peers={"torch": 1.5}),
+        with_record(matrix=3, peers={"torch": {"ratio": 1.5}}),
+        results(benchmarks=[{"extra_info": ["kernel"]}]),
+        results(commit_info={"id": 12}),
+        results(commit_info={"id": "../../x"}),
+        results(fingerprint="../../x"),
+        results(numscorch=results()["numscorch"] | {"suite": "../../x"}),
+        results(numscorch=results()["numscorch"] | {"roofs": {"1": {}}}),
+        results(numscorch=results()["numscorch"] | {"versions": ["torch"]}),
+    ],
+    ids=str,
+)
+def test_what_would_break_the_gate_or_the_dashboard_is_no_run(found: dict[str, Any], written: Any, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"results\.json is no run of this suite: .* is amiss in it"):
+        read_run(written(found))
+
+
+def test_a_damaged_archive_is_no_run(tmp_path: Path) -> None:
+    packed = gzip.compress(json.dumps(results()).encode())
+    (tmp_path / "packed.json.gz").write_bytes(packed[:50] + b"\x00\xff\x00\xff" + packed[54:])
+    with pytest.raises(RunError, match=r"packed\.json\.gz can't be read"):
+        read_run(tmp_path / "packed.json.gz")
+
+
+def test_a_run_that_can_not_be_written_leaves_no_half_files(written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    results_file = written(results())
+    with monkeypatch.context() as patched:
+        patched.setattr("numscorch.files.replacing.os.replace", fail)
+        with pytest.raises(OSError, match="No space left"):
+            add(results_file, tmp_path / "history")
+    assert not [path for path in (tmp_path / "history").rglob("*") if path.is_file()]
+
+
+def test_a_kernel_that_can_not_be_read_is_named(written: Any, tmp_path: Path) -> None:
+    run = read_run(add(written(results()), tmp_path))
+    (tmp_path / "kernels" / "kernel_1.json").write_text("{")
+    with pytest.raises(RunError, match=r"kernel_1\.json can't be read"):
+        run.own["kernels"]["kernel_1"]
 
 
 def test_commands_store_and_list(written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

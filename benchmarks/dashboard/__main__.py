@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..history import HISTORY, read_history
@@ -58,15 +58,16 @@ def _amiss(run: Run) -> str:
     for record in run.records:
         if not isinstance(record.get("seconds"), int | float):
             return f"a record of {record['kernel']} has no time in seconds; make bench writes one in each"
-        if not all(isinstance(record.get(part, {}), Mapping) for part in ("peers", "beside")):
-            return f"a record of {record['kernel']} names no peers by their names; make bench does"
+        sides = [own for part in ("peers", "beside") for own in (record.get(part) or {}).values()]
+        if not all(isinstance(own.get("seconds"), int | float) for own in sides):
+            return f"a record of {record['kernel']} has no time of a peer in seconds; make bench writes one for each"
     return ""
 
 
 def _files(places: Sequence[Path]) -> Iterator[Path]:
     """Files, and the results in folders; a folder that isn't there holds none."""
     for place in places:
-        yield from [place] if place.suffix else sorted(place.glob("*.json"))
+        yield from sorted(place.glob("*.json")) if place.is_dir() else [place] if place.suffix or place.exists() else []
 
 
 if __name__ == "__main__":

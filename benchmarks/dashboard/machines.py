@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from ..history import utc
 from .frame import Place, page
 from .tables import Cell, table, text
 from .views import View
@@ -40,7 +41,7 @@ def machines_page(views: Sequence[tuple[View, str]], place: Place) -> str:
 
 
 def _machine(views: Sequence[tuple[View, str]]) -> str:
-    newest = max((view for view, _ in views), key=lambda view: view.latest.run.time).latest.run
+    newest = max((view for view, _ in views), key=lambda view: utc(view.latest.run.time)).latest.run
     machine = newest.own["machine"]
     facts = "".join(f"<div><dt>{name}</dt><dd>{escape(str(shown))}</dd></div>" for name, shown in _facts(machine))
     runs = [

@@ -19,8 +19,12 @@ from .wording import NOTHING, change_cell, interval, times
 MOST = 10  # changes that are listed each way
 SWATCHES = (("¼×", 100, "bad"), ("½×", 50, "bad"), ("1×", 0, "good"), ("2×", 50, "good"), ("4×", 100, "good"))
 LEGEND = (
-    "geometric mean of the cases; below, the change since the run before, marked ▲ or ▼ where it is more than noise. "
+    "geometric mean of the cases; below, the change since the run before, marked ▲ or ▼ where it is more than cases and turns differ. "
     "A frame marks what is slower."
+)
+HINT = (
+    "By more than their turns differ. Processes differ by more, so that single cases stand here that nothing changed; "
+    "what a commit changed is told by <code>make bench-check</code>, of several runs."
 )
 FULL = math.log(4)  # a ratio from which, up or down, the colour is as strong as it gets
 
@@ -85,7 +89,7 @@ def _tiles(view: View) -> str:
     if view.before is not None:
         up = sum(found.value > 1 for found in changes)
         down = len(changes) - up
-        tiles.append((f"▲ {up} &nbsp;▼ {down}", "cases clearly changed since the run before"))
+        tiles.append((f"▲ {up} &nbsp;▼ {down}", "cases that changed by more than their turns differ"))
     return '<dl class="facts big">' + "".join(f"<div><dt>{told}</dt><dd>{shown}</dd></div>" for shown, told in tiles) + "</dl>"
 
 
@@ -146,10 +150,10 @@ def _changes(view: View, place: Place) -> str:
     found = [(case, since) for case in view.latest.cases.values() if (since := view.change(case)) and since.is_clear]
     title = f"<h2>Changes since {place.commit(view.before)}</h2>"
     if not found:
-        return f"{title}<p>No case changed by more than noise.</p>"
+        return f"{title}<p>No case changed by more than its turns differ.</p>"
     down = sorted((pair for pair in found if pair[1].value < 1), key=lambda pair: pair[1].value)
     up = sorted((pair for pair in found if pair[1].value > 1), key=lambda pair: -pair[1].value)
-    return f'{title}<div class="pair">{_changed("Slower", down, place)}{_changed("Faster", up, place)}</div>'
+    return f'{title}<p class="quiet">{HINT}</p><div class="pair">{_changed("Slower", down, place)}{_changed("Faster", up, place)}</div>'
 
 
 def _changed(title: str, found: Sequence[tuple[Case, Ratio]], place: Place) -> str:

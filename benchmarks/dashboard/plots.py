@@ -67,7 +67,9 @@ def _point_text(point: Point) -> str:
 
 def time_by_nnz(name: str, cases: Sequence[Case], threads: int, target: Target) -> Plot | None:
     """Seconds of a call against stored entries, ours and every peer's, on logarithmic axes."""
-    own = sorted((c for c in cases if _at(c, threads) and c.record.get("nnz", 0) > 0), key=lambda c: int(c.record["nnz"]))
+    own = sorted(
+        (c for c in cases if _at(c, threads) and (c.record.get("nnz") or 0) > 0 < c.record["seconds"]), key=lambda c: int(c.record["nnz"])
+    )
     if not own:
         return None
     peers = sorted({peer for case in own for peer in case.peers})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 WITHIN = 1.96  # standard errors to either end of a 95 % interval
-CLEAR = 4.0  # standard errors from which a change is told: of a thousand cases that did not change, less than one is
+CLEAR = 4.0  # standard errors from which a change is told; of single cases they are those within a run, which differ by less than runs do
 NOTABLE = 0.03  # and a change of less than so much is never told
 
 
@@ -32,7 +32,7 @@ class Ratio:
 
     @property
     def is_clear(self) -> bool:
-        """Whether it differs from 1 by more than noise does.
+        """Whether it differs from 1 by more than its error lets expect.
 
         >>> Ratio(0.8, error=0.01).is_clear, Ratio(0.8, error=0.1).is_clear
         (True, False)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..records import Run
+from ..records import Run, RunError
 from .cases import case_file, case_page, kernel_file, source_file
 from .costs import compile_page, memory_page
 from .frame import Place, slug
@@ -72,7 +72,8 @@ def pages(runs: Sequence[Run], skipped: Mapping[str, str], repository: str | Non
         yield from ((name, empty(top, skipped)) for name in ("compile.html", "memory.html", "machines.html"))
         return
     folders = ["", *(slug("-".join(view.key), *view.key) + "/" for view in views[1:])]
-    sources = _sources(views)
+    sources, unread = _sources(views)
+    skipped = {**skipped, **unread}
     for view, folder in zip(views, folders, strict=True):
         place = Place("../" * bool(folder), "", repository)
         others = [Other(v, f"{place.root}{f}index.html") for v, f in zip(views, folders, strict=True) if v is not view]
@@ -93,11 +94,16 @@ def _below(view: View, place: Place, sources: Mapping[str, Any]) -> Pages:
             yield case_file(case), case_page(view, case, place.below(), sources)
 
 
-def _sources(views: Sequence[View]) -> dict[str, Any]:
-    """The kernels that cases of the latest runs name, and whose texts were recorded."""
+def _sources(views: Sequence[View]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The kernels that cases of the latest runs name, and whose texts were recorded; and which of these can't be read, and why."""
     found: dict[str, Any] = {}
+    unread: dict[str, str] = {}
     for view in views:
         recorded = view.latest.run.own.get("kernels") or {}
         wanted = {name for case in view.latest.cases.values() for name in case.record.get("kernels") or ()}
-        found |= {name: recorded[name] for name in sorted(wanted) if name in recorded}
-    return found
+        for name in sorted(wanted):
+            try:
+                found |= {name: recorded[name]} if name in recorded else {}
+            except RunError as error:
+                unread[name] = str(error)
+    return found, unread

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from .ratios import Ratio
-from .wording import NOTHING, change_cell, interval, seconds, size, times
+from .wording import NOTHING, change_cell, interval, seconds, times
 
 FEW = 8  # rows that need no filter
 FILTER = '<p class="filter" hidden><label>Filter <input type="search" autocomplete="off"></label> <output aria-live="polite"></output></p>'
@@ -53,11 +53,6 @@ def change(ratio: Ratio | None) -> Cell:
 def time_cell(value: float | None) -> Cell:
     """A time."""
     return EMPTY if value is None else Cell(seconds(value), value)
-
-
-def size_cell(value: float | None) -> Cell:
-    """A number of bytes."""
-    return EMPTY if value is None else Cell(size(value), value)
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Cell]], *, words: int = 1, sortable: bool = True) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from ..records import UNKNOWN, Record, Run, case_of
+from ..history import utc
+from ..records import SUITES, UNKNOWN, Record, Run, case_of
 from .ratios import Ratio, mean, mean_change, ratio_of
 
 BEST = "best peer"
@@ -183,15 +185,20 @@ def compared(view: View, cases: Iterable[Case], column: str) -> tuple[Ratio, int
 def views_of(runs: Sequence[Run]) -> list[View]:
     """Runs by machine and suite; the one to open with comes first.
 
-    That is of the machine that was last measured on, the full suite if it has it; then by how new the latest run is.
+    That is of the machine that was last measured on, the full suite if it has it, and chosen cases last; then by how new the
+    latest run is.
     """
     grouped: dict[tuple[str, str], dict[tuple[str, str], Run]] = {}
-    for run in sorted(runs, key=lambda run: run.time):
+    for run in sorted(runs, key=_time):
         if run.records:
             grouped.setdefault((run.fingerprint, run.suite), {})[run.commit, run.time] = run
     views = [View(tuple(Snapshot(run) for run in group.values())) for group in grouped.values()]
-    views.sort(key=lambda view: view.latest.run.time, reverse=True)
+    views.sort(key=lambda view: _time(view.latest.run), reverse=True)
     if views:
         here = views[0].key[0]
-        views.sort(key=lambda view: (view.key[0] != here, view.key[1] != "full"))
+        views.sort(key=lambda view: (view.key[0] != here, SUITES.index(view.key[1])))
     return views
+
+
+def _time(run: Run) -> datetime:
+    return utc(run.time)

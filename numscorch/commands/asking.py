@@ -20,7 +20,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--result", metavar="FORMAT", help="how the result is stored")
     parser.add_argument("--dtype", default="float32", help="of the values (float32)")
-    parser.add_argument("--seed", type=int, default=SEED, help="of random numbers")
+    parser.add_argument("--seed", type=_seed, default=SEED, help="of random numbers")
 
 
 def request_of(arguments: argparse.Namespace) -> Asked:
@@ -46,7 +46,7 @@ def requests_in(lines: Sequence[str], where: str) -> Iterator[tuple[int, argpars
         try:
             words = shlex.split(line, comments=True)
             if words:
-                yield number, _Parser(prog="").read(words)
+                yield number, _Parser(prog="", add_help=False).read(words)
         except ValueError as error:
             raise ExpressionError(f"{where}, line {number}: {error}\n  {line.strip()}") from error
 
@@ -67,6 +67,13 @@ def _named(text: str) -> tuple[str, str]:
     if not sign or not name.isidentifier() or not what:
         raise argparse.ArgumentTypeError(f"{text!r} is not as A=WHAT")
     return name, what
+
+
+def _seed(text: str) -> int:
+    seed = int(text)  # argparse tells of what is no number
+    if not -(1 << 63) <= seed < 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text} is no seed of 64 bits")
+    return seed
 
 
 def _once(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from ..files.replacing import replacing
 from .asking import add_request, request_of
 
 SECONDS = 2.0
+MOST_THREADS = 4096
 
 
 def add_bench(commands: Any) -> None:
@@ -32,8 +33,8 @@ def add_bench(commands: Any) -> None:
 
 def positive(text: str) -> int:
     """A number of threads."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 upwards")
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MOST_THREADS}")
     return int(text)
 
 

@@ -28,10 +28,7 @@ class Entries:
 
     def dense(self) -> np.ndarray:
         """The tensor as an array."""
-        if np.iscomplexobj(self.values):
-            real, imaginary = (Entries(self.places, part, self.shape).dense() for part in (self.values.real, self.values.imag))
-            return real + 1j * imaginary
-        return np.bincount(self.places, self.values, minlength=prod(self.shape)).reshape(self.shape)
+        return _added_up(self.places, self.values, prod(self.shape)).reshape(self.shape)
 
 
 def check(ours: Any, theirs: Any, who: str = "the peer", tolerance: float = RELATIVE) -> None:
@@ -55,6 +52,7 @@ def check(ours: Any, theirs: Any, who: str = "the peer", tolerance: float = RELA
         ours, theirs = _as_array(ours), _as_array(theirs)
     else:
         ours, theirs = _on_common_places(ours, theirs)
+    ours, theirs = _wide(ours), _wide(theirs)
     difference, largest = abs(ours - theirs), _largest(abs(theirs))
     if not _largest(difference - tolerance * abs(theirs)) <= ABSOLUTE * largest:  # so that NaN is refused too
         raise AssertionError(
@@ -122,7 +120,19 @@ def _on_common_places(ours: Entries, theirs: Entries) -> tuple[np.ndarray, np.nd
         return ours.values, theirs.values
     places, at = np.unique(np.concatenate([ours.places, theirs.places]), return_inverse=True)
     own = len(ours.places)
-    return np.bincount(at[:own], ours.values, len(places)), np.bincount(at[own:], theirs.values, len(places))
+    return _added_up(at[:own], ours.values, len(places)), _added_up(at[own:], theirs.values, len(places))
+
+
+def _added_up(at: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
+    """The sum of the values at each of so many places; numpy counts real numbers only."""
+    if np.iscomplexobj(values):
+        return np.bincount(at, values.real, count) + 1j * np.bincount(at, values.imag, count)
+    return np.bincount(at, values, count)
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """In double precision: whole numbers would wrap around where they are subtracted, and truth values can't be."""
+    return array if array.dtype.kind in "fc" else array.astype(np.float64)
 
 
 def _largest(array: Any) -> float:

@@ -37,7 +37,7 @@ MODULES = {SCIPY: "scipy.sparse", PYDATA: "sparse", GRAPHBLAS: "graphblas"}
 MOST_DENSE = 1e11  # multiplications of a dense product, some seconds
 SHARE = 4  # of the memory that is free, dense tensors may take one in so many
 REST = 0.01  # seconds after which threads of a pool of its own no longer spin on cores that others need
-REFUSALS = (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, ImportError, IndexError, KeyError)
+REFUSALS = (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError)
 """What libraries raise for what they don't take."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..errors import ExpressionError, FormatError, OperandError
 from ..explanation import read_format
 from ..io import load, suffix_of
 from ..ir.format import COO, CSR
+from ..runtime.memory import available
 from ..sparse_tensor import SparseTensor
 from ..statements import NAMES, tensor_names
 
@@ -136,7 +138,7 @@ def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch
     kind, _, rest = spec.partition(":")
     match kind, rest.split(":") if rest else []:
         case "dense", [sizes]:
-            shape = _sizes(spec, sizes)
+            shape = _fitting(spec, _sizes(spec, sizes))
             return _in_format(_numbers(shape, dtype, generator), format)
         case "uniform", [sizes, share]:
             shape = _sizes(spec, sizes)
@@ -154,6 +156,13 @@ def _sizes(spec: str, text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise FormatError(f"{spec!r} has no sizes as in 1000x64: give {SPECS}")
     return tuple(map(int, parts))
+
+
+def _fitting(spec: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes whose numbers, which are drawn in double precision, fit in memory."""
+    if (taken := 8 * prod(shape)) > available():
+        raise FormatError(f"{spec!r} takes {taken / 2**30:.3g} GiB, more than is free: give smaller sizes")
+    return shape
 
 
 def _share(spec: str, text: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..ir.index import Access, Binary, Expr, is_product
+from ..ir.index import Access, Binary, Expr
 from ..parser import Subscripts, parse_einsum
 from ..statements import Request, parse_program
 from .requests import Asked
@@ -96,17 +96,18 @@ def _joined(request: Request) -> str | None:
     """``*`` for a product that is summed, ``+`` for a sum of operands, None for anything else."""
     if request.op not in ("=", "+="):
         return None
-    if request.value is None or is_product(request.value):
+    if request.value is None or _is_joined(request.value, "*"):
         return "*"
-    return "+" if request.op == "=" and _is_sum(request.value) else None
+    return "+" if request.op == "=" and _is_joined(request.value, "+") else None
 
 
-def _is_sum(value: Expr) -> bool:
+def _is_joined(value: Expr, by: str) -> bool:
+    """Whether these are operands and nothing else, all joined by one operator: a number among them is no operand."""
     match value:
         case Access():
             return True
-        case Binary("+", left, right):
-            return _is_sum(left) and _is_sum(right)
+        case Binary(op, left, right) if op == by:
+            return _is_joined(left, by) and _is_joined(right, by)
         case _:
             return False
 

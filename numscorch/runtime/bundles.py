@@ -130,7 +130,7 @@ def bring_in(path: str | PathLike[str]) -> Bundled:
     told, files = _read(file)
     check_maker(file, told["made"])
     schedules = _schedules(file, files.pop(tuned.FILE, b"{}"))
-    _check_room(file, files)
+    _check_folder()
     _install(kernel_cache.folder(), files)
     if schedules:
         tuned.adopt(schedules)
@@ -147,6 +147,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Files]:
                 raise BundleError(f"{path} is no bundle of kernels, it has no {TOLD}: make one with python -m numscorch cache export")
             for entry in entries:
                 _check_entry(path, entry)
+            _check_size(path, sum(entry.file_size for entry in entries if entry.filename not in (TOLD, tuned.FILE)))
             files = {entry.filename: archive.read(entry) for entry in entries}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         what = "is damaged" if zipfile.is_zipfile(path) else "is no bundle of kernels"
@@ -170,7 +171,7 @@ def _told(path: Path, text: bytes) -> dict[str, Any]:
     """What a bundle tells of itself."""
     try:
         told = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, f"{TOLD} can't be read") from error
     if not isinstance(told, dict) or told.get("kind") != KIND or not isinstance(told.get("digests"), dict):
         raise _damaged(path, f"{TOLD} doesn't say what the bundle holds")
@@ -199,19 +200,23 @@ def _damaged(path: Path, why: str) -> BundleError:
 def _schedules(path: Path, text: bytes) -> dict[str, str]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, f"{tuned.FILE} can't be read") from error
     if not isinstance(found, dict) or not all(isinstance(schedule, str) for schedule in found.values()):
         raise _damaged(path, f"{tuned.FILE} holds no schedules")
     return found
 
 
-def _check_room(path: Path, files: Files) -> None:
-    status, size = kernel_cache.status(), sum(map(len, files.values()))
+def _check_folder() -> None:
+    status = kernel_cache.status()
     if status.problem is not None:
         raise BundleError(
             f"{status.problem}, and kernels elsewhere are gone with this process: set NUMSCORCH_CACHE_DIR to a folder of yours"
         )
+
+
+def _check_size(path: Path, size: int) -> None:
+    """Refuse what wouldn't stay in the cache, before it fills the memory."""
     if size > kernel_cache.limit():
         limit = f"NUMSCORCH_CACHE_SIZE keeps {kernel_cache.limit():,}"
         raise BundleError(f"the kernels of {path} are {size:,} bytes, but {limit}: set it to {-(-size >> 20) + 1}M or more")
