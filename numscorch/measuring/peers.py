@@ -155,7 +155,7 @@ def _of_torch(index_dtype: torch.dtype, request: Asked, shape: Shape | None) -> 
 def _summed(matrix: torch.Tensor, over: tuple[int, ...]) -> Function:
     """torch.sparse.sum takes no CSR: a product with ones does."""
     if len(over) == 2:
-        return lambda: matrix.values().sum()
+        return lambda: matrix.values().sum(dtype=matrix.dtype)
     ones = torch.ones(matrix.shape[over[0]], dtype=matrix.dtype)
     return (lambda: matrix @ ones) if over == (1,) else (lambda: matrix.t() @ ones)
 
@@ -182,7 +182,7 @@ def _of_scipy(request: Asked, shape: Shape | None) -> Function:
         case Elementwise("*"):
             return lambda: reduce(lambda left, right: left.multiply(right) if hasattr(left, "multiply") else right.multiply(left), own)
         case Total(over=over):
-            return lambda: own[0].sum(axis=over[0] if len(over) == 1 else None)
+            return lambda: own[0].sum(axis=over[0] if len(over) == 1 else None, dtype=own[0].dtype)
         case None:
             raise CannotError("can't: has no operator for this expression")
         case _:
@@ -196,7 +196,7 @@ def _of_pydata(request: Asked, shape: Shape | None) -> Function:
         case MatMul() | Elementwise():
             return _plainly(own, shape)
         case Total(over=over):
-            return lambda: own[0].sum(axis=over if len(over) < own[0].ndim else None)
+            return lambda: own[0].sum(axis=over if len(over) < own[0].ndim else None, dtype=own[0].dtype)
         case _ if request.is_einsum:
             held = [each.tocoo() if hasattr(each, "tocoo") else each for each in own]
             library = import_module(MODULES[PYDATA])
@@ -245,7 +245,8 @@ def _of_dense(request: Asked, shape: Shape | None) -> Function:
         raise CannotError(f"too large: {many:.2g} multiplications")
     full = {name: own.to_dense() if isinstance(own, SparseTensor) else own for name, own in request.operands.items()}
     if request.is_einsum:
-        return lambda: torch.einsum(request.expr, *full.values())
+        kept = reduce(torch.promote_types, (own.dtype for own in full.values()))  # torch sums integers of one operand in int64
+        return lambda: torch.einsum(request.expr, *full.values()).to(kept)
     return Asked(request.expr, full)
 
 
