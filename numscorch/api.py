@@ -14,8 +14,8 @@ from .errors import ExpressionError, UnsupportedError
 from .explanation import Explanation, explain_problem, explained, timed_story
 from .files.archives import save_tensor
 from .files.writers import write_text
+from .io import check_there, suffix_of
 from .io import load as read
-from .io import suffix_of
 from .ir.format import Format
 from .operands import call_form, in_autocast, refuse_tangents
 from .programs.evaluation import evaluate_parts
@@ -242,6 +242,8 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
     """
     if isinstance(f, str | PathLike) and suffix_of(f) is not None:
         return read(f, *args, **kwargs)
+    if isinstance(f, str | PathLike):
+        check_there(f, "numscorch.load", others=", and what torch.save wrote")
     return torch.load(f, *args, **kwargs)
 
 

@@ -177,6 +177,44 @@ def _operands(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> 
     return expr, found
 
 
+def text_of(pattern: Pattern) -> str:
+    """A pattern's format and shape, as programs hold them."""
+    return _described(pattern)
+
+
+def arrays_of(pattern: Pattern) -> list[Tensor]:
+    """A pattern's index arrays, one after the other."""
+    return [array for own in pattern.arrays for array in own]
+
+
+def is_whole() -> bool:
+    """Whether the program that is compiled may not be in parts: with ``fullgraph=True``, and where it is exported."""
+    return _is_one_graph() if torch.compiler.is_dynamo_compiling() else True  # nothing else splits programs
+
+
+@constant
+def _is_one_graph() -> bool:
+    from torch._dynamo.symbolic_convert import InstructionTranslator  # late: it takes a second to import
+
+    program = InstructionTranslator.current_tx()
+    return bool(program.one_graph or program.error_on_graph_break)
+
+
+def operand_of(text: str, values: Tensor, arrays: Sequence[Tensor]) -> SparseTensor:
+    """The SparseTensor of which :func:`text_of` and :func:`arrays_of` told a program."""
+    _, (found,) = _operands(f"|{text}", [values], arrays)
+    return found  # type: ignore[no-any-return]
+
+
+def shape_of(text: str) -> tuple[int, ...]:
+    """The shape that :func:`text_of` wrote.
+
+    >>> shape_of("CSR of 3x4")
+    (3, 4)
+    """
+    return tuple(int(size) for size in text.rpartition(" of ")[2].split("x") if size)
+
+
 @torch.library.custom_op("numscorch::einsum", mutates_args=())
 def _einsum(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, operands = _operands(spec, values, arrays)

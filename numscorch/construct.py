@@ -208,7 +208,7 @@ def assemble(
     ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
     if is_identity(slots, pattern.nnz):
         return SparseTensor(pattern, ordered)
-    return SparseTensor(pattern, values.new_zeros(pattern.nnz).index_add(0, torch.from_numpy(slots), ordered))
+    return SparseTensor(pattern, values.new_zeros(pattern.nnz).index_add_(0, torch.from_numpy(slots), ordered))
 
 
 def from_csr(

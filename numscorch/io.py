@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from errno import ENOENT
 from os import PathLike
 from pathlib import Path
 
@@ -48,6 +49,21 @@ def suffix_of(path: str | PathLike[str]) -> str | None:
     return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
 
 
+def check_there(path: str | PathLike[str], call: str, kinds: Sequence[str] = SUFFIXES, others: str = "") -> None:
+    """That a file is there.
+
+    Raises:
+        FileNotFoundError: with the call, what it reads, and the same name with another suffix where that is there.
+    """
+    file = Path(path)
+    if file.exists():
+        return
+    stem = file.name[: len(file.name) - len(suffix_of(file) or file.suffix)]
+    near = [file.with_name(stem + kind).name for kind in kinds if stem and file.with_name(stem + kind).exists()]
+    told = f"{call} finds no such file; it reads {', '.join(kinds)}{others}{f'; did you mean {near[0]}?' if near else ''}"
+    raise FileNotFoundError(ENOENT, told, str(path))
+
+
 def load(
     path: str | PathLike[str],
     format: Format | str | None = None,
@@ -79,7 +95,7 @@ def load(
         FormatError: the file is not what its suffix says; names the line.
         SizeError: the tensor would not fit in memory in this format.
         UnsupportedError: complex matrices, or another dtype.
-        OSError: the file can't be read.
+        OSError: the file can't be read; FileNotFoundError where there is none.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "small.mtx"
@@ -89,6 +105,7 @@ def load(
             [5., 0.]])
     """
     file, suffix, kept = Path(path), suffix_of(path), dtype
+    check_there(file, "numscorch.load")
     wanted = Format(format) if isinstance(format, str) else format
     dtype = torch.float32 if dtype is None else dtype
     check_values(torch.empty(0, dtype=dtype))
@@ -121,6 +138,7 @@ def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32)
     check_values(torch.empty(0, dtype=dtype))
     if suffix_of(file) != ".npz":
         raise FormatError(f"{file.name} is no .npz archive, which a graph is read from: load(path) reads a matrix or a tensor")
+    check_there(file, "numscorch.io.load_graph", (".npz",))
     arrays = read_arrays(file)
     names = ("edge_index", "labels", "train_idx", "val_idx", "test_idx")
     missing = [name for name in names if name not in arrays]

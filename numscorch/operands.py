@@ -57,6 +57,8 @@ def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
         return Deferred(operand) if operand._values.requires_grad and is_grad_enabled() else operand
     operand = unwrapped(operand)
     if isinstance(operand, SparseTensor):
+        if operand._values.requires_grad and is_grad_enabled():
+            return Deferred(operand)
         return strided(operand) if operand.pattern.is_dense else operand
     check_is_tensor(operand)
     if operand.layout is STRIDED:
@@ -82,7 +84,7 @@ def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tens
     if not isinstance(operand, Deferred):
         return operand
     if isinstance(operand.tensor, SparseTensor):
-        return operand.tensor
+        return strided(operand.tensor).detach() if operand.tensor.pattern.is_dense else operand.tensor
     return operand.tensor.detach().resolve_neg() if operand.tensor.layout is STRIDED else wrap(operand.tensor)
 
 

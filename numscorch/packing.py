@@ -22,7 +22,7 @@ from .pattern import Pattern
 from .runtime import memory
 from .runtime.threads import must_run_serial
 
-VALUE = 4  # bytes at a position at the least
+EACH = 4  # bytes of a value, or of a coordinate, at the least
 
 
 def pack(
@@ -86,9 +86,9 @@ def _pack_levels(
             columns[at], firsts[_run_end(format.levels, at)], positions, count, at, sizes, tuple(columns[:at]), tuple(columns[at + 1 :])
         )
         try:
-            check_room(level.room(entries), format)
+            check_room(level.room(entries), level, format)
             made, stored, positions, count = level.pack(entries)
-            check_room(count, format)
+            check_room(count, level, format)
         except FormatError as error:
             raise FormatError(f"level {at + 1} ({level}) of {format} {error}") from error
         except MemoryError as error:
@@ -100,9 +100,15 @@ def _pack_levels(
     return levels, arrays, positions, count, order
 
 
-def check_room(positions: int, format: Format) -> None:
-    """Hold what so many positions take against the memory limit."""
-    if (size := positions * VALUE) > memory.ASK_FROM:  # the error's text is not for every call: it takes longer than packing a few entries
+def check_room(positions: int, level: Level, format: Format) -> None:
+    """Hold what so many positions of a level take, values and coordinates, against the memory limit.
+
+    Raises:
+        SizeError: it is more.
+    """
+    if (
+        size := positions * (EACH if "crd" not in level.arrays else 2 * EACH)
+    ) > memory.ASK_FROM:  # the error's text is not for every call: it takes longer than packing a few entries
         memory.check_bytes(size, f"storing {positions} positions", str(format), memory.compressed_instead(format.order))
 
 
@@ -209,7 +215,7 @@ def at_positions(pattern: Pattern, entries: torch.Tensor) -> torch.Tensor:
     tensor([0, 0, 5, 7, 0, 0])
     """
     positions = _unpacked(pattern)[1]
-    return entries if positions is None else entries.new_zeros(pattern.nnz).index_copy(0, torch.from_numpy(positions), entries)
+    return entries if positions is None else entries.new_zeros(pattern.nnz).index_copy_(0, torch.from_numpy(positions), entries)
 
 
 def at_entries(pattern: Pattern, function: Callable[..., torch.Tensor], *values: torch.Tensor) -> torch.Tensor:

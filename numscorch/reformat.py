@@ -82,7 +82,9 @@ class Conversion:
         gathered = values.index_select(0, self.order)
         if self.slots is None:
             return gathered
-        return values.new_zeros(self.pattern.nnz).index_copy(0, self.slots, gathered)
+        return values.new_zeros(self.pattern.nnz).index_copy_(
+            0, self.slots, gathered
+        )  # in place: there may be far more positions than entries
 
 
 def to_format(A: SparseTensor, format: Format) -> SparseTensor:

@@ -44,7 +44,7 @@ def respaced(A: SparseTensor, format: Format) -> SparseTensor:
         level = format.levels[at].fitted(children, sizes[at])
     except FormatError as error:
         raise FormatError(f"level {at + 1} ({format.levels[at]}) of {format} {error}") from error
-    check_room(times(level.places(children), prod(sizes[at + 1 :])), format)
+    check_room(times(level.places(children), prod(sizes[at + 1 :])), level, format)
     below = (Dense(),) * len(sizes[at + 1 :])
     rows, target = Format((Dense(), Compressed(), *below)), Format((Dense(), level, *below))
     part = Pattern(rows, (len(children), *sizes[at:]), ((), arrays, *((),) * len(below)))

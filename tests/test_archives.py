@@ -87,7 +87,7 @@ def replaced(**other: Any) -> Callable[[dict[str, Any]], Any]:
 BROKEN: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no level": (without("level2_crd"), "has no array 'level2_crd', which its format needs: it has numscorch_format"),
     "no shape": (without("shape"), "has no array 'shape'"),
-    "format": (replaced(numscorch_format="dense and so on"), "unknown level"),
+    "format": (replaced(numscorch_format="dense and so on"), "unknown format"),
     "dimensions": (replaced(shape=np.array([2, 2, 2])), "holds the shape (2, 2, 2), but its format CSR has 2 dimensions"),
     "coordinate": (replaced(level2_crd=np.array([0, 7], dtype=np.int32)), "crd[1] = 7 is outside dimension 1 of size 2"),
     "start": (replaced(level2_pos=np.array([0, 5, 2], dtype=np.int32)), "pos may not decrease"),

@@ -102,3 +102,15 @@ def test_gradients_of_unordered_entries_that_kernels_number_in_32_bits(monkeypat
         made.sum().backward()
     assert leaf.grad is not None
     torch.testing.assert_close(values.with_values(leaf.grad).to_dense(), cubes.to_dense().sum(2) * (full > 0))
+
+
+@pytest.mark.parametrize("format", ["CSR", "dd"])
+@pytest.mark.parametrize("is_parameter", [True, False])
+def test_a_call_without_gradients_leaves_those_of_later_calls_alone(is_parameter: bool, format: str) -> None:
+    """The plan that it leaves behind isn't taken for operands that require grad, whatever holds them."""
+    A, B = ns.from_torch(torch.eye(3), "CSR" if format == "CSR" else ns.Format(format)), torch.arange(6.0).reshape(3, 2)
+    held = ns.nn.Parameter(A) if is_parameter else A.with_values(A.values.requires_grad_())
+    with torch.no_grad():
+        ns.einsum("ij,jk->ik", held, B)
+    (found,) = torch.autograd.grad(ns.einsum("ij,jk->ik", held, B).sum(), held.values)
+    torch.testing.assert_close(found, B.sum(1) if format == "CSR" else B.sum(1).repeat(3))

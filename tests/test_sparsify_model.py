@@ -581,6 +581,25 @@ class TestAdvice:
             assert isinstance(model[2], SparseLinear)
             assert report["2.weight"].speedup == 0.5
 
+    @pytest.mark.parametrize("given", [None, torch.tensor([1, 2])])
+    def test_tables_become_sparse_where_they_are_smaller_then_whatever_was_timed(self, timed: list[Any], given: Any) -> None:
+        model = torch.nn.Sequential(torch.nn.Embedding(10, 3), torch.nn.Linear(3, 8))  # half: 15 values, 15 coordinates and 11 positions
+        _, report = made_sparse(model, ALL, given)
+        assert report["0.weight"].note == "takes 164 bytes sparse, and 120 bytes dense; always=True in its rule makes it sparse"
+        assert (report["0.weight"].bytes_after, report["1.weight"].is_sparse) == (120, True)
+        assert isinstance(model[0], torch.nn.Embedding)
+        _, report = made_sparse(model, SparsityPlan().weight("0.weight", magnitude(0.8)), given)  # 6 values
+        assert (report["0.weight"].bytes_after, report["0.weight"].is_sparse) == (6 * 8 + 11 * 4, True)
+
+    def test_tables_that_are_no_smaller_become_sparse_where_that_is_asked_for(self) -> None:
+        for plan, advise in ((ALL, False), (SparsityPlan().weight("*.weight", half, always=True), True)):
+            model, _ = made_sparse(torch.nn.Sequential(torch.nn.Embedding(10, 3)), plan, advise=advise)
+            assert isinstance(model[0], SparseEmbedding)
+
+    def test_of_a_weight_that_is_tied_to_a_table_the_products_are_timed(self, timed: list[Any]) -> None:
+        made_sparse(Tied(), ALL, (torch.tensor([1, 2]),))
+        assert timed == [((2, 10), (2, 10))]
+
     def test_without_an_example_nothing_is_measured(self, timed: list[Any]) -> None:
         _, report = made_sparse(mlp())
         assert [row.speedup for row in report.rows] == [None, None]

@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from ..runtime import address_space, kernel_cache, machine_code, threads
 from .assembly import Param
 from .source import OPTIONS, Source
+from .telling import tell
 from .twins import run_as_python
 
 BUILDING = threading.RLock()  # held while a plan is made or a kernel compiled, and over a fork
@@ -113,9 +115,11 @@ def _jit(source: Source, plain: Callable[..., None], parallel: bool, path: Path)
 
     dispatcher: Any = numba.njit(cache=True, parallel=parallel, **OPTIONS)(plain)
     signature = tuple(_type(p) for p in source.params)
+    started = time.perf_counter()
     dispatcher.compile(signature)
     if dispatcher.stats.cache_misses:
         machine_code.seal(path)
+        tell(source, parallel, time.perf_counter() - started)
     # what the dispatcher would call once it had found the types out, which costs more than most small kernels
     entry: Callable[..., None] = dispatcher.overloads[signature].entry_point
     return entry

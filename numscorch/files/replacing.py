@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import ENOENT
 from os import PathLike
 from pathlib import Path
 from secrets import token_hex
@@ -32,6 +33,8 @@ def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     final = Path(os.path.realpath(path))
     if final.exists() and not final.is_file():
         raise OSError(f"{path} is no plain file, which could be replaced: write another")
+    if not final.parent.is_dir():
+        raise FileNotFoundError(ENOENT, f"no such folder to write {final.name} in: make it first", str(final.parent))
     draft = final.with_name(f".{final.name[:100]}.{token_hex(4)}.part")
     try:
         with draft.open("xb") as file:

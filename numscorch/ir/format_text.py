@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from difflib import get_close_matches
 
 from ..errors import FormatError
 from .grouped import Combination, Grouped
@@ -20,6 +21,7 @@ LEVELS: dict[str, type[Level]] = {
 }
 MAP = re.compile(r"\s*\(([^()]*)\)\s*->\s*\((.*)\)\s*", re.DOTALL)
 LEVEL = re.compile(r"(\w+)\s*(?:\((.*)\))?")
+NAMES = ("CSR", "CSC", "DCSR", "DCSC", "COO(2)", "CSF(3)", "ELL", "DIA", "BCSR(4, 4)", "NM(2, 4)", "NMG(2, 4, 8)")
 CSR = "(i, j) -> (i: dense, j: compressed)"
 
 Parsed = tuple[tuple[Level, ...], tuple[int | Part, ...]]
@@ -38,11 +40,25 @@ def levels_of_letters(text: str) -> tuple[Level, ...]:
             case "o":
                 levels.append(Singleton(unique=last) if inside else Compressed(unique=last))
             case _:
-                raise FormatError(
-                    f"unknown level {letter!r} in format {text!r}: use d (dense), s (compressed), o (coordinate), "
-                    f'or the map form, as in Format("{CSR}")'
-                )
+                raise FormatError(_unknown(text, letter))
     return tuple(levels)
+
+
+def _unknown(text: str, letter: str) -> str:
+    """What is wrong with a text that is neither a name nor letters: the nearest name, and those there are.
+
+    >>> print(_unknown("CRS", "C"))
+    unknown format 'CRS': did you mean CSR? there are CSR, CSC, DCSR, DCSC, COO(2), CSF(3), ELL, DIA, BCSR(4, 4), NM(2, 4), ...
+    """
+    letters = "d (dense), s (compressed), o (coordinate), or the map form, as in"
+    if sum(own not in "dso" for own in text) == 1:
+        return f'unknown level {letter!r} in format {text!r}: use {letters} Format("{CSR}")'
+    heads = {name.partition("(")[0]: name for name in NAMES}
+    near = get_close_matches(text.partition("(")[0].strip().upper(), heads, 1)
+    meant = f"did you mean {heads[near[0]]}? " if near else ""
+    if text.strip().lower() in LEVELS:
+        meant = f"{text.strip().lower()} is a level, as in '(i, j) -> (i: dense, j: {text.strip().lower()})'; "
+    return f"unknown format {text!r}: {meant}there are {', '.join(NAMES)}, letters for the levels, {letters} {CSR!r}"
 
 
 def parse_map(text: str) -> Parsed:

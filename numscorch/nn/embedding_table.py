@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 INDICES = (torch.int32, torch.int64)
+PRODUCT = "ni,id->nd"  # of ones at the numbers, and the table
 
 
 class SparseEmbedding(WithSparseWeight):
@@ -105,11 +106,19 @@ class SparseEmbedding(WithSparseWeight):
         if not isinstance(input, torch.Tensor) or input.dtype not in INDICES:
             given = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
             raise OperandError(f"input is {given}: indices of embeddings are a tensor of torch.int64 or torch.int32")
-        chosen = one_hot(input.reshape(-1).long(), self.num_embeddings, sparse=True, dtype=self.weight.dtype)
-        with torch.autocast("cpu", enabled=False):
-            made: torch.Tensor = einsum("ni,id->nd", chosen, self.weight.tensor, format=dense(2))
-        made = made.reshape(*input.shape, self.embedding_dim)
+        made = self._rows(input.reshape(-1)).reshape(*input.shape, self.embedding_dim)
         return made if self.padding_idx is None else torch.where((input == self.padding_idx)[..., None], made.detach(), made)
+
+    def _rows(self, numbers: torch.Tensor) -> torch.Tensor:
+        """The embeddings of a list of numbers, (n, embedding_dim)."""
+        if torch.compiler.is_compiling():
+            from .lookup import looked_up  # late: it imports torch's compiler
+
+            return looked_up(numbers, self.weight.tensor)
+        table = self.weight.tensor
+        with torch.autocast("cpu", enabled=False):
+            made: torch.Tensor = einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
+        return made
 
     def to_dense(self) -> torch.nn.Embedding:
         """The table with all its entries."""
@@ -120,3 +129,13 @@ class SparseEmbedding(WithSparseWeight):
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}, {self._stored()}"
+
+
+def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
+    """The matrix with a one in each row, (n, num_embeddings), at the row of the table that is looked up.
+
+    Raises:
+        SizeError: a number is no row's.
+    """
+    made: SparseTensor = one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
+    return made

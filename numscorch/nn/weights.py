@@ -13,6 +13,8 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format, as_format
 from ..sparse_parameter import Explained, SparseParameter
 from ..sparse_tensor import SparseTensor
+from ..sparsify.names import described
+from ..sparsify.sparsifiers import is_number
 from ..sparsify.structures import structured
 
 if TYPE_CHECKING:
@@ -122,19 +124,44 @@ def new_weight(
 
     Raises:
         SizeError: the pattern has another shape, or the density is not between 0 and 1.
+        OperandError: the density is no number, or the pattern no tensor.
         UnsupportedError: both are given, or neither.
     """
     if (density is None) == (pattern is None):
-        raise UnsupportedError(f"{type(owner).__name__} needs to know which entries it stores: give density= or pattern=, one of them")
+        raise UnsupportedError(_both_or_none(type(owner).__name__, shape, density, pattern))
     wanted, dtype = as_format(format), dtype or torch.get_default_dtype()
     stored = _random(shape, density, wanted, dtype) if density is not None else _taken(pattern, shape, rows_and_columns, dtype)
     return stored.to(wanted)
 
 
+def _both_or_none(owner: str, shape: tuple[int, int], density: Any, pattern: Any) -> str:
+    """What is wrong where not exactly one of the two says which entries are stored."""
+    if density is None:
+        return f"{owner} needs to know which entries it stores: give density=0.1, or pattern=, a mask or sparse tensor of shape {shape}"
+    given = f"{type(pattern).__name__} of shape {tuple(pattern.shape)}" if hasattr(pattern, "shape") else repr(pattern)
+    told = f"{owner} was given density={density!r} and pattern={given}: both say which entries it stores"
+    return f"{told}; leave density= out to store those of the pattern, or pattern= to draw them"
+
+
+def _check_density(density: Any) -> None:
+    """That it is a share.
+
+    Raises:
+        OperandError: it is no number.
+        SizeError: it isn't between 0 and 1.
+    """
+    if not is_number(density):
+        raise OperandError(
+            f"density={described(density)}: give a share as a number, as density=0.1, or a mask or sparse tensor as pattern="
+        )
+    if not 0 <= density <= 1:
+        meant = f", as density={density / 100:.3g}" if 1 < density <= 100 else ""
+        raise SizeError(f"density={density}: the share of entries that is stored lies between 0 and 1{meant}")
+
+
 def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch.dtype) -> SparseTensor:
     """A CSR matrix with this share of its entries, or of a format's blocks, spread evenly over the rows."""
-    if not 0 <= density <= 1:
-        raise SizeError(f"density={density}: the share of entries that are stored lies between 0 and 1")
+    _check_density(density)
     if (keep := structured(format)) is not None:
         if abs(density - keep.n / keep.m) > CLOSE:
             told = f"density={density} in {format.name}, which stores {keep.n} of every {keep.m}"
@@ -180,11 +207,17 @@ def _spread(blocks: torch.Tensor, height: int, width: int) -> torch.Tensor:
 
 def _taken(pattern: Any, shape: tuple[int, int], rows_and_columns: str, dtype: torch.dtype) -> SparseTensor:
     """The entries of a pattern, in the data type that is wanted; dimensions behind the second are columns, too."""
+    if isinstance(pattern, str | Format) or is_number(pattern):
+        way_out = f"density={pattern} draws so many" if is_number(pattern) else "format= says how they are stored"
+        raise OperandError(
+            f"pattern={described(pattern)}: give a mask or sparse tensor of shape {shape}, which entries to store; {way_out}"
+        )
     if not isinstance(pattern, SparseTensor | torch.Tensor):
         pattern = from_scipy(pattern) if hasattr(pattern, "tocsr") else as_tensor(pattern, "pattern")
     if pattern.ndim > 2 and tuple(pattern.shape[:1]) == shape[:1] and math.prod(pattern.shape[1:]) == shape[1]:
         pattern = pattern.reshape(shape)
     if tuple(pattern.shape) != shape:
-        raise SizeError(f"pattern has shape {tuple(pattern.shape)}, but the weight has {shape}: {rows_and_columns}")
+        turned = "; transpose it" if tuple(pattern.shape) == shape[::-1] else ""
+        raise SizeError(f"pattern has shape {tuple(pattern.shape)}, but the weight has {shape}: {rows_and_columns}{turned}")
     stored = pattern if isinstance(pattern, SparseTensor) else from_torch(pattern != 0 if pattern.layout is torch.strided else pattern)
     return stored.with_values(torch.zeros(stored.pattern.nnz, dtype=dtype))

@@ -96,11 +96,22 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """
     first, second = _shape_of(input), _shape_of(weight)
     if first[-1:] != second[-1:]:
-        check_inner("linear", input, weight, len(first) - 1, len(second) - 1)
+        raise _unfit(first, second)
     made = _contracted(LINEAR.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->...", input, weight)
     if bias is None:
         return made
     return made + (bias.to(made.dtype) if torch.is_autocast_enabled("cpu") else bias)
+
+
+def _unfit(input: Sequence[int], weight: Sequence[int]) -> SizeError:
+    """What is wrong with an input whose last dimension isn't the weight's, in the words of torch.nn.Linear.
+
+    >>> print(_unfit((3, 5), (4, 8)))
+    input has shape (3, 5), but its last dimension has to be in_features=8: the weight has shape (4, 8), (out_features, in_features)
+    """
+    named = "(out_features, in_features)" if len(weight) == 2 else "(in_features,)"
+    wanted = f"but its last dimension has to be in_features={weight[-1] if len(weight) else ''}"
+    return SizeError(f"input has shape {tuple(input)}, {wanted}: the weight has shape {tuple(weight)}, {named}")
 
 
 def _product(left: int, right: int) -> str:

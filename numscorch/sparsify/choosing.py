@@ -58,6 +58,9 @@ def named(model: torch.nn.Module, known: Mapping[str, SparseParameter], names: N
     >>> list(named(model, sparse_weights(model), "*.weight", "sparse weight"))
     ['0.weight']
     """
+    if not known:
+        way_out = "sparsify_model(model, SparsityPlan().weight('*.weight', magnitude(0.9)), optimizer=optimizer) makes it sparse first"
+        raise ExpressionError(f"weights={names!r} names no {kind}: the model has none; {way_out}")
     first = {id(own): name for name, own in known.items()}
     places = {site.name: first[id(site.parameter)] for site in sites_of(bare(model)) if id(site.parameter) in first}
     found = {places[name] for own in patterns(names) for name in matched(own, places, f"weights={own!r} names no {kind}")}

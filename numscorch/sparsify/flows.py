@@ -19,7 +19,10 @@ from .scored import MovementScores
 
 @dataclass(frozen=True)
 class SparseActivation:
-    """A forward hook: what a module returns, without what isn't kept; of a tuple, its first tensor."""
+    """A forward hook: what a module returns, without what isn't kept; of a tuple, its first tensor.
+
+    A program that torch compiles as a whole has no sparse results: there it is dense whatever the format, with the same numbers.
+    """
 
     name: str
     sparsifier: Sparsifier
@@ -31,6 +34,10 @@ class SparseActivation:
         return made if rest is None else (made, *rest)
 
     def _sparse(self, output: torch.Tensor) -> Any:
+        if torch.compiler.is_compiling():
+            from .compiled_flows import traced  # late: it imports torch's compiler
+
+            return traced(self, output)
         if self.format is not None:
             return sparsify(output, self.sparsifier, self.format)
         return torch.where(mask_of(output.detach(), self.sparsifier), output, torch.zeros((), dtype=output.dtype))
@@ -45,7 +52,13 @@ class SparseOutputGradient:
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         first, _ = _first(self.name, output)
-        if first.requires_grad:
+        if not first.requires_grad:
+            return
+        if torch.compiler.is_compiling():
+            from .compiled_flows import traced_hook  # late, too
+
+            first.register_hook(traced_hook(self))
+        else:
             first.register_hook(Masking(self.sparsifier))
 
 

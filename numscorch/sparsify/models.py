@@ -55,7 +55,8 @@ def sparsify_model(
             dense weights were: to load a state of it, make an optimizer of a dense model, and that model sparse with it. It may be
             a list of several.
         advise: whether layers that are faster dense stay so, unless their rule says ``always=True``. Without example_inputs,
-            nothing is timed, and all become sparse.
+            nothing is timed, and all become sparse, but for tables of ``Embedding``: lookups are never faster, so that these become
+            sparse where they then take fewer bytes, whatever was timed.
         inplace: False for a copy.
         report: what is called with a :class:`ModelReport`, one row for each weight; None for no report.
         progress: whether to show a bar on stderr; by default for large models, where it is a terminal.

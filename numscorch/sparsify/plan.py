@@ -55,7 +55,7 @@ class SparsityPlan:
             sparsifier: a callable that makes a mask, or the name of a registered one; it is given the weight as a matrix, a row for
                 each output.
             format: how the weight is stored; by default as ``sparsify`` does.
-            always: whether a layer that is faster dense becomes sparse, too.
+            always: whether a layer that is faster dense becomes sparse, too, and a table that is no smaller then.
 
         Raises:
             OperandError: no name, or no sparsifier.
@@ -98,7 +98,8 @@ class SparsityPlan:
             names: a pattern of the modules' names, as ``"encoder.*.linear1"``.
             sparsifier: a callable that makes a mask of the module's result.
             format: None, for a dense tensor with zeros, which every module takes; with a format the next one gets a
-                SparseTensor, which :class:`~numscorch.nn.SparseLinear` and torch's functions take.
+                SparseTensor, which :class:`~numscorch.nn.SparseLinear` and torch's functions take. With ``fullgraph=True``,
+                torch's compiler hands on a dense one all the same.
 
         Raises:
             OperandError: no name, or no sparsifier.

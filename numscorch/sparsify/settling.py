@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from ..errors import NumscorchError, OperandError, UnsupportedError
+from ..ledgers import shown_bytes
 from ..sparse_parameter import SparseParameter
 from .advice import Call, speed_up
 from .layers import converted
 from .masking import Sparsifier, mask_of
-from .matching import Choice
+from .matching import Choice, Site
 from .optimizers import Optimizer, check_states
 from .selecting import has_nan
 from .table import ModelRow
@@ -44,7 +45,7 @@ class Settling:
     Args:
         optimizers: which have to be able to follow.
         calls: what modules are called with, for timings.
-        advise: whether what is slower sparse stays dense.
+        advise: whether what is slower sparse stays dense, and tables that are no smaller.
     """
 
     def __init__(self, optimizers: list[Optimizer], calls: dict[torch.nn.Module, Call] | None, advise: bool):
@@ -66,8 +67,8 @@ class Settling:
             return self._tried(choice)
 
     def _tried(self, choice: Choice) -> ModelRow:
-        first, made = choice.modules()[0], None
-        for site in reversed(choice.modules()):
+        timed, made = _timed(choice), None
+        for site in sorted(choice.modules(), key=lambda site: site is timed):  # that one last
             try:
                 with torch.random.fork_rng(devices=()):  # modules draw values before they take them
                     made = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
@@ -76,40 +77,61 @@ class Settling:
             except UnsupportedError as error:
                 choice.why = str(error)
                 return dense_row(choice)
-        weight: SparseParameter = getattr(made, first.key)
-        speed = self._speed(choice, made, weight)
-        if speed is not None and speed < 1 and self.advise and not choice.rule.always:
-            choice.why = f"dense is {1 / speed:.2g}x faster here; always=True in its rule makes it sparse"
+        weight: SparseParameter = getattr(made, timed.key)
+        speed, size = self._speed(choice, timed.module, made, weight), _size(weight)
+        if self.advise and not choice.rule.always and (why := _why_not(choice, speed, size)):
+            choice.why = f"{why}; always=True in its rule makes it sparse"
             return dense_row(choice, speed)
-        size = sum(array.nbytes for array in (weight.values, *weight.buffers()))
         if not choice.parameter.requires_grad:
             choice.notes.append("frozen, and stays so")
         elif self.optimizers and id(choice.parameter) not in self.held:
             choice.notes.append("the optimizer doesn't hold it")
         return ModelRow(
-            *(choice.name, kind_of(first.module), float(weight.density), weight.format.name),
+            *(choice.name, kind_of(choice.sites[0].module), float(weight.density), weight.format.name),
             *(choice.parameter.nbytes, size, speed, "; ".join(choice.notes)),
         )
 
-    def _speed(self, choice: Choice, made: Any, weight: SparseParameter) -> float | None:
+    def _speed(self, choice: Choice, dense: torch.nn.Module, made: Any, weight: SparseParameter) -> float | None:
         """How many times faster the layer is; the same layers are timed once."""
-        site = choice.modules()[0]
-        call = None if self.calls is None else self.calls.get(site.module)
+        call = None if self.calls is None else self.calls.get(dense)
         if call is None:
             if self.calls is not None:
                 choice.notes.append("not called by the example")
             return None
-        key = type(site.module), choice.parameter.shape, weight.dtype, weight.format, round(weight.density, 2), call.key
+        key = type(dense), choice.parameter.shape, weight.dtype, weight.format, round(weight.density, 2), call.key
         if key not in self.known:
-            self.known[key] = speed_up(site.module, made, call)
+            self.known[key] = speed_up(dense, made, call)
         return self.known[key]
+
+
+def _is_table(module: torch.nn.Module) -> bool:
+    """Whether a module looks rows up: of a dense one they are copied, so that a sparse one saves memory, and never time."""
+    return isinstance(module, torch.nn.Embedding)
+
+
+def _timed(choice: Choice) -> Site:
+    """The first module that a weight is in; of one that is tied to a table, not the table."""
+    return next((site for site in choice.modules() if not _is_table(site.module)), choice.modules()[0])
+
+
+def _why_not(choice: Choice, speed: float | None, size: int) -> str:
+    """Why a weight would better stay dense: a table where it takes no fewer bytes sparse, and others where they are slower."""
+    if all(_is_table(site.module) for site in choice.modules()):
+        dense = choice.parameter.nbytes
+        return f"takes {shown_bytes(size)} sparse, and {shown_bytes(dense)} dense" if size >= dense else ""
+    return f"dense is {1 / speed:.2g}x faster here" if speed is not None and speed < 1 else ""
+
+
+def _size(weight: SparseParameter) -> int:
+    """The bytes of a sparse weight: those of its values and its index arrays."""
+    return sum(array.nbytes for array in (weight.values, *weight.buffers()))
 
 
 def dense_row(choice: Choice, speed: float | None = None) -> ModelRow:
     """What is told of a weight that stays as it is."""
     own, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), kind_of(choice.sites[0].module)
     if isinstance(own, SparseParameter):
-        size = sum(array.nbytes for array in (own.values, *own.buffers()))
+        size = _size(own)
         return ModelRow(choice.name, module, float(own.density), own.format.name, size, size, None, why)
     size = 0 if isinstance(own, torch.nn.parameter.UninitializedParameter) else own.nbytes
     return ModelRow(choice.name, module, 1.0, "dense", size, size, speed, why)

@@ -1,0 +1,70 @@
+"""Rows of a sparse table by their numbers as an operator of torch, for programs that it compiles or exports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..compiling import arrays_of, operand_of, shape_of, text_of
+from ..computing import compute
+from ..gradients import Call, attached
+from ..parser import parse_einsum
+from ..sparse_tensor import SparseTensor
+from ..statements import plain_request
+from .embedding_table import PRODUCT, ones_at
+
+
+def looked_up(numbers: Tensor, table: SparseTensor) -> Tensor:
+    """The rows of a table, (n, d), by their numbers, (n,), while torch compiles or exports a program.
+
+    Raises:
+        SizeError: a number is no row's; when the program runs, and torch's IndexError where all levels are dense.
+    """
+    if table.pattern.is_dense:
+        return torch.nn.functional.embedding(numbers, attached(table))
+    made: Tensor = torch.ops.numscorch.lookup(text_of(table.pattern), numbers, table._values, arrays_of(table.pattern))
+    return made
+
+
+@torch.library.custom_op("numscorch::lookup", mutates_args=())
+def _lookup(text: str, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> Tensor:
+    table = operand_of(text, values, arrays)
+    made: Tensor = compute(PRODUCT, [ones_at(numbers, table), table], "dense")
+    return made
+
+
+@_lookup.register_fake
+def _(text: str, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> Tensor:
+    return values.new_empty((numbers.shape[0], shape_of(text)[1]))
+
+
+@torch.library.custom_op("numscorch::lookup_gradient", mutates_args=())
+def _gradient(text: str, upstream: Tensor, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> Tensor:
+    table = operand_of(text, values, arrays)
+    operands = [ones_at(numbers, table), table]
+    call = Call(PRODUCT, plain_request(parse_einsum(PRODUCT, (2, 2))), "dense", operands)
+    found = call.gradient(1, upstream, [own.values for own in operands], None)
+    return torch.zeros_like(values) if found is None else found.contiguous()
+
+
+@_gradient.register_fake
+def _(text: str, upstream: Tensor, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> Tensor:
+    return values.new_empty(values.shape)
+
+
+def _setup(ctx: Any, inputs: tuple[str, Tensor, Tensor, list[Tensor]], output: Tensor) -> None:
+    ctx.text, numbers, values, arrays = inputs
+    ctx.save_for_backward(numbers, values, *arrays)
+
+
+def _backward(ctx: Any, upstream: Tensor) -> tuple[None, None, Tensor | None, list[None]]:
+    numbers, values, *arrays = ctx.saved_tensors
+    wanted = ctx.needs_input_grad[2]
+    found = torch.ops.numscorch.lookup_gradient(ctx.text, upstream, numbers, values, arrays) if wanted else None
+    return None, None, found, [None] * len(arrays)
+
+
+_lookup.register_autograd(_backward, setup_context=_setup)
