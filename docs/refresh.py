@@ -50,7 +50,7 @@ def passes() -> str:
 
 def kernel() -> str:
     """The kernel's loops, without their prologue."""
-    return "...\n" + explanation.source[explanation.source.index("        for i in") :]
+    return "...\n" + explanation.source[explanation.source.index("        pA2_start = ") :]
 
 
 def subscripts() -> str:

@@ -35,7 +35,7 @@ def plain(*shape: int) -> Operand:
 
 MATRIX = (2000, 3000)
 CSR_A = stored(CSR, MATRIX, 2000, 60_000)
-SHORT = stored(CSR, MATRIX, 2000, 12_000)
+SHORT = stored(CSR, MATRIX, 2000, 7_000)
 COO_A = stored(COO(2), MATRIX, 60_000, 60_000)
 CSC_A = stored(CSC, MATRIX, 3000, 60_000)
 SQUARE = stored(CSR, (2000, 2000), 2000, 60_000)

@@ -17,6 +17,7 @@ from .lowering import by_worker, in_block, lower
 from .peephole import simplify
 from .placed import Placement
 from .results import Assembly, Stage
+from .short_rows import shorten
 from .spaced import Spacing, is_spaced
 from .workspaces import is_collected, is_hashed, is_marked, stamps, workspaces_of
 
@@ -95,9 +96,10 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
 def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Program:
     """Lower a scheduled statement into the function of one stage, of the parameters that it uses."""
     operands = ix.operands_of(stmt)
+    known = _all_params(stmt, operands)
     body = simplify(hoist_loads(_lowered(stmt, operands, stage), target.registers // 2))
-    parallel = has_threads(body)
-    known, used = _all_params(stmt, operands), names_used(body)
+    body = shorten(body, {p.name for p in known if p.what == "pos"})
+    parallel, used = has_threads(body), names_used(body)
     if parallel:
         used |= {f"{p.of}_{PARTS[p.what]}" for p in known if p.what in PARTS and p.name in used}
     params = tuple(p for p in known if p.name in used)

@@ -72,6 +72,18 @@ def pointer(typingctx: Any, array: Any) -> Any:
     return types.CPointer(array.dtype)(array), codegen
 
 
+@intrinsic
+def rolled(typingctx: Any, value: Any) -> Any:
+    """The integer itself; LLVM leaves the loop around it as it is written, as one whose trips depend on each other."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        wide = context.cast(builder, args[0], value, types.int64)
+        itself = ir.InlineAsm(ir.FunctionType(I64, [I64]), "", "=r,0", side_effect=False)
+        return builder.call(itself, [wide], attrs=("convergent", "nounwind", "readnone"))
+
+    return types.int64(value), codegen
+
+
 @intrinsic(prefer_literal=True)
 def splat(typingctx: Any, value: Any, lanes: Any) -> Any:
     """A register with one value in every lane."""

@@ -210,6 +210,7 @@ TWINS: dict[str, Any] = {
     "hsum": lambda register: register.sum(),
     "hsums": lambda *registers: np.array([register.sum() for register in registers]),
     "load": load,
+    "rolled": int,
     "load_first": load_first,
     "masked": lambda value, mask: value if mask else type(value)(0),
     "mul": lambda a, b: a * b,

@@ -35,10 +35,10 @@ from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
 LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
 WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
-GATHER_ROW = 8.0  # nonzeros in a row from which taking some of them at once pays,
+GATHER_ROW = 4.0  # nonzeros in a row from which taking some of them at once pays,
 GATHERED = 4  # so many, as long as rows are of the same length
 LARGEST_OF = 1.5  # rows are so many times longer where their largest term is looked for,
-LONG_GATHER = 4.0  # and where a register of them is taken
+LONG_GATHER = 8.0  # and where a register of them is taken
 LANES = ("float32", "float64")  # data types that the intrinsics have registers of
 JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma

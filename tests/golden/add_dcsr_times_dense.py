@@ -9,9 +9,9 @@ D: dense float32, strides (1)
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
-from numscorch.codegen.intrinsics import at_most, masked, pointer
+from numscorch.codegen.intrinsics import at_most, masked, pointer, rolled
 from numscorch.codegen.routines import seek
 
 
@@ -77,17 +77,23 @@ def kernel(A1_pos_array, A1_crd_array, A2_pos_array, A2_crd_array, A_vals_array,
                     pA1 += 1
                 if iB == i:
                     pB1 += 1
+            pA2_start = int64(A2_pos[pA1])
             for pA1 in range(pA1, pA1_end):
+                pA2_end = int64(A2_pos[pA1 + 1])
                 i = A1_crd[pA1]
                 t = float32(0.0)
-                for pA2 in range(A2_pos[pA1], A2_pos[pA1 + 1]):
-                    j = A2_crd[pA2]
+                for pA2 in range(pA2_start, pA2_end):
+                    j = rolled(A2_crd[pA2])
                     t += A_vals[pA2] * C_vals[j]
                 D_vals[i] = t
+                pA2_start = pA2_end
+            pB2_start = int64(B2_pos[pB1])
             for pB1 in range(pB1, pB1_end):
+                pB2_end = int64(B2_pos[pB1 + 1])
                 i = B1_crd[pB1]
                 t = float32(0.0)
-                for pB2 in range(B2_pos[pB1], B2_pos[pB1 + 1]):
-                    j = B2_crd[pB2]
+                for pB2 in range(pB2_start, pB2_end):
+                    j = rolled(B2_crd[pB2])
                     t += B_vals[pB2] * C_vals[j]
                 D_vals[i] = t
+                pB2_start = pB2_end

@@ -9,6 +9,7 @@ B: CSR float32, int32 indices
 """
 
 from numba import prange
+from numpy import int64
 
 from numscorch.codegen.intrinsics import pointer, shifted
 
@@ -22,8 +23,10 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_crd_array, B_vals_array,
         B_heads = shifted(pointer(B_heads_array), worker * B_parents)
         B_vals = pointer(B_vals_array)
         cuts = pointer(cuts_array)
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for i0_by4 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            for pA2 in range(A2_pos[i0_by4], A2_pos[i0_by4 + 1]):
+            pA2_end = int64(A2_pos[i0_by4 + 1])
+            for pA2 in range(pA2_start, pA2_end):
                 i1_by4 = A2_crd[pA2]
                 for i0_of4 in range(4):
                     i0 = i0_by4 * 4 + i0_of4
@@ -34,3 +37,4 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_crd_array, B_vals_array,
                             B_vals[pB2] = A_vals[(pA2 * 4 + i0_of4) * 4 + i1_of4]
                             B2_crd[pB2] = i1
                             B_heads[i0] = pB2 + 1
+            pA2_start = pA2_end

@@ -8,6 +8,7 @@ B: doo float32, int32 indices
 """
 
 from numba import prange
+from numpy import int64
 
 from numscorch.codegen.intrinsics import pointer, shifted
 
@@ -22,8 +23,10 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_crd_array, B3_crd_array,
         B_heads = shifted(pointer(B_heads_array), worker * B_parents)
         B_vals = pointer(B_vals_array)
         cuts = pointer(cuts_array)
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for i0 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            for pA2 in range(A2_pos[i0], A2_pos[i0 + 1]):
+            pA2_end = int64(A2_pos[i0 + 1])
+            for pA2 in range(pA2_start, pA2_end):
                 i1 = A2_crd[pA2]
                 i1_by4 = i1 // 4
                 i1_of4 = i1 % 4
@@ -32,3 +35,4 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_crd_array, B3_crd_array,
                 B2_crd[pB3] = i0
                 B3_crd[pB3] = i1_of4
                 B_heads[i1_by4] = pB3 + 1
+            pA2_start = pA2_end

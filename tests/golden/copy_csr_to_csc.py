@@ -7,6 +7,7 @@ B: CSC float32, int32 indices
 """
 
 from numba import prange
+from numpy import int64
 
 from numscorch.codegen.intrinsics import pointer, shifted
 
@@ -20,10 +21,13 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_crd_array, B_vals_array,
         B_heads = shifted(pointer(B_heads_array), worker * B_parents)
         B_vals = pointer(B_vals_array)
         cuts = pointer(cuts_array)
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for i0 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            for pA2 in range(A2_pos[i0], A2_pos[i0 + 1]):
+            pA2_end = int64(A2_pos[i0 + 1])
+            for pA2 in range(pA2_start, pA2_end):
                 i1 = A2_crd[pA2]
                 pB2 = B_heads[i1]
                 B_vals[pB2] = A_vals[pA2]
                 B2_crd[pB2] = i0
                 B_heads[i1] = pB2 + 1
+            pA2_start = pA2_end

@@ -8,7 +8,7 @@ C: dense float32, strides (1, n)
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import fma, load, pointer, splat, store
 
@@ -21,7 +21,9 @@ def kernel(A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C_vals_array,
         B_vals = pointer(B_vals_array)
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
+        pB2_start = int64(B2_pos[cuts[blocks * worker // workers]])
         for k in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            pB2_end = int64(B2_pos[k + 1])
             t0 = splat(float32(0.0), 8)
             t1 = splat(float32(0.0), 8)
             t2 = splat(float32(0.0), 8)
@@ -30,7 +32,7 @@ def kernel(A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C_vals_array,
             t5 = splat(float32(0.0), 8)
             t6 = splat(float32(0.0), 8)
             t7 = splat(float32(0.0), 8)
-            for pB2 in range(B2_pos[k], B2_pos[k + 1]):
+            for pB2 in range(pB2_start, pB2_end):
                 j = B2_crd[pB2]
                 pA = j * A_stride1
                 factor = splat(B_vals[pB2], 8)
@@ -51,3 +53,4 @@ def kernel(A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C_vals_array,
             store(C_vals, pC + 40, t5)
             store(C_vals, pC + 48, t6)
             store(C_vals, pC + 56, t7)
+            pB2_start = pB2_end

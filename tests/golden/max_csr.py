@@ -8,7 +8,7 @@ B: dense float32, strides (1)
 
 from math import inf
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import load, pointer, splat
 from numscorch.codegen.register_functions import hmax, larger
@@ -21,11 +21,11 @@ def kernel(A2_pos_array, A_vals_array, B_vals_array, cuts_array, blocks, workers
         A_vals = pointer(A_vals_array)
         B_vals = pointer(B_vals_array)
         cuts = pointer(cuts_array)
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            pA2_end = int64(A2_pos[i + 1])
             t_seen = 0
             t = float32(-inf)
-            pA2_start = A2_pos[i]
-            pA2_end = A2_pos[i + 1]
             pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
             if pA2_start < pA2_split:
                 t_lanes = splat(float32(-inf), 4)
@@ -39,3 +39,4 @@ def kernel(A2_pos_array, A_vals_array, B_vals_array, cuts_array, blocks, workers
             if t_seen < j_size:
                 t = maximum(t, float32(0.0))
             B_vals[i] = t
+            pA2_start = pA2_end

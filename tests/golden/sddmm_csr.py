@@ -9,7 +9,7 @@ D: CSR float32, int32 indices, the pattern of A
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import fma, hsum, hsums, load, mul, pointer, splat, store
 
@@ -23,9 +23,9 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
         C_vals = pointer(C_vals_array)
         D_vals = pointer(D_vals_array)
         cuts = pointer(cuts_array)
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            pA2_start = A2_pos[i]
-            pA2_end = A2_pos[i + 1]
+            pA2_end = int64(A2_pos[i + 1])
             pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
             B0 = load(B_vals, i * B_stride0, 8)
             B1 = load(B_vals, i * B_stride0 + 8, 8)
@@ -96,3 +96,4 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
                 t_lanes = fma(B7, load(C_vals, pC + 56, 8), t_lanes)
                 t = hsum(t_lanes)
                 D_vals[pA2] = A_vals[pA2] * t
+            pA2_start = pA2_end

@@ -11,7 +11,7 @@ This kernel appends the entries of the result where there is room for all that m
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import pointer, shifted
 from numscorch.codegen.routines import ordered
@@ -35,10 +35,12 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
         w_vals = shifted(pointer(w_vals_array), worker * w_size)
         w_stamp = 0
         pC2 = starts[worker]
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            pA2_end = int64(A2_pos[i + 1])
             w_stamp = w_stamp - 1
             w_count = 0
-            for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+            for pA2 in range(pA2_start, pA2_end):
                 j = A2_crd[pA2]
                 for pB2 in range(B2_pos[j], B2_pos[j + 1]):
                     k = B2_crd[pB2]
@@ -55,4 +57,5 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
                 C2_crd[pC2] = k
                 pC2 += 1
             C2_pos[i + 1] = pC2
+            pA2_start = pA2_end
         starts_array[worker] = pC2

@@ -9,7 +9,7 @@ w: hashed float32
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import pointer, shifted
 from numscorch.codegen.routines import emptied, insert, ordered_pairs
@@ -33,16 +33,18 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
         w_vals = shifted(pointer(w_vals_array), worker * w_size)
         for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
             pC2 = starts[block]
+            pA2_start = int64(A2_pos[cuts[block]])
             for i in range(cuts[block], cuts[block + 1]):
+                pA2_end = int64(A2_pos[i + 1])
                 w_bound = 0
-                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+                for pA2 in range(pA2_start, pA2_end):
                     j = A2_crd[pA2]
                     for pB2 in range(B2_pos[j], B2_pos[j + 1]):
                         k = B2_crd[pB2]
                         w_bound += 1
                 w_bits = emptied(w_table, min(w_bound, k_size))
                 w_count = 0
-                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+                for pA2 in range(pA2_start, pA2_end):
                     j = A2_crd[pA2]
                     for pB2 in range(B2_pos[j], B2_pos[j + 1]):
                         k = B2_crd[pB2]
@@ -58,3 +60,4 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
                     C2_crd[pC2] = k
                     pC2 += 1
                 C2_pos[i + 1] = pC2
+                pA2_start = pA2_end

@@ -8,7 +8,7 @@ C: dense float32, strides (n, 1)
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import fma, load, pointer, splat, store
 
@@ -21,7 +21,9 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
         B_vals = pointer(B_vals_array)
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            pA2_end = int64(A2_pos[i + 1])
             t0 = splat(float32(0.0), 8)
             t1 = splat(float32(0.0), 8)
             t2 = splat(float32(0.0), 8)
@@ -30,7 +32,7 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
             t5 = splat(float32(0.0), 8)
             t6 = splat(float32(0.0), 8)
             t7 = splat(float32(0.0), 8)
-            for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+            for pA2 in range(pA2_start, pA2_end):
                 j = A2_crd[pA2]
                 pB = j * B_stride0
                 factor = splat(A_vals[pA2], 8)
@@ -51,3 +53,4 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
             store(C_vals, pC + 40, t5)
             store(C_vals, pC + 48, t6)
             store(C_vals, pC + 56, t7)
+            pA2_start = pA2_end

@@ -8,7 +8,7 @@ C: dense float32, strides (n, 1)
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import add, fma, load, pointer, splat, store
 
@@ -21,11 +21,11 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
         B_vals = pointer(B_vals_array)
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            pA2_end = int64(A2_pos[i + 1])
             t0 = splat(float32(0.0), 8)
             t1 = splat(float32(0.0), 8)
-            pA2_start = A2_pos[i]
-            pA2_end = A2_pos[i + 1]
             pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
             t0_1 = splat(float32(0.0), 8)
             t1_1 = splat(float32(0.0), 8)
@@ -81,3 +81,4 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
             pC = i * C_stride0
             store(C_vals, pC, t0)
             store(C_vals, pC + 8, t1)
+            pA2_start = pA2_end

@@ -1,53 +1,51 @@
 """C[i] += A[i,j] * B[j]
 
-    parallel_forall(i, where(C[i] = t, unroll_forall<4>(j, t += A[i,j] * B[j])))
+    forall(i, where(C[i] = t, unroll_forall<4>(j, t += A[i,j] * B[j])))
 
 A: CSR float32, int32 indices
 B: dense float32, strides (1)
 C: dense float32, strides (1)
 """
 
-from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import pointer
 
 
-def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array, cuts_array, blocks, workers):
-    for worker in prange(workers):
-        A2_crd = pointer(A2_crd_array)
-        A2_pos = pointer(A2_pos_array)
-        A_vals = pointer(A_vals_array)
-        B_vals = pointer(B_vals_array)
-        C_vals = pointer(C_vals_array)
-        cuts = pointer(cuts_array)
-        for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            t = float32(0.0)
-            pA2_start = A2_pos[i]
-            pA2_end = A2_pos[i + 1]
-            pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
-            t_1 = float32(0.0)
-            t_2 = float32(0.0)
-            t_3 = float32(0.0)
-            for pA2 in range(pA2_start, pA2_split, 4):
-                j = A2_crd[pA2]
-                t += A_vals[pA2] * B_vals[j]
-                j = A2_crd[pA2 + 1]
-                t_1 += A_vals[pA2 + 1] * B_vals[j]
-                j = A2_crd[pA2 + 2]
-                t_2 += A_vals[pA2 + 2] * B_vals[j]
-                j = A2_crd[pA2 + 3]
-                t_3 += A_vals[pA2 + 3] * B_vals[j]
-            if pA2_split < pA2_end:
-                j = A2_crd[pA2_split]
-                t += A_vals[pA2_split] * B_vals[j]
-            if pA2_split + 1 < pA2_end:
-                j = A2_crd[pA2_split + 1]
-                t_1 += A_vals[pA2_split + 1] * B_vals[j]
-            if pA2_split + 2 < pA2_end:
-                j = A2_crd[pA2_split + 2]
-                t_2 += A_vals[pA2_split + 2] * B_vals[j]
-            t = t + t_1
-            t_2 = t_2 + t_3
-            t = t + t_2
-            C_vals[i] = t
+def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array, i_size):
+    A2_crd = pointer(A2_crd_array)
+    A2_pos = pointer(A2_pos_array)
+    A_vals = pointer(A_vals_array)
+    B_vals = pointer(B_vals_array)
+    C_vals = pointer(C_vals_array)
+    pA2_start = int64(A2_pos[0])
+    for i in range(i_size):
+        pA2_end = int64(A2_pos[i + 1])
+        t = float32(0.0)
+        pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
+        t_1 = float32(0.0)
+        t_2 = float32(0.0)
+        t_3 = float32(0.0)
+        for pA2 in range(pA2_start, pA2_split, 4):
+            j = A2_crd[pA2]
+            t += A_vals[pA2] * B_vals[j]
+            j = A2_crd[pA2 + 1]
+            t_1 += A_vals[pA2 + 1] * B_vals[j]
+            j = A2_crd[pA2 + 2]
+            t_2 += A_vals[pA2 + 2] * B_vals[j]
+            j = A2_crd[pA2 + 3]
+            t_3 += A_vals[pA2 + 3] * B_vals[j]
+        if pA2_split < pA2_end:
+            j = A2_crd[pA2_split]
+            t += A_vals[pA2_split] * B_vals[j]
+        if pA2_split + 1 < pA2_end:
+            j = A2_crd[pA2_split + 1]
+            t_1 += A_vals[pA2_split + 1] * B_vals[j]
+        if pA2_split + 2 < pA2_end:
+            j = A2_crd[pA2_split + 2]
+            t_2 += A_vals[pA2_split + 2] * B_vals[j]
+        t = t + t_1
+        t_2 = t_2 + t_3
+        t = t + t_2
+        C_vals[i] = t
+        pA2_start = pA2_end

@@ -7,7 +7,7 @@ B: dense float32
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import add, hsum, load, pointer, splat
 
@@ -20,9 +20,9 @@ def kernel(A2_pos_array, A_vals_array, B_vals_array, partial_vals_array, cuts_ar
         partial_vals = pointer(partial_vals_array)
         for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
             t = float32(0.0)
+            pA2_start = int64(A2_pos[cuts[block]])
             for i in range(cuts[block], cuts[block + 1]):
-                pA2_start = A2_pos[i]
-                pA2_end = A2_pos[i + 1]
+                pA2_end = int64(A2_pos[i + 1])
                 pA2_split = pA2_start + (pA2_end - pA2_start) // 8 * 8
                 if pA2_start < pA2_split:
                     t_lanes = splat(float32(0.0), 8)
@@ -31,6 +31,7 @@ def kernel(A2_pos_array, A_vals_array, B_vals_array, partial_vals_array, cuts_ar
                     t += hsum(t_lanes)
                 for pA2 in range(pA2_split, pA2_end):
                     t += A_vals[pA2]
+                pA2_start = pA2_end
             partial_vals[block] = t
     B_vals = pointer(B_vals_array)
     partial_vals = pointer(partial_vals_array)

@@ -10,7 +10,7 @@ C_row: marked float32
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import at_most, masked, pointer, shifted
 
@@ -33,9 +33,11 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
         C_row_stamp = 0
         for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
             t = float32(0.0)
+            pC2_start = int64(C2_pos[cuts[block]])
             for i in range(cuts[block], cuts[block + 1]):
+                pC2_end = int64(C2_pos[i + 1])
                 C_row_stamp += 1
-                for pC2 in range(C2_pos[i], C2_pos[i + 1]):
+                for pC2 in range(pC2_start, pC2_end):
                     k = C2_crd[pC2]
                     C_row_vals[k] = C_vals[pC2]
                     C_row_mark[k] = C_row_stamp
@@ -46,6 +48,7 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
                         k = B2_crd[pB2]
                         u += masked(A_vals[pA2] * B_vals[pB2] * C_row_vals[k], at_most(C_row_stamp, C_row_mark[k]))
                     t += u
+                pC2_start = pC2_end
             partial_vals[block] = t
     D_vals = pointer(D_vals_array)
     partial_vals = pointer(partial_vals_array)

@@ -8,7 +8,7 @@ C: dense float32, strides (n, n, 1)
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.intrinsics import fma, load, load_first, pointer, splat, store, store_first
 
@@ -24,15 +24,19 @@ def kernel(A1_crd_array, A2_pos_array, A2_crd_array, A3_pos_array, A3_crd_array,
         B_vals = pointer(B_vals_array)
         C_vals = pointer(C_vals_array)
         cuts = pointer(cuts_array)
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for pA1 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            pA2_end = int64(A2_pos[pA1 + 1])
             i = A1_crd[pA1]
-            for pA2 in range(A2_pos[pA1], A2_pos[pA1 + 1]):
+            pA3_start = int64(A3_pos[A2_pos[pA1]])
+            for pA2 in range(pA2_start, pA2_end):
+                pA3_end = int64(A3_pos[pA2 + 1])
                 j = A2_crd[pA2]
                 left = l_size - 16
                 t0 = splat(float32(0.0), 8)
                 t1 = splat(float32(0.0), 8)
                 t2 = splat(float32(0.0), 8)
-                for pA3 in range(A3_pos[pA2], A3_pos[pA2 + 1]):
+                for pA3 in range(pA3_start, pA3_end):
                     k = A3_crd[pA3]
                     pB = k * B_stride0
                     factor = splat(A_vals[pA3], 8)
@@ -43,3 +47,5 @@ def kernel(A1_crd_array, A2_pos_array, A2_crd_array, A3_pos_array, A3_crd_array,
                 store(C_vals, pC, t0)
                 store(C_vals, pC + 8, t1)
                 store_first(C_vals, pC + 16, t2, left)
+                pA3_start = pA3_end
+            pA2_start = pA2_end

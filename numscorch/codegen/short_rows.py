@@ -1,0 +1,102 @@
+"""short_rows: what LLVM makes of rows of a few values costs as much as the values.
+
+A row starts where the one before ended, so only its end is loaded, and counted in a machine's words. A loop that adds up one row
+isn't unrolled: its remainder would be all that most rows take, and each loop's end is one more to be mispredicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+
+from ..ir.loop import (
+    Accumulate,
+    Assign,
+    Block,
+    Const,
+    For,
+    If,
+    Load,
+    Stmt,
+    Store,
+    Var,
+    While,
+    call,
+    map_blocks,
+    walk_block,
+)
+
+
+def shorten(block: Block, starts: Container[str]) -> Block:
+    """Carry the ends of rows from each to the next one, and keep the loops that add up a row as they are written.
+
+    Args:
+        block: a kernel's body.
+        starts: the names of the arrays that hold where rows start.
+
+    >>> i, p, n, pos, y = (Var(name) for name in ("i", "p", "n", "pos", "y"))
+    >>> rows = For(i, Const(0), n, (For(p, pos[i], pos[i + 1], (Store(y, p, i),)),))
+    >>> first, loop = shorten((rows,), {"pos"})
+    >>> first
+    Assign(var=Var(name='p_start'), value=Call(function='int64', args=(Load(array=Var(name='pos'), index=Const(value=0, dtype=None)),)))
+    >>> [type(stmt).__name__ for stmt in loop.body], loop.body[-1]
+    (['Assign', 'For', 'Assign'], Assign(var=Var(name='p_start'), value=Var(name='p_end')))
+    """
+    out: list[Stmt] = []
+    for stmt in block:
+        if isinstance(stmt, For | While | If):
+            stmt = map_blocks(stmt, lambda inner: shorten(inner, starts))
+        if isinstance(stmt, For) and (rows := _rows_of(stmt)) is not None and rows[2].name in starts:
+            start, end, pos = rows
+            out.append(Assign(start, call("int64", pos[stmt.start])))
+            stmt = _with_ends_carried(stmt, start, end, pos)
+        out.append(stmt)
+    return tuple(out)
+
+
+def _rolled(stmt: Stmt) -> Stmt:
+    """A loop that adds up a row, or what is left of one, marked as one that isn't unrolled; anything else as it is."""
+    match stmt:
+        case For(p, _, _, (Assign(var, Load(crd, index)), *rest), Const(1), False) if index == p and _adds_up(rest):
+            return replace(stmt, body=(Assign(var, call("rolled", Load(crd, index))), *rest))
+        case _:
+            return stmt
+
+
+def _adds_up(rest: list[Stmt]) -> bool:
+    """Whether a loop adds to variables, and does nothing else."""
+    return all(isinstance(stmt, Assign | Accumulate) for stmt in rest) and any(isinstance(stmt, Accumulate) for stmt in rest)
+
+
+def _rows_of(loop: For) -> tuple[Var, Var, Var] | None:
+    """The names of a row's start and end, and the array that holds them, where each step of a loop walks the next row."""
+    if loop.step != Const(1) or loop.parallel:
+        return None
+    for stmt in loop.body:
+        match stmt:
+            case For(p, Load(pos, at), Load(also, after)) if pos == also and (at, after) == (loop.var, loop.var + 1):
+                start, end = Var(f"{p.name}_start"), Var(f"{p.name}_end")
+                return None if {start.name, end.name, pos.name} & _written(loop.body) else (start, end, pos)
+    heads = {stmt.value: stmt.var for stmt in loop.body if isinstance(stmt, Assign)}
+    for value, start in heads.items():
+        if isinstance(value, Load) and value.index == loop.var and value.array[loop.var + 1] in heads:
+            end = heads[value.array[loop.var + 1]]
+            return None if {start.name, end.name, value.array.name} & _written(loop.body, but=(start, end)) else (start, end, value.array)
+    return None
+
+
+def _written(body: Block, but: tuple[Var, ...] = ()) -> set[str]:
+    """What a loop's body writes, but for the first time that it assigns these variables."""
+    stores = [stmt.array.name for stmt in walk_block(body) if isinstance(stmt, Store)]
+    written = stores + [stmt.var.name for stmt in walk_block(body) if isinstance(stmt, Assign | Accumulate | For)]
+    for var in but:
+        written.remove(var.name)
+    return set(written)
+
+
+def _with_ends_carried(loop: For, start: Var, end: Var, pos: Var) -> For:
+    """The loop over rows, each of which loads its end, and leaves it to the next one as the start."""
+    first, last = pos[loop.var], pos[loop.var + 1]
+    kept = (stmt for stmt in loop.body if stmt not in (Assign(start, first), Assign(end, last)))
+    body = (replace(s, start=start, stop=end) if isinstance(s, For) and (s.start, s.stop) == (first, last) else s for s in kept)
+    return replace(loop, body=(Assign(end, call("int64", last)), *map(_rolled, body), Assign(start, end)))

@@ -1,0 +1,55 @@
+"""Rows of a few values: each starts where the one before ended, and the loop that adds it up isn't unrolled."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.codegen.intrinsics import pointer, rolled
+from numscorch.codegen.kernel import OPTIONS
+
+
+def uneven(rows: int = 300) -> ns.SparseTensor:
+    """Most rows are short, the first, one in the middle, and the last have none, and one is long."""
+    dense = (torch.rand(rows, rows, generator=torch.Generator().manual_seed(0)) < 0.02).float()
+    dense[7], dense[[0, rows // 2, -1]] = 1.0, 0.0
+    return ns.from_torch(dense, ns.CSR)
+
+
+def test_a_row_starts_where_the_one_before_ended() -> None:
+    A, x = uneven(), torch.rand(300)
+    source = ns.explain("ij,j->i", A, x).source
+    assert source.count("A2_pos[") == 2 and "pA2_start = pA2_end" in source
+    assert torch.allclose(ns.einsum("ij,j->i", A, x), A.to_dense() @ x, rtol=1e-5)
+
+
+def test_rows_within_rows_are_carried_at_each_level() -> None:
+    dense = torch.rand(9, 8, 7).masked_fill_(torch.rand(9, 8, 7) < 0.8, 0.0)
+    A, x = ns.from_torch(dense, ns.CSF(3)), torch.rand(7)
+    source = ns.explain("ijk,k->ij", A, x).source
+    assert "pA2_start = pA2_end" in source and "pA3_start = pA3_end" in source
+    assert torch.allclose(ns.einsum("ijk,k->ij", A, x), dense @ x, rtol=1e-5)
+
+
+def test_rows_that_are_merged_walk_their_own_positions() -> None:
+    A, B = uneven(), ns.from_torch(torch.eye(300), ns.CSR)
+    assert "_start = pA2_end" not in ns.explain("C[i,j] = A[i,j] + B[i,j]", A=A, B=B).source
+    assert torch.equal((A + B).to_dense(), A.to_dense() + torch.eye(300))
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_a_loop_marked_as_rolled_is_not_unrolled() -> None:
+    def total(values: np.ndarray, indices: np.ndarray, count: int) -> float:
+        data, crd, made = pointer(values), pointer(indices), 0.0
+        for p in range(count):
+            made += data[rolled(crd[p])]
+        return made
+
+    compiled = numba.njit(**OPTIONS)(total)
+    indices = np.arange(19, dtype=np.int32)[::-1].copy()
+    assert compiled(np.arange(19.0), indices, 19) == 171.0
+    (text,) = compiled.inspect_llvm().values()
+    assert sum('asm ""' in line for line in text.splitlines()) == sum(" fadd " in line for line in text.splitlines()) == 1
