@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from numscorch.files.replacing import replacing
+from numscorch.measuring.turns import DISTURBED
 
-from .records import KERNELS, RUNS, UNKNOWN, Run, RunError, read_run, text_of
+from .records import KERNELS, RUNS, UNKNOWN, Run, RunError, case_of, read_run, text_of
 
 HISTORY = Path(__file__).parent / "history"
 SHORT = 10  # letters of a commit in a file's name
@@ -66,6 +67,10 @@ def add(results: Path, folder: Path = HISTORY, *, dirty: bool = False) -> Path:
         RunError: the file is no run of this suite.
         HistoryError: it was made of files that aren't committed, or it is in the history already.
     """
+    if not results.exists():
+        raise HistoryError(
+            f"there is no {results}: make bench writes .benchmarks/results.json, make bench-quick .benchmarks/quick.json (RESULTS=)"
+        )
     run = read_run(results)
     if not run.records:
         raise HistoryError(f"{results.name} holds no measurements; make bench writes some")
@@ -154,11 +159,23 @@ def main(arguments: Sequence[str]) -> int:
         return _listed(asked.folder)
     try:
         for results in asked.results:
-            print(f"stored as {add(results, asked.folder, dirty=asked.dirty)}")
+            stored = add(results, asked.folder, dirty=asked.dirty)
+            print(f"stored as {stored}")
+            _warn_of_disturbance(stored)
     except RunError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+def _warn_of_disturbance(file: Path) -> None:
+    """Tell in how many cases something else ran: medians then say another thing than the fastest calls."""
+    compared = [record for record in read_run(file).records if record.get("ratio") and record.get("ratio_of_minima")]
+    odd = [case_of(own) for own in compared if not 1 / DISTURBED < own["ratio"] / own["ratio_of_minima"] < DISTURBED]
+    if odd:
+        print(
+            f"{len(odd)} of {len(compared)} cases were disturbed, as {odd[0]}: run the suite again while nothing else runs", file=sys.stderr
+        )
 
 
 def _listed(folder: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from numscorch.measuring.agreement import check
 from numscorch.measuring.requests import Asked, asked
 from numscorch.measuring.roofs import Rates
 from numscorch.measuring.shapes import Elementwise, MatMul, Sampled, Shape, Total, shape_of
+from numscorch.measuring.turns import Turns
 
 A, B, S = "uniform:30x40:0.1", "dense:40x16", "uniform:30x16:0.2"
 
@@ -201,6 +203,24 @@ def test_peers_that_disagree_are_never_timed(monkeypatch: pytest.MonkeyPatch, ca
     assert captured.out == ""
     assert "not what SciPy CSR computes: they differ by up to" in captured.err
     assert "nothing was timed" in captured.err
+
+
+def test_results_with_the_same_infinities_agree() -> None:
+    odd = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
+    check(odd, odd.clone())
+    for at, other in enumerate((0.0, float("nan"), float("inf"), float("nan"))):
+        theirs = odd.clone()
+        theirs[at] = other
+        for pair in ((odd, theirs), (theirs, odd)):
+            with pytest.raises(AssertionError, match="differ by up to"):
+                check(*pair)
+
+
+def test_a_busy_machine_is_told() -> None:
+    assert Turns((1.0, 1.0, 1.1), {}, {}).disturbance == 1.0
+    made = table.measured(asked("ij,jk->ik", {"A": "uniform:30x20:0.2", "B": "dense:20x16"}), 0.02)
+    assert "half of our calls took 5.0 times the fastest" in str(replace(made, disturbance=5.0))
+    assert "Something else ran" not in str(replace(made, disturbance=1.5))
 
 
 @pytest.mark.parametrize(

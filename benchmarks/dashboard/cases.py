@@ -63,7 +63,7 @@ def _fact_list(view: View, case: Case) -> Iterator[tuple[str, str]]:
     if record.get("nnz") is not None:
         yield "stored entries", number(record["nnz"])
     yield from _rates(view, record)
-    named = (("at the peak", "peak_bytes", size), ("of it the result", "result_bytes", size), ("compiled in", "compile_seconds", seconds))
+    named = (("at the peak", "peak_bytes", size), ("the result", "result_bytes", size), ("compiled in", "compile_seconds", seconds))
     for name, key, shown in (*named, ("loaded in", "load_seconds", seconds), ("overhead of a call", "overhead_seconds", seconds)):
         if record.get(key) is not None:
             yield name, shown(record[key])

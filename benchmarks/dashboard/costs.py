@@ -15,6 +15,7 @@ from .tables import Cell, link, table, time_cell
 from .views import Case, View
 from .wording import size, times
 
+LARGE = 1_000_000  # bytes of a result from which what else the process grows by doesn't hide it
 NONE = "<p>The latest run holds none of these numbers.</p>"
 
 
@@ -66,8 +67,13 @@ def _overheads(view: View, place: Place) -> Iterator[str]:
 def memory_page(view: View, place: Place) -> str:
     """What calls take beside their results."""
     own = [case for case in view.latest.cases.values() if case.record.get("peak_bytes") is not None]
-    lead = '<p class="lead">How much the process grows by during a call, and how much of that is the result.</p>'
-    return page("Memory", ["<h1>Memory</h1>", lead, *(_memory(view, own, place) if own else [NONE])], place, active="Memory")
+    lead = "How much the process grows by during a call. It is less than the result where that shares an operand's arrays."
+    return page(
+        "Memory",
+        ["<h1>Memory</h1>", f'<p class="lead">{lead}</p>', *(_memory(view, own, place) if own else [NONE])],
+        place,
+        active="Memory",
+    )
 
 
 def _memory(view: View, own: Sequence[Case], place: Place) -> Iterator[str]:
@@ -76,7 +82,7 @@ def _memory(view: View, own: Sequence[Case], place: Place) -> Iterator[str]:
         yield figure(drawn)
     rows = []
     for kernel in view.kernels:
-        cases = [case for case in own if case.kernel == kernel and case.record.get("result_bytes")]
+        cases = [case for case in own if case.kernel == kernel and case.record.get("result_bytes", 0) >= LARGE]
         if cases:
             beyond = {case.name: case.record["peak_bytes"] / case.record["result_bytes"] for case in cases}
             worst = max(cases, key=lambda case: beyond[case.name])

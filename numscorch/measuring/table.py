@@ -19,7 +19,7 @@ from .peers import peers_of
 from .recorded import Recorder
 from .requests import Asked
 from .roofs import rates
-from .turns import in_turns
+from .turns import DISTURBED, in_turns
 from .work import Work, work_of
 
 OURS = "numscorch"
@@ -54,6 +54,7 @@ class Table:
     compile_seconds: float
     load_seconds: float
     peak: int | None
+    disturbance: float = 1.0
 
     def as_json(self) -> dict[str, Any]:
         """All of it, with the machine and the versions."""
@@ -64,6 +65,7 @@ class Table:
             "sides": [asdict(row) for row in self.rows],
             "missing": self.missing,
             "called_a_few_times": list(self.slower),
+            "disturbance": self.disturbance,
             "flops": self.work.flops,
             "bytes": self.work.bytes,
             "roofs": {"bytes_per_second": self.roofs[0], "flops_per_second": self.roofs[1]},
@@ -94,6 +96,8 @@ class Table:
         return f"  {row.name:<{width}} {_time(row.seconds):>10} {rate}{told}"
 
     def _notes(self) -> Iterator[str]:
+        if self.disturbance > DISTURBED:
+            yield f"  Something else ran on this machine: half of our calls took {self.disturbance:.1f} times the fastest one, or more."
         seconds = self.rows[0].seconds
         memory, peak = (amount / seconds / roof for amount, roof in zip((self.work.bytes, self.work.flops), self.roofs, strict=True))
         yield f"  The request moves {self.work.bytes:,} bytes and takes {self.work.flops:,} operations at least; {OURS} reaches"
@@ -136,8 +140,9 @@ def measured(request: Asked, seconds: float) -> Table:
     slower = tuple(name for name, times in turns.peers.items() if len(times) < len(turns.ours))
     threads, halved = torch.get_num_threads(), 0.5 if _dtype(request) in HALVED else 1.0
     roofs = rates(threads)
-    told = (roofs.bytes_per_second, roofs.flops_per_second * halved)
-    return Table(request, threads, tuple(rows), peers.missing, slower, work, told, seen.compile_seconds, seen.load_seconds, peak)
+    rates_here = (roofs.bytes_per_second, roofs.flops_per_second * halved)
+    made = (seen.compile_seconds, seen.load_seconds, peak, turns.disturbance)
+    return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *made)
 
 
 def _operands(request: Asked) -> Any:

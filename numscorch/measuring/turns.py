@@ -21,6 +21,7 @@ SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.2"))  # for all fun
 FEWEST, MOST = 5, 400  # turns
 LONGEST = 10  # times as many seconds for the fewest turns, where calls are long
 WARM_UP = 3
+DISTURBED = 2.0  # times as long as the fastest call takes the median one where something else runs
 PATIENCE = 3.0  # a peer so many times slower than the best one is called for its result and its warm-up only
 
 Function = Callable[[], object]
@@ -39,6 +40,11 @@ class Turns:
     def best(self) -> str:
         """The fastest peer."""
         return min(self.peers, key=lambda peer: statistics.median(self.peers[peer]))
+
+    @property
+    def disturbance(self) -> float:
+        """How many times as long as our fastest call the median one took: about 1, unless something else runs on this machine."""
+        return statistics.median(self.ours) / min(self.ours)
 
     @property
     def ratio(self) -> float:
