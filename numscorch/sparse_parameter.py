@@ -13,6 +13,8 @@ from .pattern import Pattern, restored
 from .sparse_tensor import SparseTensor
 
 M = TypeVar("M", bound=torch.nn.Module)
+SIZES = "build the model with the sizes that it had"
+ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of what changed it, as RigL's"
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +35,8 @@ class SparseParameter(torch.nn.Module):
     """A SparseTensor that a module holds: its values are a parameter, its index arrays buffers.
 
     It takes part in expressions as the SparseTensor does, and has its attributes. Its ``state_dict`` has the values and the
-    pattern; what is loaded must have the same pattern, and is left out with ``strict=False`` if it has another.
+    pattern; what is loaded must have the same pattern, which :func:`~numscorch.sparsify.load_patterns` sees to, and is left out with
+    ``strict=False`` if it has another.
 
     Args:
         tensor: whose values are taken, as ``torch.nn.Parameter`` takes them, and whose pattern is shared.
@@ -134,7 +137,8 @@ class SparseParameter(torch.nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
-            metadata.setdefault(prefix[:-1], {}).update(format=self.pattern.format.name, shape=self.pattern.shape, nnz=self.tensor.nnz)
+            own = {"format": self.pattern.format.name, "levels": str(self.pattern.format), "shape": self.pattern.shape}
+            metadata.setdefault(prefix[:-1], {}).update(own, nnz=self.tensor.nnz)
 
     def _load_from_state_dict(
         self,
@@ -149,17 +153,12 @@ class SparseParameter(torch.nn.Module):
         """Values are loaded; index arrays, which are never written to, are only compared.
 
         The values of another pattern are left where they are and listed as missing: with ``strict=True``, torch raises then,
-        and shows both patterns; with ``strict=False``, all else is loaded.
+        and says how they differ; with ``strict=False``, all else is loaded.
         """
         own = {prefix + name: array for name, array in named_arrays(self.pattern)}
         given = {name: array for name, array in state_dict.items() if name.startswith(f"{prefix}level")}
-        clash = _clash(self.pattern, own, given, local_metadata)
-        if clash:
-            told = (
-                f"{clash} that of {self.tensor}: the state is of another pattern, {_described(state_dict, prefix, given, local_metadata)}"
-            )
-            way_out = "make the parameter of a tensor with that pattern, or load all else with strict=False"
-            missing_keys.append(Explained(f"{prefix}values", f"{told}; {way_out}"))
+        if clash := _clash(self.pattern, own, given, state_dict.get(f"{prefix}values"), local_metadata):
+            missing_keys.append(Explained(f"{prefix}values", clash))
             return
         state_dict.update(own)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
@@ -198,32 +197,30 @@ class Explained(str):
         return Explained, (str(self), self.why)
 
 
-def _clash(pattern: Pattern, own: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor], metadata: Mapping[str, Any]) -> str:
-    """In what a state's pattern differs from a parameter's; empty where they are the same, or the state has none."""
-    for name, mine in (("format", pattern.format.name), ("shape", pattern.shape)):
-        known = metadata.get(name, mine)
-        if (tuple(known) if name == "shape" else known) != mine:
-            return f"its {name} differs from"
-    if not given:
+def _clash(
+    pattern: Pattern,
+    own: Mapping[str, torch.Tensor],
+    given: Mapping[str, torch.Tensor],
+    values: torch.Tensor | None,
+    metadata: Mapping[str, Any],
+) -> str:
+    """How a state's pattern differs from a parameter's, and the way out; empty where they are the same, or the state has none."""
+    format, shape = metadata.get("format", pattern.format.name), tuple(metadata.get("shape", pattern.shape))
+    if shape != pattern.shape:
+        return f"has shape {shape} in the state, {pattern.shape} in the model; {SIZES}"
+    if format != pattern.format.name:
+        return f"is stored as {format} in the state, as {pattern.format.name} in the model; {ADOPT}"
+    if not given or (own.keys() == given.keys() and all(_equal(array, given[name]) for name, array in own.items())):
         return ""
-    for name in sorted(own.keys() | given.keys()):
-        if name not in own or name not in given or not _equal(own[name], given[name]):
-            return f"{name} differs from"
-    return ""
+    if own.keys() != given.keys():
+        return f"is stored in another format in the state than in the model, {format}; {ADOPT}"
+    count = "others" if values is None else values.numel()
+    return f"stores {count} entries in the state, other {pattern.nnz} in the model; {ADOPT}"
 
 
 def _equal(own: torch.Tensor, given: torch.Tensor) -> bool:
     """Whether index arrays hold the same numbers, of whatever type."""
     return own.shape == given.shape and bool((own == given.to(own.device)).all())
-
-
-def _described(state_dict: Mapping[str, torch.Tensor], prefix: str, given: Mapping[str, torch.Tensor], metadata: Mapping[str, Any]) -> str:
-    """What a state says of its pattern; one without metadata has only arrays."""
-    if {"format", "shape", "nnz"} <= metadata.keys():
-        return f"{metadata['format']}, shape={tuple(metadata['shape'])}, nnz={metadata['nnz']}"
-    values = state_dict.get(f"{prefix}values")
-    count = "no values" if values is None else f"{values.numel()} values"
-    return f"{count} and index arrays {', '.join(name.removeprefix(prefix) for name in sorted(given))}"
 
 
 def unwrapped(value: Any) -> Any:

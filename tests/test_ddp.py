@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from pages import ROOT
 
 import numscorch as ns
 from numscorch.nn import SparseLinear
@@ -212,6 +213,16 @@ class TestTwoProcesses:
         for given in together(program, tmp_path):
             assert "give sparse_from=None" in given["told"]
             assert given["wrapped"] == [3, 4]
+
+
+@pytest.mark.process
+@two_processes
+def test_the_program_of_the_guide(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "guide" / "training.md").read_text(encoding="utf-8")
+    program = text[text.index("model = ns.nn.SparseLinear") : text.index("```", text.index("model = ns.nn.SparseLinear"))]
+    before = "torch.manual_seed(rank)\nbatches = [(X[own], Y[own])] * 3\n"
+    after = "alike(model)\ngiven['step'] = rigl.count, model.weight.nnz"
+    assert [given["step"] for given in together(before + program + after, tmp_path)] == [(3, 12)] * 2
 
 
 def test_without_processes(plain: None) -> None:

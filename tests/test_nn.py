@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -147,13 +148,11 @@ class TestState:
         net, other = torch.nn.Sequential(self.layer()), torch.nn.Sequential(self.layer(1))
         own, theirs = net[0].weight, other[0].weight
         assert own.nnz != theirs.nnz
-        told = (
-            rf"SparseTensor\(CSR, shape=\(4, 4\), nnz={own.nnz}, .*another pattern, CSR, shape=\(4, 4\), nnz={theirs.nnz}; .*strict=False"
-        )
-        with pytest.raises(RuntimeError, match=told):
-            net.load_state_dict(read_back(other.state_dict()))
-        with pytest.raises(RuntimeError, match=f"another pattern, {theirs.nnz} values and index arrays level1_crd, level1_pos"):
-            net.load_state_dict(dict(other.state_dict()))
+        told = f"stores {theirs.nnz} entries in the state, other {own.nnz} in the model; call ns.sparsify.load_patterns(model, state"
+        for state in (read_back(other.state_dict()), dict(other.state_dict())):
+            with pytest.raises(RuntimeError, match=re.escape(told)) as error:
+                net.load_state_dict(state)
+            assert len(str(error.value)) < 300
 
     def test_without_strict_what_fits_is_loaded(self) -> None:
         net, other = torch.nn.Sequential(self.layer(), self.layer()), torch.nn.Sequential(self.layer(1), self.layer())
@@ -167,11 +166,11 @@ class TestState:
         """Columns read as rows would be a transposed weight."""
         pattern = torch.eye(4)
         layer, other = SparseLinear(4, 4, pattern=pattern), SparseLinear(4, 4, pattern=pattern, format=ns.CSC)
-        with pytest.raises(RuntimeError, match="its format differs from that of SparseTensor"):
+        with pytest.raises(RuntimeError, match=r"weight\.values \(is stored as CSC in the state, as CSR in the model"):
             layer.load_state_dict(read_back(other.state_dict()))
-        with pytest.raises(RuntimeError, match="its shape differs from that of SparseTensor"):
+        with pytest.raises(RuntimeError, match=r"has shape \(4, 5\) in the state, \(4, 4\) in the model; build"):
             layer.load_state_dict(SparseLinear(5, 4, pattern=torch.eye(4, 5)).state_dict())
-        with pytest.raises(RuntimeError, match=r"weight\.level0_crd differs"):
+        with pytest.raises(RuntimeError, match="in another format in the state than in the model, CSR"):
             layer.load_state_dict(dict(SparseLinear(4, 4, pattern=pattern, format="COO(2)").state_dict()))
 
     def test_a_dense_layers_state_is_refused_with_the_way_out(self) -> None:

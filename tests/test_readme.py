@@ -7,7 +7,7 @@ import re
 import pytest
 from pages import ROOT, check_page
 
-GUIDE = {"formats": 10, "expressions": 10}
+GUIDE = {"formats": 10, "expressions": 10, "training": 20}
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 

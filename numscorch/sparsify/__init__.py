@@ -13,6 +13,7 @@ from .entries import keep_all, random, threshold
 from .grouped import n_m_g
 from .kinds import Kind
 from .layers import register_sparse_module
+from .loading import load_patterns
 from .low_rank import LowRankPlusSparse, low_rank_plus_sparse
 from .masking import Sparsifier, sparsify
 from .models import densify_model, sparsify_model
@@ -49,6 +50,7 @@ __all__ = [
     "erk",
     "global_magnitude",
     "keep_all",
+    "load_patterns",
     "low_rank_plus_sparse",
     "magnitude",
     "movement",

@@ -75,10 +75,10 @@ def matched(pattern: str, names: Iterable[str], told: str) -> list[str]:
     names = list(names)
     if found := [name for name in names if fnmatchcase(name, pattern)]:
         return found
-    raise ExpressionError(f"{told}: {_near(pattern, names)}")
+    raise ExpressionError(f"{told}: {near(pattern, names)}")
 
 
-def _near(pattern: str, names: list[str]) -> str:
+def near(pattern: str, names: list[str]) -> str:
     """The names that are most like a pattern, or else the first ones."""
     if not names:
         return "the model has none"

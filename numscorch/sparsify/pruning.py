@@ -16,6 +16,7 @@ from .checks import Factory, Outdated, check_current, check_factory, check_place
 from .choosing import Names, bare, patterns, trained, usual
 from .entries import random
 from .flows import Masking
+from .loading import tell_order
 from .masking import Sparsifier, mask_of, sparsify
 from .matching import Choice, why_hooked
 from .optimizers import Optimizer, Optimizers, check_held, check_states, followers, holds, listed
@@ -42,7 +43,8 @@ class GradualPruning:
     ``model.parameters()`` makes it again when :meth:`step` returns True.
 
     To resume, make model, optimizer and pruning as at first, then load the states in this order: the pruning's, the model's, the
-    optimizer's. A copy is made of all at once, ``copy.deepcopy((model, optimizer, pruning))``, since the masks are kept here.
+    optimizer's; another order is told. To use a model without going on, :func:`load_patterns` takes its state alone. A copy is made of
+    all at once, ``copy.deepcopy((model, optimizer, pruning))``, since the masks are kept here.
 
     In processes that train together (``DistributedDataParallel``), the number of parameters must not change. Either give it the
     DistributedDataParallel with ``sparse_from=None``; or give it the model within, and wrap that anew, as ``data_parallel(model)``
@@ -106,6 +108,7 @@ class GradualPruning:
         self.dropped: dict[str, torch.Tensor] = {}
         self.count, self.fraction = 0, 0.0
         self._hooks: dict[str, Any] = {}
+        tell_order(self.model)
         for name, weight in self.sparse.items():
             check_placed(name, weight)
         for own in chosen:
@@ -244,7 +247,10 @@ class GradualPruning:
         """
         self._check_current()
         patterns, dropped = self._checked(state)
-        self._check_can_follow(name for name in patterns if name in self.dense)
+        try:
+            self._check_can_follow(name for name in patterns if name in self.dense)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{error}; a state of the optimizer is loaded last, after the pruning's and the model's") from error
         for name in list(self.dropped):
             self._unhook(name)
         self.dropped = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from ..construct import from_torch
@@ -12,7 +14,7 @@ from ..pattern import Pattern
 from ..reformat import to_format
 from ..sparse_parameter import SparseParameter, named_arrays
 from ..sparse_tensor import SparseTensor
-from .optimizers import Optimizers, followers, held, listed
+from .optimizers import Optimizer, Optimizers, followers, held, holds, listed
 
 OTHER = {torch.float64: torch.float32}  # another data type than a given one; float64 for all that aren't here
 
@@ -46,13 +48,20 @@ def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     if not isinstance(parameter, SparseParameter):
         raise OperandError(f"repattern takes a SparseParameter, as layer.weight of a SparseLinear, not {type(parameter).__name__}")
     new = as_stored(parameter, pattern)
-    states = [(own.state.get(parameter.values, {}), followers(parameter.values, own)) for own in held(parameter.values, optimizer)]
+    held(parameter.values, optimizer)  # which refuses what can't follow
+    follow(parameter, new, listed(optimizer))
+
+
+def follow(parameter: SparseParameter, new: Pattern, optimizers: Iterable[Optimizer]) -> None:
+    """Give a parameter a pattern of its shape, in any format, and let those optimizers follow that hold it; all of it is checked."""
+    holding = [own for own in optimizers if holds(own, parameter.values)]
+    states = [(own.state.get(parameter.values, {}), followers(parameter.values, own)) for own in holding]
     move = Move(parameter.pattern, new)
     place(parameter, new, move(parameter.values.detach()), move)
     for state, names in states:
         for name in names:
             state[name] = _moved(state[name], move)
-    for own in listed(optimizer):
+    for own in holding:
         if isinstance(own, torch.optim.Rprop):
             _start_steps(own, parameter.values)
 
@@ -118,9 +127,11 @@ def place(parameter: SparseParameter, pattern: Pattern, values: torch.Tensor, mo
     moved = None if gradient is None or move is None else _moved(gradient, move)
     resize(parameter.values, values)
     parameter.values.grad = moved
+    for name, _ in named_arrays(parameter.pattern):
+        delattr(parameter, name)  # another format has others
     parameter.pattern = pattern
     for name, array in named_arrays(pattern):
-        setattr(parameter, name, array)
+        parameter.register_buffer(name, array)
 
 
 def resize(values: torch.nn.Parameter, new: torch.Tensor) -> None:

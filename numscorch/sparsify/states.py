@@ -1,0 +1,132 @@
+"""What a model's state holds of sparse weights: their patterns by name, checked against the model that is to have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..errors import OperandError, SizeError, UnsupportedError
+from ..ir.format import Format, as_format
+from ..pattern import Pattern, restored
+from ..sparse_parameter import SparseParameter
+from .matching import Site
+from .names import near
+from .settling import naming
+
+State = Mapping[str, Any]
+Weight = torch.nn.Parameter | SparseParameter
+ARRAY = re.compile(r"(.+)\.level\d+_\w+")
+STRIP = "torch.nn.modules.utils.consume_prefix_in_state_dict_if_present"
+
+
+def patterns_in(state: State, sites: Mapping[str, Site]) -> dict[str, Pattern]:
+    """The patterns that a model's state holds, by the names of their weights.
+
+    Raises:
+        OperandError: they are of other weights than the model's, lack arrays, or tell no format.
+        SizeError: a weight has another shape, or there are other numbers of values than entries.
+        FormatError: index arrays break a promise of their format.
+        UnsupportedError: the state has a dense weight where the model has a sparse one, or several where it has one; or that has no
+            size yet.
+    """
+    metadata: Mapping[str, Mapping[str, Any]] = getattr(state, "_metadata", {})
+    named = [found[1] for key in state if (found := ARRAY.fullmatch(key))] + [name for name, own in metadata.items() if "format" in own]
+    names = [name for name in dict.fromkeys(named) if f"{name}.values" in state]
+    if unknown := [name for name in names if name not in sites]:
+        raise OperandError(_unknown(unknown[0], list(state), list(sites)))
+    for name, site in sites.items():
+        _check_held(name, site.parameter, state)
+    made = {}
+    for name in names:
+        with naming(name):
+            _check_sized(sites[name].parameter)
+            made[name] = _pattern(name, state, metadata.get(name, {}), sites[name].parameter)
+    _check_tied(sites, made)
+    return made
+
+
+def _unknown(name: str, given: list[str], known: list[str]) -> str:
+    """What is told of a weight that the model hasn't: often one of both is wrapped, by which all of its names have one beginning."""
+    told = f"the state has a sparse weight {name}, which the model hasn't"
+    for own in known:
+        prefix = name.removesuffix(own)
+        if name.endswith(f".{own}") and all(key.startswith(prefix) for key in given):
+            return f"{told}: the state's names begin with {prefix!r}, as those of wrapped models do: call {STRIP}(state, {prefix!r}) first"
+        prefix = own.removesuffix(name)
+        if own.endswith(f".{name}") and all(key.startswith(prefix) for key in known):
+            return f"{told}: the model's names begin with {prefix!r}, as those of wrapped models do: give model.{prefix[:-1]}"
+    return f"{told}: {near(name, known)}"
+
+
+def _check_held(name: str, weight: Weight, state: State) -> None:
+    """That a state has the values of a weight that is sparse in the model."""
+    if not isinstance(weight, SparseParameter) or f"{name}.values" in state:
+        return
+    if name in state:
+        raise UnsupportedError(
+            f"{name} is dense in the state, and sparse in the model: build the model anew, or make it dense first, with densify_model"
+        )
+    told = f"the state has no {name}.values, but the model has {weight.tensor}"
+    raise OperandError(f"{told}: give the state of the whole model, whose layers have the same names")
+
+
+def _check_sized(weight: Weight) -> None:
+    """That a weight has a size."""
+    if isinstance(weight, torch.nn.parameter.UninitializedParameter):
+        raise UnsupportedError("has no size yet; run the model once, and load then")
+
+
+def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weight) -> Pattern:
+    """A weight's pattern, in memory of its own, since kernels trust index arrays."""
+    arrays = {key.removeprefix(f"{name}."): own for key, own in state.items() if key.startswith(f"{name}.level")}
+    own = tuple(weight.shape if isinstance(weight, SparseParameter) or weight.ndim < 2 else weight.flatten(1).shape)
+    if (shape := tuple(metadata.get("shape", own))) != own:
+        raise SizeError(f"has shape {shape} in the state, and {own} in the model: build the model with the sizes that it had")
+    format = _format(metadata, weight)
+    if (names := array_names(format)) != sorted(arrays):
+        told = f"the state has index arrays {', '.join(sorted(arrays)) or 'none'}, but {format.name} has {', '.join(names) or 'none'}"
+        way_out = "was it cut short?" if metadata else "give what state_dict() made, which tells the format, rather than a plain dict of it"
+        raise OperandError(f"{told}: {way_out}")
+    levels = tuple(tuple(arrays[f"level{at}_{array}"].detach().clone() for array in level.arrays) for at, level in enumerate(format.levels))
+    made = restored(format, shape, levels)
+    if (count := state[f"{name}.values"].numel()) != made.nnz:
+        raise SizeError(f"has {count} values in the state, but index arrays for {made.nnz}: was it cut short?")
+    return made
+
+
+def _format(metadata: Mapping[str, Any], weight: Weight) -> Format:
+    """The format that a state tells, or else that of the model; the model's own object where they are the same."""
+    own: Format | None = weight.format if isinstance(weight, SparseParameter) else None
+    if (told := metadata.get("levels", metadata.get("format"))) is not None:
+        given: Format = as_format(told)
+        return own if own is not None and own == given else given
+    if own is None:
+        raise OperandError(
+            "is dense in the model, and a plain dict of tensors doesn't tell in which format it is sparse: give what state_dict() made,"
+            " as torch.save keeps it; or make the layer sparse in that format first, as with sparsify_model"
+        )
+    return own
+
+
+def array_names(format: Format) -> list[str]:
+    """How the index arrays of a format are called, in alphabetical order.
+
+    >>> from numscorch import CSR
+    >>> array_names(CSR)
+    ['level1_crd', 'level1_pos']
+    """
+    return sorted(f"level{at}_{name}" for at, level in enumerate(format.levels) for name in level.arrays)
+
+
+def _check_tied(sites: Mapping[str, Site], given: Mapping[str, Pattern]) -> None:
+    """That what is one weight in the model is one in the state."""
+    first: dict[int, str] = {}
+    for name, site in sites.items():
+        other = first.setdefault(id(site.parameter), name)
+        if (name in given) != (other in given) or (name in given and not given[name].stores_as(given[other])):
+            raise UnsupportedError(
+                f"{other} and {name} are one weight in the model, but differ in the state: tie or untie them as they were when it was made"
+            )
