@@ -15,7 +15,7 @@ from .codegen.workspaces import workspaces_of
 from .computing import compute, pairs_for
 from .errors import ScheduleError, UnsupportedError
 from .ir.format import Format
-from .ir.index import Parallel, Tile, Vector, loops_of, variables_in
+from .ir.index import Tile, Vector, loops_of, variables_in
 from .operands import admit, call_form, undeferred
 from .parser import parse_einsum
 from .problem import Problem
@@ -25,6 +25,7 @@ from .runtime.threads import workers
 from .runtime.tuned import key_of, remember
 from .schedule import Step
 from .schedule.loop_order import candidates
+from .schedule.parallel import runs_in_blocks
 from .sparse_tensor import SparseTensor
 from .statements import plain_request, scheduled
 
@@ -105,7 +106,7 @@ def _schedules(problem: Problem, steps: Sequence[Step]) -> Iterator[str]:
     yield from (f"tile({loop.var}, {size})" for loop in vectors[:1] for size in TILES if problem.extents[loop.var] > size)
     if vectors:
         yield "vectorize()"
-    if workers() > 1 and any(isinstance(loop.tag, Parallel) for loop in loops):
+    if workers() > 1 and any(runs_in_blocks(loop.tag) for loop in loops):
         yield "parallelize()"
 
 

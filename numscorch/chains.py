@@ -50,15 +50,18 @@ class Recorder:
     """Notes the steps of a first call, to make a chain of them.
 
     A step calls its plan wherever its operands will be alike in every call that the chain stands for: the chain's own operands are, and
-    so are dense results and what keeps a pattern. Where some operand may be stored otherwise next time, nothing is made of it.
+    so are dense results and what keeps a pattern. Where some operand may be stored otherwise next time, nothing is made of it; the last
+    step's sparse result may be, as nothing reads it.
     """
 
     operands: Sequence[Any]
     steps: list[Step] = field(default_factory=list)
     is_fixed: bool = True
+    is_last_alike: bool = True
 
     def note(self, expr: str | Request, format: Any, reads: Sequence[int], operands: Sequence[Any], made: Any) -> None:
         """A step that made something of the operands at these places."""
+        self.is_fixed &= self.is_last_alike
         ready, signatures = identify(operands)
         if SparseTensor not in map(type, ready):
             tensors = [o.tensor if isinstance(o, Deferred) else o for o in ready]
@@ -69,7 +72,8 @@ class Recorder:
             self.steps.append(Step(plan.run, tuple(reads)))
         else:
             self.is_fixed = False
-        self.is_fixed &= self._is_alike(made)
+        self.is_last_alike = self._is_alike(made)
+        self.is_fixed &= self.is_last_alike or isinstance(made, SparseTensor)
 
     def _is_alike(self, made: Any) -> bool:
         """Whether the next call's result will be stored as this one is."""

@@ -67,6 +67,28 @@ def test_what_comes_with_a_pattern_of_its_own_makes_no_chain() -> None:
     assert not is_chained(TRIANGLES, True, **taken)
 
 
+@pytest.mark.parametrize("text", ["C[i,j] = A[i,j] + B[i,j]", "T[i,k] = A[i,j] * B[j,k]", "C[i,j] = 2 * A[i,j] * B[i,j]"])
+def test_a_last_result_with_a_pattern_of_its_own_makes_one(text: str) -> None:
+    for seed in range(4):
+        A, B = given(seed)["A"], given(seed + 5)["A"]
+        a, b = A.to_dense(), B.to_dense()
+        wanted = a @ b if text.startswith("T") else a + b if "+" in text else 2 * a * b
+        torch.testing.assert_close(ns.evaluate(text, A=A, B=B).to_dense(), wanted)
+    assert is_chained(text, True, A=A, B=B)
+
+
+def test_gradients_flow_through_a_sparse_result_after_a_chain_is_known() -> None:
+    text = "C[i,j] = A[i,j] + B[i,j]"
+    ns.evaluate(text, A=given(0)["A"], B=given(1)["A"])
+    A, B = given(2)["A"], given(3)["A"]
+    A.values.requires_grad_()
+    ns.evaluate(text, A=A, B=B).to_dense().square().sum().backward()
+    found = A.values.grad
+    a = A.to_dense().detach().requires_grad_()
+    (a + B.to_dense()).square().sum().backward()
+    torch.testing.assert_close(found, a.grad[A.to_dense().detach() != 0])
+
+
 def test_gradients_flow_after_a_chain_is_known() -> None:
     with torch.no_grad():
         ns.evaluate(CONVOLUTION, **given(0, torch.nn.Parameter))

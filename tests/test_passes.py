@@ -25,6 +25,7 @@ from numscorch.ir.index import (
 )
 from numscorch.ir.verify import verify
 from numscorch.schedule import cost, parallel, schedule
+from numscorch.schedule.entries import walk_entries
 from numscorch.schedule.intersection import gallop
 from numscorch.schedule.loop_order import order_loops
 from numscorch.schedule.parallel import parallelize
@@ -55,7 +56,7 @@ def test_no_pass_changes_the_meaning(seed: int, monkeypatch: pytest.MonkeyPatch)
         tileable = [loop.var.name for loop in loops_of(summed) if refusal(loop.var, summed) is None]
         tiled, _ = tile(summed, facts, TARGET, (rng.choice(tileable), rng.choice((1, 2, 4, 8, 64))) if tileable and seed else None)
         means(tiled, problem, arrays)
-        vector, _ = vectorize(tiled, facts, TARGET)
+        vector, _ = walk_entries(tiled, facts, TARGET) or vectorize(tiled, facts, TARGET)
         means(vector, problem, arrays)
         steered, _ = gallop(vector, facts) or (vector, "")
         means(steered, problem, arrays)

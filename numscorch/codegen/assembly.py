@@ -45,6 +45,7 @@ class Param:
     parents     how many parents the entries of a placed result have
     capacity    how many places there are in a hashed workspace
     longest     how many positions the longest row of an operand has
+    entries     how many values an operand stores
     blocks      how many blocks there are
     workers     how many of them may run at once
     ==========  =============================================  ==============
@@ -62,7 +63,7 @@ class Param:
         return self.what not in SCALARS
 
 
-SCALARS = ("stride", "size", "capacity", "longest", "parents", "blocks", "workers")
+SCALARS = ("stride", "size", "capacity", "longest", "parents", "entries", "blocks", "workers")
 WORKSPACE = ("list", "mark", "table", "space")  # arrays of which each worker has a part, and so it has
 PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents"}  # of these, so many
 
@@ -178,6 +179,7 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
                 dtypes = {a: level.array_dtype(a) or tensor.index_dtype for a in level.arrays}
                 params += [Param(f"{tensor.name}{at + 1}_{a}", a, tensor.name, at, dtype) for a, dtype in dtypes.items()]
         params.append(Param(f"{tensor.name}_vals", "vals", tensor.name, dtype=tensor.dtype))
+        params += [Param(f"{tensor.name}_entries", "entries", tensor.name)] if not tensor.is_dense else []
     if is_placed(stmt):
         name = result.tensor.name
         params += [Param(f"{name}_heads", "heads", name), Param(f"{name}_parents", "parents", name)]

@@ -11,6 +11,7 @@ from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
 from .blending import can_blend, lower_blended
 from .coiteration import loop
+from .entries import lower_entries
 from .environment import Env, Lanes, clear, partial_register, size_of
 from .holding import lower_constant, lower_kind_tiles, lower_kinds, registers_of
 from .jamming import lower_jam
@@ -61,6 +62,8 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_positions(stmt, lanes, env, lower) if can_gather(stmt, env) else lower_serial(stmt, env)
         case ix.Vector() as tag:
             return lower_vector(stmt, tag, env)
+        case ix.Entries():
+            raise ScheduleError(f"{stmt.tag}({stmt.var}, ...): the loop isn't what fills the workspace of one sum")
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
         case ix.Blend():
@@ -130,6 +133,8 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return _lower_held(stmt, target, env)
     if env.assembly is not None and is_collected(target):
         return lower_workspace(stmt, env.assembly, env, lower)
+    if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Entries):
+        return lower_entries(stmt, target, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
         return _lower_parallel_sum(stmt, target, env)
     if not target.is_scalar:

@@ -76,7 +76,7 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
         step += _step(stmt, it, it.position + u, _with_registers(env, target, registers), lower)
     cleared = tuple(Assign(register, zero) for registers in copies[1:] for register in registers)
     rest = _rest_of_row(stmt, it, copies, env, lower)
-    return (*_taken_at_once(it, times, tuple(step), cleared), *rest, *_joined(copies, target.name in env.varying))
+    return (*_taken_at_once(it, times, tuple(step), cleared), *rest, *joined_copies(copies, target.name in env.varying))
 
 
 def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Block:
@@ -179,7 +179,7 @@ def _step(stmt: ix.Forall, it: Iterator, position: Expr, env: Env, lower: Lower)
     return at_position(stmt.var, it, position, env, lambda inner: lower(stmt.body, inner))
 
 
-def _joined(copies: list[tuple[Var, ...]], is_vector: bool) -> Block:
+def joined_copies(copies: list[tuple[Var, ...]], is_vector: bool) -> Block:
     """Add the copies in pairs into the first one."""
     out: list[Stmt] = []
     gap = 1

@@ -17,6 +17,7 @@ from .format import Format
 from .tags import SERIAL
 from .tags import Blend as Blend
 from .tags import Constant as Constant
+from .tags import Entries as Entries
 from .tags import Gallop as Gallop
 from .tags import Jam as Jam
 from .tags import Kinds as Kinds

@@ -17,6 +17,7 @@ from .index import (
     Blend,
     Call,
     Constant,
+    Entries,
     Expr,
     Forall,
     Gallop,
@@ -149,6 +150,8 @@ class _Reader:
             return Unroll(int(found[1]))
         if found := re.fullmatch(r"position_forall<(\d+)>", token):
             return Positions(int(found[1]))
+        if found := re.fullmatch(r"(parallel_)?entry_forall<(\d+) x (\d+)>", token):
+            return Entries(int(found[2]), int(found[3]), bool(found[1]))
         if found := re.fullmatch(r"gallop_forall<(\w+)>", token):
             return Gallop(found[1])
         if (found := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(found[1]):

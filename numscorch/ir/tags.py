@@ -61,6 +61,18 @@ class Positions:
 
 
 @dataclass(frozen=True, slots=True)
+class Entries:
+    """Walk all entries of the operand below in one loop over positions, ``registers`` of ``lanes`` at once; ``parallel``, in blocks."""
+
+    lanes: int
+    registers: int
+    parallel: bool = False
+
+    def __str__(self) -> str:
+        return f"{'parallel_' if self.parallel else ''}entry_forall<{self.lanes} x {self.registers}>"
+
+
+@dataclass(frozen=True, slots=True)
 class Gallop:
     """Walk the leader's coordinates, and search the other operands for each, onwards from where the last search ended."""
 
@@ -134,5 +146,5 @@ class Constant:
         return "constant_forall"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions | Gallop | Blend | Tile | Jam | Transpose | Kinds | KindTiles | Constant
+Tag = Serial | Parallel | Vector | Unroll | Positions | Entries | Gallop | Blend | Tile | Jam | Transpose | Kinds | KindTiles | Constant
 SERIAL = Serial()

@@ -54,7 +54,7 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
         return chain.run(*ready)
     recorder = Recorder(ready)
     made = _evaluated(text, dict(zip(given, ready, strict=True)), format, recorder)
-    if isinstance(made, Tensor) and (chain := recorder.chain()) is not None:
+    if isinstance(made, Tensor | SparseTensor) and (chain := recorder.chain()) is not None:
         remember((text, format, *found), chain)
     return made
 
@@ -126,6 +126,9 @@ def computed(
             made = _computed(text, parts[at], values, own)
             ran, names, at = parts[at].request, parts[at].operands, at + 1
         if recorder is not None:
+            recorder.is_fixed &= group is None or isinstance(
+                made, Tensor
+            )  # what becomes of a fused kernel's sparse result is asked each time
             recorder.note(ran, own, [places[name] for name in names], [values[name] for name in names], made)
             places[parts[at - 1].name] = len(given) + len(recorder.steps) - 1
         values[parts[at - 1].name] = made

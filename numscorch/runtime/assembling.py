@@ -67,15 +67,16 @@ class AssemblingBinder(Binder):
     def in_one_pass(self, bound: Bound) -> list[str]:
         """Entries that operands bound are appended at once, and what workers leave free is closed up."""
         patterns, sizes = [f"P{NAMES.index(name)}" for name in bound.operands], self.problem.format.sizes(self.problem.shape)
+        counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [str(prod(sizes))]
+        most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
+        lines = ["parents = None", f"S = (0, {most})", "starts = np.zeros(1, np.int64)"]
         if self.parallel:
-            lines = ["n = workers()", f"parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}"]
             found = f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {sizes[-1]}"
-            lines += [f"S = {found}", "starts = S[:-1].copy()"]
-        else:
-            counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [str(prod(sizes))]
-            most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
-            lines = ["n = 1", "parents = None", f"S = (0, {most})", "starts = np.zeros(1, np.int64)"]
+            shared = [f"parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}", f"S = {found}"]
+            shared += ["starts = S[:-1].copy()"]
+            lines = ["if n == 1:", *(f"    {line}" for line in lines), "else:", *(f"    {line}" for line in shared)]
         return [
+            "n = workers()" if self.parallel else "n = 1",
             *lines,
             *self.spaces_made(),
             "R = layout.bounded(S)",

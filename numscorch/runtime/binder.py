@@ -214,6 +214,8 @@ class Binder:
                 return param.name
             case "size":
                 return str(self.problem.extents[ix.IndexVar(param.of)])
+            case "entries":
+                return f"P{NAMES.index(param.of)}.counts[-1]"
             case "stride":
                 return str(self.strides[param.of][param.at])
             case _:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
 from .blend import blend
+from .entries import walk_entries
 from .facts import Facts, Target
 from .hold import hold
 from .intersection import gallop
@@ -54,7 +55,10 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
     nest = note("order_loops", *order_loops(stmt, facts, target, options.order))
     nest = note("insert_workspaces", *insert_workspaces(nest, facts, options.workspace))
     nest = note("tile", *tile(nest, facts, target, options.tile))
-    nest = note("vectorize", *vectorize(nest, facts, target, options.vector))
+    if options.vector is None and (walked := walk_entries(nest, facts, target)):
+        nest = note("walk_entries", *walked)
+    else:
+        nest = note("vectorize", *vectorize(nest, facts, target, options.vector))
     if held := hold(nest, facts, target, options.tile is None):
         nest = note("hold", *held)
     if options.order is None and options.tile is None and (jammed := jam(nest, facts, target)):

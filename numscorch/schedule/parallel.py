@@ -8,11 +8,13 @@ from ..errors import ScheduleError
 from ..ir.index import (
     Access,
     Assignment,
+    Entries,
     Forall,
     Parallel,
     Positions,
     Serial,
     Stmt,
+    Tag,
     Tile,
     Vector,
     Where,
@@ -44,7 +46,7 @@ def parallelize(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[St
     if wanted == "":
         return stmt, "asked for: serial"
     done, why = _parallelized(stmt, facts, least=0.0 if wanted is not None else WORTHWHILE)
-    if wanted is not None and not any(loop.var.name == wanted and isinstance(loop.tag, Parallel) for loop in loops_of(done)):
+    if wanted is not None and not any(loop.var.name == wanted and runs_in_blocks(loop.tag) for loop in loops_of(done)):
         raise ScheduleError(
             f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, where its iterations write disjoint results"
         )
@@ -65,14 +67,22 @@ def _parallelized(stmt: Stmt, facts: Facts, least: float) -> tuple[Stmt, str]:
             return replace(stmt, tag=Parallel()), why + f"blocks of {var}, whose results are disjoint"
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
             return replace(stmt, producer=replace(producer, tag=Parallel())), why + f"a partial sum for each block of {var}"
+        case Where(Assignment(), Forall(tag=Entries() as tag) as producer):
+            done = replace(producer, tag=replace(tag, parallel=True))
+            return replace(stmt, producer=done), why + "a partial sum for each block of positions"
         case _:
             return stmt, why + "but the outermost loop scatters, searches or is vectorised, so it runs serially"
+
+
+def runs_in_blocks(tag: Tag) -> bool:
+    """Whether a loop is cut into blocks that run in parallel."""
+    return isinstance(tag, Parallel) or (isinstance(tag, Entries) and tag.parallel)
 
 
 def steps_of(stmt: Stmt, facts: Facts) -> float:
     """About how often the innermost loop steps; a step handles a register of lanes, or a few gathered values."""
     tags = [loop.tag for loop in loops_of(stmt)]
-    lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector)), default=1)
+    lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector | Entries)), default=1)
     gathers = GATHERED if any(isinstance(tag, Positions) for tag in tags) else 1
     return work_of(stmt, facts) / max(lanes, gathers)
 

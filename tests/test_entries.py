@@ -1,0 +1,139 @@
+"""Sums over all entries: one loop over positions, whatever the levels are, and the same sum with any number of threads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.codegen.assembly import assemble
+from numscorch.errors import ScheduleError
+from numscorch.ir.format import CSF, CSR
+from numscorch.ir.index import TensorVar, loops_of
+from numscorch.ir.notation import parse_stmt
+from numscorch.runtime import dispatch
+from numscorch.schedule import parallel
+from numscorch.schedule.entries import walk_entries
+from numscorch.schedule.facts import Facts, Target
+
+MATRICES = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 3), ns.ELL, ns.Format("sd"), ns.Format("ds", (1, 0)))
+DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.complex64, torch.bfloat16)
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Small integers, half of them 0, whose sums are exact in any order."""
+    drawn = torch.Generator().manual_seed(sum(shape))
+    return (torch.randint(-3, 4, shape, generator=drawn) * (torch.rand(shape, generator=drawn) < 0.6)).to(dtype)
+
+
+def walked(text: str, count: int = 100_000, dtype: str = "float32", **formats: ns.Format) -> str | None:
+    tensors = {name: TensorVar(name, fmt, dtype) for name, fmt in formats.items()} | {"s": TensorVar("s", ns.Format(""), dtype)}
+    stmt = parse_stmt(text, {**tensors, "t": TensorVar("t", ns.Format(""), dtype)})
+    extents = {loop.var: 500 for loop in loops_of(stmt)}
+    counts = {name: (fmt, (*[500] * (len(fmt.levels) - 1), count)) for name, fmt in formats.items() if not fmt.is_dense}
+    done = walk_entries(stmt, Facts.of(extents, counts, 8, Target(32, 16)), Target(32, 16))
+    return None if done is None else str(done[0])
+
+
+def kernels_walk_entries() -> bool:
+    return any("entry_forall" in kernel.source.text for kernel in dispatch._kernels.values())
+
+
+def test_a_full_sum_walks_entries() -> None:
+    assert (
+        walked("where(s = t, forall(i, forall(j, t += A[i,j])))", A=CSR) == "where(s = t, entry_forall<8 x 8>(i, forall(j, t += A[i,j])))"
+    )
+    assert "entry_forall" in (walked("where(s = t, forall(i, forall(j, forall(k, t += A[i,j,k]))))", A=CSF(3)) or "")
+    assert "entry_forall" in (walked("where(s = t, forall(i, t += A[i]))", A=ns.Format("s")) or "")
+
+
+def test_a_number_that_multiplies_inner_sums_multiplies_terms() -> None:
+    done = walked("where(s = t, forall(i, where(t += b * u, forall(j, u += A[i,j]))))", A=CSR, b=ns.Format(""), u=ns.Format(""))
+    assert done == "where(s = t, entry_forall<8 x 8>(i, forall(j, t += b * A[i,j])))"
+    assert walked("where(s = t, forall(i, where(t += x[i] * u, forall(j, u += A[i,j]))))", A=CSR, u=ns.Format("")) is None
+
+
+def test_registers_follow_from_entries_and_data_types() -> None:
+    text = "where(s = t, forall(i, forall(j, t += A[i,j])))"
+    assert "<8 x 1>" in (walked(text, count=20, A=CSR) or "")
+    assert "<8 x 2>" in (walked(text, count=100, A=CSR) or "")
+    assert "<4 x 8>" in (walked(text, dtype="float64", A=CSR) or "")
+    assert "<1 x 1>" in (walked(text, dtype="int64", A=CSR) or "")
+    assert "<1 x 1>" in (walked("where(s = t, forall(i, forall(j, t += tanh(A[i,j]))))", A=CSR) or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "fmt"),
+    [
+        ("forall(i, where(y[i] = t, forall(j, t += A[i,j])))", CSR),  # a sum for each row
+        ("where(s = t, forall(i, forall(j, t += A[i,j] * x[j])))", CSR),  # a coordinate is needed
+        ("where(s = t, forall(i, forall(j, t += exp(A[i,j]))))", CSR),  # 1 where nothing is stored
+        ("where(s = t, forall(i, forall(j, t max= A[i,j])))", CSR),  # another reduction
+        ("where(s = t, forall(i, t += A[i,i]))", ns.Format("dd")),  # a diagonal
+        ("where(s = t, forall(i, forall(j, t += A[i,j])))", ns.Format("(i, j) -> (i: dense, j: bitmap)")),  # positions that hold nothing
+    ],
+)
+def test_anything_else_does_not(text: str, fmt: ns.Format) -> None:
+    assert walked(text, A=fmt, x=ns.Format("d")) is None
+
+
+@pytest.mark.parametrize("fmt", MATRICES, ids=str)
+def test_matrices_in_any_format(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    for at, shape in enumerate(((6, 9), (40, 30), (2, 3), (0, 3), (12, 300))):
+        plain.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 30)
+        D = numbers(*shape)
+        A = ns.from_torch(D, fmt)
+        assert ns.einsum("ij->", A) == D.sum()
+        assert ns.evaluate("s += 2 * abs(A[i,j])", A=A) == 2 * D.abs().sum()
+    assert kernels_walk_entries()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_data_types(dtype: torch.dtype, fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    D = numbers(31, 47, dtype=dtype)
+    assert ns.einsum("ij->", ns.from_torch(D)) == D.sum()
+    assert kernels_walk_entries()
+
+
+def test_tensors_of_order_3_with_a_number(fresh_plans: pytest.MonkeyPatch) -> None:
+    D, c = numbers(9, 20, 30), torch.tensor(3.0)
+    for threads in (0, 1 << 30):
+        fresh_plans.setattr(parallel, "WORTHWHILE", threads)
+        assert ns.einsum("ijk,->", ns.from_torch(D, ns.CSF(3)), c) == 3 * D.sum()
+    assert kernels_walk_entries()
+
+
+def test_threads_do_not_change_the_sum(fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    A = ns.from_torch(torch.randn(300, 200, generator=torch.Generator().manual_seed(0)))
+    found = []
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.append(ns.einsum("ij->", A))
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0] == found[1]
+    assert torch.allclose(found[0], A.values.sum(), rtol=1e-4)
+
+
+def test_a_patterns_levels_are_not_read() -> None:
+    source = ns.explain("ij->", ns.from_torch(numbers(50, 60))).source
+    assert "A2_pos" not in source
+    assert source.count("for pA2 in range") == 2
+
+
+def test_schedules_overrule_it() -> None:
+    A = ns.from_torch(numbers(50, 60))
+    assert "entry_forall" not in str(ns.explain("ij->", A, schedule="vectorize()"))
+    assert "parallel_entry_forall<" in str(ns.explain("ij->", A, schedule="parallelize(i)"))
+
+
+def test_a_loop_over_entries_fills_one_sum() -> None:
+    A = TensorVar("A", CSR)
+    with pytest.raises(ScheduleError, match="what fills the workspace of one sum"):
+        assemble(parse_stmt("entry_forall<8 x 1>(i, forall(j, y[i] += A[i,j]))", {"A": A}), Target(32, 16))
+    with pytest.raises(ScheduleError, match="needs j, which a loop over entries"):
+        assemble(parse_stmt("where(s = t, entry_forall<1 x 1>(i, forall(j, t += A[i,j] * x[j])))", {"A": A}), Target(32, 16))
