@@ -79,8 +79,6 @@ class TestActivations:
     @pytest.mark.parametrize(
         "sparsifier", [magnitude(0.5), n_m(2, 4), threshold(0.2), lambda t: t > 0.2], ids=["magnitude", "n:m", "threshold", "function"]
     )
-        "sparsifier", [magnitude(0.5), n_m(2, 4), threshold(0.2), lambda t: t > 0.2], ids=["magnitude", "n:m", "threshold", "function"]
-    )
     def test_a_rule_keeps_what_it_keeps_without_the_compiler(self, sparsifier: Any, format: str | None) -> None:
         model = planned(SparsityPlan().activation("1", sparsifier, format))
         program = whole(model)
