@@ -68,6 +68,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "intersect_dcsr": ("ij,ij->", (stored(Format("ss"), MATRIX, 1500, 60_000), stored(Format("ss"), MATRIX, 1200, 30_000))),
     "gallop_csr": ("ij,ij->", (stored(CSR, (2000, 50_000), 2000, 6000), stored(CSR, (2000, 50_000), 2000, 2_000_000))),
     "sum_csr": ("ij->", (CSR_A,)),
+    "sum_columns": ("ij->j", (CSR_A,)),
     "sum_csf": ("ijk,->", (CSF_A, plain())),
     "trace_csr": ("ii->", (stored(CSR, (2000, 2000), 2000, 60_000),)),
     "spgemm_csr": ("ij,jk->ik", (SQUARE, SQUARE)),

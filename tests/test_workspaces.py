@@ -205,3 +205,42 @@ def test_values_are_sorted_with_their_keys(count: int, most: int) -> None:
     alone = keys.copy()
     routines.sort(alone, None, 0, count)
     np.testing.assert_array_equal(alone, moved)
+
+
+def flagged() -> bool:
+    return any("flagged" in kernel.source.text for kernel in dispatch._kernels.values())
+
+
+@pytest.mark.parametrize("expr", ["ij->j", "ij,i->j", "ijk->j", "ijk->k", "ijk,k->j"])
+def test_one_row_of_many_sums_is_flagged(expr: str, plain: pytest.MonkeyPatch) -> None:
+    """What was inserted is stored, in order, be its sum 0; nothing else is."""
+    first = expr.partition("-")[0].partition(",")[0]
+    for shape in ((40, 9, 7), (200, 5, 3), (3, 0, 2)):
+        drawn = torch.Generator().manual_seed(0)
+        D = torch.randint(-1, 2, shape[: len(first)], generator=drawn).double() * (torch.rand(shape[: len(first)], generator=drawn) < 0.5)
+        D[:, 1:2] = 0
+        x = torch.arange(1.0, shape[0 if ",i" in expr else 2] + 1, dtype=torch.float64)
+        dense = [D, x] if ",i" in expr or ",k" in expr else [D]
+        found = ns.einsum(expr, ns.from_torch(D), *dense[1:], format="infer")
+        assert torch.equal(found.to_dense(), torch.einsum(expr, *dense))
+        kept = torch.einsum(expr, *[(own != 0).double() for own in dense])
+        assert found.pattern.level_arrays(0)[1].tolist() == kept.nonzero().flatten().tolist()
+    assert flagged()
+
+
+def test_one_row_of_few_sums_is_listed(plain: pytest.MonkeyPatch) -> None:
+    A = ns.from_coo([[0, 1, 1], [400, 7, 400]], [1.0, 2.0, 3.0], (2, 1000))
+    assert ns.einsum("ij->j", A).to_dense().nonzero().flatten().tolist() == [7, 400]
+    assert not flagged()
+
+
+def test_one_row_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
+    D = torch.randint(-3, 4, (60, 31)).float()
+    for _ in range(3):  # the flags of the call before are gone
+        D[:, 5:9] = 0
+        found = ns.einsum("ij->j", ns.from_torch(D))
+        assert torch.equal(found.to_dense(), D.sum(0))
+        assert found.nnz == 27
+        D = D.flip(1)
+        D[:, :] = torch.where(D == 0, 1.0, D)
+    assert flagged()

@@ -40,6 +40,7 @@ class Param:
     heads       where each parent of the result, and worker, has its next entry
     bounds      the most that each block inserts into one row
     list, mark  of a workspace: the coordinates in it, and the stamp of each
+    flag        of a workspace of one row: 1 for each coordinate in it
     table       of a workspace: where in the list a coordinate is, by its hash
     space       the values of a workspace
     parents     how many parents the entries of a placed result have
@@ -64,7 +65,7 @@ class Param:
 
 
 SCALARS = ("stride", "size", "capacity", "longest", "parents", "entries", "blocks", "workers")
-WORKSPACE = ("list", "mark", "table", "space")  # arrays of which each worker has a part, and so it has
+WORKSPACE = ("list", "mark", "flag", "table", "space")  # arrays of which each worker has a part, and so it has
 PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents"}  # of these, so many
 
 
@@ -185,7 +186,8 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
         params += [Param(f"{name}_heads", "heads", name), Param(f"{name}_parents", "parents", name)]
     for space in workspaces_of(stmt):
         name = space.tensor.name
-        params += [Param(f"{name}_{array}", array, name) for array in space.tensor.format.levels[0].arrays]
+        level = space.tensor.format.levels[0]
+        params += [Param(f"{name}_{array}", array, name, dtype=level.array_dtype(array) or "int64") for array in level.arrays]
         params.append(Param(f"{name}_vals", "space", name, dtype=space.tensor.dtype))
         params.append(Param(f"{name}_size", *_room_of(space)))
     params += [Param("partial_vals", "partial", dtype=result.tensor.dtype), Param("cuts", "cuts")]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..ir import index as ix
 from ..ir.loop import Assign, Block, Expr, Store, Var
 from ..ir.placing import can_be_placed, in_storage_order
-from ..ir.workspace_levels import Listed
+from ..ir.workspace_levels import Flagged, Listed
 from .lattice import is_iterated, make_lattice
 from .results import Assembly
 
@@ -42,6 +42,8 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
     while isinstance(inner, ix.Forall):
         order.append(inner.var)
         inner = inner.body
+    if isinstance(inner, ix.Where) and not order and _is_flagged(inner):
+        return Bound((), True)
     if not isinstance(inner, ix.Assignment) or set(order) != set(result.indices) or not _is_one_level(result):
         return None
     value = ix.value_of(stmt)
@@ -56,6 +58,11 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
         return None  # its entries are in several rows of the result
     least = lattice.least
     return Bound(tuple(sorted(least[0])), True) if len(least) == 1 else Bound(tuple(sorted(lattice.iterated)), False)
+
+
+def _is_flagged(stmt: ix.Where) -> bool:
+    """Whether the result is one row, which is collected where there is a place for every coordinate."""
+    return any(a.lhs.tensor.format.levels == (Flagged(),) for a in ix.assignments(stmt.producer))
 
 
 def _bound_of_pruned(stmt: ix.Stmt) -> Bound:

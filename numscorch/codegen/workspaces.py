@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, If, Stmt, Store, Var, call
-from ..ir.workspace_levels import Hashed, Held, Listed, Marked
+from ..ir.workspace_levels import Flagged, Hashed, Held, Listed, Marked
 from .environment import Env, clear, size_of
 from .pruning import append_pruned
 from .results import MOST, Assembly
@@ -37,9 +37,14 @@ def is_hashed(space: ix.Access) -> bool:
     return isinstance(space.tensor.format.levels[0], Hashed)
 
 
+def is_flagged(space: ix.Access) -> bool:
+    """Whether it is one row in all, in which zeros wait to be added to."""
+    return isinstance(space.tensor.format.levels[0], Flagged)
+
+
 def is_collected(space: ix.TensorVar) -> bool:
     """Whether coordinates are inserted into it in no order, rather than that it is a row of its own."""
-    return not space.is_scalar and isinstance(space.format.levels[0], Hashed | Listed)
+    return not space.is_scalar and isinstance(space.format.levels[0], Hashed | Listed | Flagged)
 
 
 def stamps(env: Env) -> Block:
@@ -57,6 +62,8 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly, env: Env, lower: Lower) 
     space = ix.result_of(stmt.producer)
     name = space.tensor.name
     inner = replace(env, inserted=env.inserted | {name})
+    if is_flagged(space):
+        return (*lower(stmt.producer, inner), *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
     if assembly.bounding:
         bound = _part(name, "bound")
         all_or_most = MOST + bound if assembly.stage == "room" else call("max", MOST, bound)
@@ -105,6 +112,9 @@ def insert(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
     if assembly.bounding:
         return (Accumulate(_part(name, "bound"), Const(1)),)
     coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
+    if is_flagged(stmt.lhs):
+        terms = lower_product(stmt.rhs, env, as_vector=False)
+        return (*terms.setup, Store(_part(name, "flag"), coord, Const(1)), Store(_part(name, "vals"), coord, terms.scalar, add=True))
     found, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
     first: list[Stmt] = [] if is_hashed(stmt.lhs) else _mark(name, coord, assembly)
     if assembly.counting:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .level import Level, Mode
-from .loop import Const, Expr, Var, call
+from .loop import BinOp, Const, Expr, Var, call
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,31 @@ class Listed(Level):
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return Var(f"{mode.tensor}_list")[position]
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged(Level):
+    """A workspace's only level, of one row in all: values lie at their coordinates, and ``flag`` says which of these were inserted.
+
+    Both start as zeros, so that inserting branches on nothing, and the row is read in order.
+    """
+
+    spelling: ClassVar[str] = "flagged"
+    gaps: ClassVar[bool] = True
+    arrays: ClassVar[tuple[str, ...]] = ("flag",)
+    letter: ClassVar[str] = "f"
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return Const(0), mode.size
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position
+
+    def present(self, mode: Mode, position: Expr) -> Expr | None:
+        return BinOp("!=", Var(f"{mode.tensor}_flag")[position], Const(0))
+
+    def array_dtype(self, name: str) -> str | None:
+        return "uint8"
 
 
 @dataclass(frozen=True, slots=True)

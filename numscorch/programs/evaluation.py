@@ -126,9 +126,7 @@ def computed(
             made = _computed(text, parts[at], values, own)
             ran, names, at = parts[at].request, parts[at].operands, at + 1
         if recorder is not None:
-            recorder.is_fixed &= group is None or isinstance(
-                made, Tensor
-            )  # what becomes of a fused kernel's sparse result is asked each time
+            recorder.is_fixed &= group is None or isinstance(made, Tensor)  # sparse results of fused kernels may be stored otherwise
             recorder.note(ran, own, [places[name] for name in names], [values[name] for name in names], made)
             places[parts[at - 1].name] = len(given) + len(recorder.steps) - 1
         values[parts[at - 1].name] = made

@@ -210,6 +210,7 @@ class Layout:
             if own.start != total:
                 pos[parents[worker] + 1 : parents[worker + 1] + 1] -= own.start - total
             total += own.stop - own.start
+        pos[-1] = total  # of one row in all, no parent is visited that would say it
         crd, values = (_together(array, filled, total) for array in (crd, arrays.values))
         return Arrays(values, {(last, "pos"): pos, (last, "crd"): crd}, gaps=False)
 

@@ -17,7 +17,7 @@ from ..accesses import row_major
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.lattice import make_lattice
-from ..codegen.workspaces import is_hashed, workspaces_of
+from ..codegen.workspaces import is_flagged, is_hashed, workspaces_of
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
@@ -33,7 +33,7 @@ from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, shared_ou
 from .memory import aligned, check_memory, check_workspace, flat
 from .reuse import SMALLEST, room
 
-MADE = {"list": "empty", "mark": "zeros", "table": "empty"}  # how the arrays of a workspace start
+MADE = {"list": "empty", "mark": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
 
 
 class Binder:
@@ -107,8 +107,10 @@ class Binder:
             name, size = space.tensor.name, self.room(space)
             lines += self.bounded(space) if is_hashed(space) else []
             lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)})"] if space.tensor.shares is not None else []
-            lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.int64)" for array in space.tensor.format.levels[0].arrays]
-            lines += [f"{name}_vals = space(n * {size}, dtype)"]
+            level = space.tensor.format.levels[0]
+            dtypes = {array: level.array_dtype(array) or "int64" for array in level.arrays}
+            lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.{dtype})" for array, dtype in dtypes.items()]
+            lines += [f"{name}_vals = {'np.zeros' if is_flagged(space) else 'space'}(n * {size}, dtype)"]
         return lines
 
     def room(self, space: ix.Access) -> str:

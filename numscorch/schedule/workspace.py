@@ -29,7 +29,7 @@ from ..ir.index import (
 )
 from ..ir.level import Level
 from ..ir.placing import in_storage_order, is_placed, visits_once
-from ..ir.workspace_levels import Hashed, Listed
+from ..ir.workspace_levels import Flagged, Hashed, Listed
 from . import cost
 from .facts import Facts
 
@@ -88,9 +88,18 @@ def _kind(loops: list[Forall], assignment: Assignment, facts: Facts, wanted: str
         return KINDS[wanted], f"asked for: {wanted}"
     extent = facts.extent(assignment.lhs.level_var(len(assignment.lhs.indices) - 1))
     sums = _insertions(loops, assignment, facts)
+    if _is_one_row(assignment) and sums >= extent:
+        return Flagged(), f"one row of {extent:.3g} comes in no order, about {sums:.3g} sums in all: flagged, in dense arrays"
     hashed = extent > LARGE and sums < REUSED * extent
     how = "found by hashing" if hashed else "listed, in dense arrays"
     return KINDS["hash" if hashed else "list"], f"rows of {extent:.3g} come in no order, about {sums:.3g} sums in all: {how}"
+
+
+def _is_one_row(assignment: Assignment) -> bool:
+    """Whether all sums go to one row, of which every place may be looked at in the end."""
+    levels = assignment.lhs.tensor.format.levels
+    plain = levels[0].arrays == ("pos", "crd") and levels[0].is_unique and levels[0].appended
+    return len(levels) == 1 and plain and assignment.op in ("=", "+=")
 
 
 def _insertions(loops: list[Forall], assignment: Assignment, facts: Facts) -> float:
