@@ -34,6 +34,14 @@ def test_rows_within_rows_are_carried_at_each_level() -> None:
     assert torch.allclose(ns.einsum("ijk,k->ij", A, x), dense @ x, rtol=1e-5)
 
 
+def test_a_row_without_entries_loads_nothing() -> None:
+    A, X, Y = uneven(), torch.rand(300, 16), torch.rand(300, 16)
+    source = ns.explain("ij,ik,jk->ij", A, X, Y).source
+    assert source.index("if pA2_start < pA2_end:") < source.index("= load(B_vals")
+    assert torch.allclose(ns.einsum("ij,ik,jk->ij", A, X, Y).to_dense(), A.to_dense() * (X @ Y.t()), rtol=1e-4)
+    assert "if pA2_start < pA2_end:" not in ns.explain("ij,jk->ik", A, Y).source  # its zeros are written
+
+
 def test_rows_that_are_merged_walk_their_own_positions() -> None:
     A, B = uneven(), ns.from_torch(torch.eye(300), ns.CSR)
     assert "_start = pA2_end" not in ns.explain("C[i,j] = A[i,j] + B[i,j]", A=A, B=B).source

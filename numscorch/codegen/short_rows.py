@@ -1,7 +1,8 @@
 """short_rows: what LLVM makes of rows of a few values costs as much as the values.
 
-A row starts where the one before ended, so only its end is loaded, and counted in a machine's words. A loop that adds up one row
-isn't unrolled: its remainder would be all that most rows take, and each loop's end is one more to be mispredicted.
+A row starts where the one before ended, so only its end is loaded, and counted in a machine's words. One without entries loads
+nothing else. A loop that adds up one row isn't unrolled: its remainder would be all that most rows take, and each loop's end is one
+more to be mispredicted.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from dataclasses import replace
 from ..ir.loop import (
     Accumulate,
     Assign,
+    BinOp,
     Block,
+    Call,
     Const,
+    Expr,
     For,
     If,
     Load,
@@ -23,8 +27,10 @@ from ..ir.loop import (
     While,
     call,
     map_blocks,
+    walk,
     walk_block,
 )
+from .hoisting import LOADS
 
 
 def shorten(block: Block, starts: Container[str]) -> Block:
@@ -98,5 +104,28 @@ def _with_ends_carried(loop: For, start: Var, end: Var, pos: Var) -> For:
     """The loop over rows, each of which loads its end, and leaves it to the next one as the start."""
     first, last = pos[loop.var], pos[loop.var + 1]
     kept = (stmt for stmt in loop.body if stmt not in (Assign(start, first), Assign(end, last)))
-    body = (replace(s, start=start, stop=end) if isinstance(s, For) and (s.start, s.stop) == (first, last) else s for s in kept)
-    return replace(loop, body=(Assign(end, call("int64", last)), *map(_rolled, body), Assign(start, end)))
+    body = tuple(replace(s, start=start, stop=end) if isinstance(s, For) and (s.start, s.stop) == (first, last) else s for s in kept)
+    body = tuple(map(_rolled, body))
+    if _only_walks(body, start, end):
+        body = (If(start < end, body),)
+    return replace(loop, body=(Assign(end, call("int64", last)), *body, Assign(start, end)))
+
+
+def _only_walks(body: Block, start: Var, end: Var) -> bool:
+    """Whether a body loads registers of a row's own and walks its entries: in vain, where the row has none."""
+    loads = [s for s in body if isinstance(s, Assign) and isinstance(s.value, Call) and s.value.function in LOADS]
+    ends = {start, end} | {s.var for s in body if isinstance(s, Assign) and _is_split(s.value, start, end)}
+    walks = [s for s in body if isinstance(s, For) and {s.start, s.stop} <= ends]
+    rest = [s for s in body if not isinstance(s, For)]
+    names = {s.var.name for s in rest if isinstance(s, Assign)}
+    known = all(isinstance(s, Assign) and not _read(s.value) & names - {var.name for var in ends} for s in rest)
+    return bool(loads) and known and len(walks) + len(rest) == len(body)
+
+
+def _is_split(value: Expr, start: Var, end: Var) -> bool:
+    """Whether an expression is where a row's last few entries start, which is its start where there are none."""
+    return isinstance(value, BinOp) and value.op == "+" and value.left == start and _read(value.right) == {start.name, end.name}
+
+
+def _read(value: Expr) -> set[str]:
+    return {part.name for part in walk(value) if isinstance(part, Var)}

@@ -105,7 +105,9 @@ def _array(values: torch.Tensor) -> np.ndarray:
 
 def _of_graphblas(result: Any) -> Any:
     if not hasattr(result, "to_coo") or result.ndim != 2:
-        return np.asarray(result.value) if hasattr(result, "value") else result.to_dense(fill_value=0)
+        if not hasattr(result, "value"):
+            return result.to_dense(fill_value=0)
+        return np.asarray(0 if result.value is None else result.value)  # None: no entry was added up
     rows, columns, values = result.to_coo()
     return _entries(np.stack([rows, columns]).astype(np.int64), values, result.shape)
 
