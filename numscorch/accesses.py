@@ -157,6 +157,9 @@ class Accesses:
     def factor(self, at: int) -> list[Expr]:
         """An operand's access; a sparse one gets variables of its own where it broadcasts or repeats."""
         operand, names, fmt = self.operands[at], self.request.subscripts.operands[at], self.formats[at]
+        if (owner := self._owner(at)) is not None:
+            beside = TensorVar(NAMES[at], dense(len(names)), operand.dtype, operand.index_dtype, shares=NAMES[owner])
+            return [Access(beside, tuple(map(IndexVar, names)))]
         if fmt is None:
             variables, _ = self.splitting.spread(names, operand.strides)
             letters = letters_of(*self.strided(names, operand.shape, operand.strides))
@@ -171,6 +174,23 @@ class Accesses:
         for var, size in zip(indices, sizes, strict=True):
             self.extents.setdefault(var, size)
         return [Access(tensor, indices)]
+
+    def _owner(self, at: int) -> int | None:
+        """The operand that has the same pattern and indices, beside whose entries this one's values are read; None if it is walked.
+
+        What is not stored in either must not count, nor may an inferred format depend on both.
+        """
+        owner, request = self.operands[at].beside, self.request
+        if owner is None or request.subscripts.result or request.op not in ("=", "+=") or request.mask is not None:
+            return None
+        names, fmt = request.subscripts.operands[at], self.formats[at]
+        whole = all(self.extents[IndexVar(name)] == size for name, size in zip(names, self.operands[at].shape, strict=True))
+        alike = names == request.subscripts.operands[owner] and fmt == self.formats[owner] and len(set(names)) == len(names)
+        if not (whole and alike) or fmt is None or not fmt.is_plain or flattened(fmt).is_dense:
+            return None
+        read = [] if request.value is None else [access.tensor for access in accesses_in(request.value) if access.tensor.name == NAMES[at]]
+        annihilates = request.value is None or is_zero(simplified(request.value, {NAMES[owner]}))
+        return owner if annihilates and all(tensor.has_values for tensor in read) else None
 
     def strided(self, names: Sequence[str], shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Sizes and strides of a dense tensor whose dimensions are split; a broadcast dimension doesn't move."""

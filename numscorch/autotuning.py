@@ -19,7 +19,7 @@ from .ir.index import Tile, Vector, loops_of, variables_in
 from .operands import admit, call_form, undeferred
 from .parser import parse_einsum
 from .problem import Problem
-from .runtime.dispatch import compile_source, describe, forget
+from .runtime.dispatch import compile_source, describe_all, forget
 from .runtime.target import host
 from .runtime.threads import workers
 from .runtime.tuned import key_of, remember
@@ -80,7 +80,7 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
         raise UnsupportedError(f"no operand of {text!r} is sparse: torch.einsum computes it, and there is no schedule")
     if pairs_for(text, ready):
         raise UnsupportedError(f"{text!r} is contracted in pairs: autotune the einsum of each pair")
-    described = [describe(operand) for operand in ready]
+    described = describe_all(ready)
     problem, steps, _ = compile_source(plain_request(parse_einsum(text, tuple(o.ndim for o in ready))), described, format)
     runs = _compiled(text, ready, format, ["", *_schedules(problem, steps)], stop)
     times = _timed(runs, stop)

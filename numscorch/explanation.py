@@ -25,7 +25,7 @@ from .parser import parse_einsum
 from .problem import Problem
 from .programs.fused_problem import FusedRequest
 from .runtime import kernel_cache
-from .runtime.dispatch import compile_source, compile_tuned, describe
+from .runtime.dispatch import compile_source, compile_tuned, describe, describe_all
 from .schedule import Step
 from .statements import NAMES, Request, plain_request, scheduled
 
@@ -199,7 +199,8 @@ def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format
         operands = read_formats(expr, operands)
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {str(expr)!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
-    known = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands)
+    some = any(isinstance(o, Format) for o in operands)
+    known = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands) if some else tuple(describe_all(operands))
     if isinstance(expr, str) and schedule is not None:
         request: str | Request = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in known))), schedule)
         problem, steps, source = compile_source(request, known, format)

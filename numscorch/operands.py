@@ -91,13 +91,14 @@ def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tens
 def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
     """The operands as :func:`admit` gives them, and what of each a plan is found by, one after the other.
 
-    A deferred operand is ``None`` among the latter, so that no plan is found with it.
+    A deferred operand is ``None`` among the latter, so that no plan is found with it; where operands have one pattern, the last says which.
 
     >>> identify([torch.ones(2, 3)])[1]
     [torch.float32, torch.Size([2, 3])]
     """
     ready: list[Any] = []
     signatures: list[Hashable] = []
+    patterns: list[Any] = []
     for operand in operands:
         kind = type(operand)
         if kind is Parameter and operand.layout is STRIDED and not is_grad_enabled():
@@ -110,13 +111,17 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
             operand = Deferred(operand)
         ready.append(operand)
         if type(operand) is SparseTensor:
-            signatures += (operand.pattern.signature, operand._values.dtype)
+            pattern = operand.pattern
+            signatures += (pattern.signature, operand._values.dtype)
+            patterns.append(pattern)
         elif type(operand) is Deferred:
             signatures.append(None)
         elif operand.is_contiguous() and operand.is_cpu:
             signatures += (operand.dtype, operand.shape)
         else:
             signatures += (operand.dtype, operand.shape, operand.stride(), operand.device)
+    if len(patterns) > 1 and len(set(map(id, patterns))) < len(patterns):
+        signatures.append(tuple(map(list(map(id, patterns)).index, map(id, patterns))))
     return ready, signatures
 
 

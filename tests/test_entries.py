@@ -137,3 +137,44 @@ def test_a_loop_over_entries_fills_one_sum() -> None:
         assemble(parse_stmt("entry_forall<8 x 1>(i, forall(j, y[i] += A[i,j]))", {"A": A}), Target(32, 16))
     with pytest.raises(ScheduleError, match="needs j, which a loop over entries"):
         assemble(parse_stmt("where(s = t, entry_forall<1 x 1>(i, forall(j, t += A[i,j] * x[j])))", {"A": A}), Target(32, 16))
+
+
+@pytest.mark.parametrize("fmt", [*MATRICES[:4], ns.BCSR(2, 3)], ids=str)
+def test_products_of_tensors_with_one_pattern_merge_nothing(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    D, x = numbers(12, 30), numbers(30) + 5
+    A = ns.from_torch(D, fmt)
+    B, other = 2 * A, ns.from_torch(D.roll(1, 1), fmt)
+    for _ in range(2):  # a plan for one pattern isn't one for two
+        assert ns.einsum("ij,ij->", A, B) == 2 * D.square().sum()
+        assert ns.einsum("ij,ij->", A, other) == (D * D.roll(1, 1)).sum()
+        assert ns.einsum("ij,ij->", other, A) == (D * D.roll(1, 1)).sum()
+    assert ns.evaluate("s += abs(A[i,j] * B[i,j])", A=A, B=B) == 2 * D.square().sum()
+    assert ns.evaluate("s += A[i,j] + B[i,j]", A=A, B=B) == 3 * D.sum()
+    assert ns.einsum("ij,ij,j->", A, B, x) == (2 * D.square() * x).sum()
+    assert ns.einsum("ij,ji->", A, A.t()) == D.square().sum()
+
+
+def test_what_lies_beside_entries_is_read_there() -> None:
+    A = ns.from_torch(numbers(50, 60))
+    told = ns.explain("ij,ij->", A, 2 * A)
+    assert "entry_forall" in str(told)
+    assert "beside the entries of A" in told.source
+    assert "crd" not in told.source
+    walked = ns.explain("ij,ij,j->", A, 2 * A, numbers(60)).source
+    assert "A2_crd" in walked
+    assert "B2" not in walked
+
+
+def test_a_square_matrix_and_its_transpose_have_one_pattern_by_name_only(plain: pytest.MonkeyPatch) -> None:
+    D = numbers(20, 20)
+    A = ns.from_torch(D)
+    assert ns.einsum("ij,ji->", A, A) == (D * D.t()).sum()
+    assert ns.einsum("ii,ii->", A, A) == D.diagonal().square().sum()
+
+
+def test_gradients_of_a_product_with_one_pattern(fresh_plans: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(numbers(20, 30))
+    wanted = 2 * A.values.clone()
+    A.values.requires_grad_()
+    ns.einsum("ij,ij->", A, A).backward()
+    assert torch.equal(A.values.grad, wanted)

@@ -123,6 +123,8 @@ def describe(access: ix.Access) -> str:
     if tensor.is_dense:
         strides = f", strides ({', '.join(tensor.strides)})" if tensor.strides else ""
         return f"{tensor.name}: dense {tensor.dtype}{strides}"
+    if tensor.shares and not tensor.is_row and tensor.format.is_dense and tensor.format.order:
+        return f"{tensor.name}: {tensor.dtype}, beside the entries of {tensor.shares}"
     shared = f", the pattern of {tensor.shares}" if tensor.shares else ""
     largest = f", of every {tensor.largest[1]} the {tensor.largest[0]} largest" if tensor.largest else ""
     return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{shared}{largest}"

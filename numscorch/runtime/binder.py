@@ -136,13 +136,14 @@ class Binder:
             if stored != operand.format:
                 self.scope[f"F{at}"] = stored
                 lines += [f"M{at} = converted(P{at}, F{at})", f"P{at} = M{at}.pattern"]
-            lines += self.views(at, sum(len(level.arrays) for level in stored.levels))
+            if self.accesses[NAMES[at]].tensor.shares is None:
+                lines += self.views(at, sum(len(level.arrays) for level in stored.levels))
         return lines
 
     def stored(self, name: str) -> Format:
         """The format that the kernel reads an operand in."""
         base = self.problem.stored[name]
-        flat = self.accesses[name].tensor.format
+        flat = self.accesses[self.accesses[name].tensor.shares or name].tensor.format
         return base if flat == flattened(base) else realized(flat, base)
 
     def views(self, at: int, arrays: int) -> list[str]:

@@ -101,7 +101,7 @@ def remember(key: Hashable, plan: P) -> P:
 
 def make_plan(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
     """Schedule, generate, compile and bind."""
-    return _plan_of(expr, [describe(o) for o in operands], format)
+    return _plan_of(expr, describe_all(operands), format)
 
 
 def _plan_of(expr: str | Request, described: Sequence[Operand], format: Format | str | None) -> Plan:
@@ -235,6 +235,16 @@ def kernel_for(source: Source) -> Kernel:
         if source.name not in tables.kernels:
             tables.kernels[source.name] = tables.build(source)
         return tables.kernels[source.name]
+
+
+def describe_all(operands: Sequence[Any]) -> list[Operand]:
+    """What the compiler may know of operands, and which of them have one pattern."""
+    found = list(map(describe, operands))
+    first: dict[int, int] = {}
+    for at, operand in enumerate(operands):
+        if isinstance(operand, SparseTensor) and (owner := first.setdefault(id(operand.pattern), at)) != at:
+            found[at] = replace(found[at], beside=owner)
+    return found
 
 
 def describe(operand: Any) -> Operand:
