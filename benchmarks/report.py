@@ -25,10 +25,15 @@ RATIOS = frozenset(row.kernel for row in ROWS)
 SHARES, TYPES = "share", "types"  # kernels of records that have tables of their own
 
 
-def tables(records: Sequence[Record]) -> str:
-    """All tables as Markdown: ratios of kernels, shares of limits, other data types, and times of calls."""
+def tables(records: Sequence[Record], brief: bool = False) -> str:
+    """All tables as Markdown: ratios of kernels, shares of limits, other data types, and times of calls.
+
+    Args:
+        records: what was measured.
+        brief: without the parts of kernels.
+    """
     parts = [
-        table(RATIO_HEAD, list(ratio_rows(records))),
+        table(RATIO_HEAD, [row for row in ratio_rows(records) if not (brief and row[0].startswith(PART))]),
         _captioned(SHARES_TOLD, table(SHARE_HEAD, list(share_rows(records)))),
         _captioned(TYPES_TOLD, table(TYPE_HEAD, list(type_rows(records)))),
         _captioned(TIMES_TOLD, table(TIME_HEAD, list(time_rows(records)))),
@@ -36,6 +41,7 @@ def tables(records: Sequence[Record]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+PART = "- "  # before the name of a part of the kernel above
 SHARES_TOLD = "Shares of what the machine reaches, measured in the same run:"
 TYPES_TOLD = "Time of other data types as a multiple of float32's with int32 indices, beside what the bytes alone would make of it:"
 TIMES_TOLD = "Fixed costs: medians among other measurements, with cold caches; called again and again, calls take less:"

@@ -36,13 +36,13 @@ def recorded() -> Run:
 def performance() -> str:
     """README's tables."""
     run = recorded()
-    return f"{_origin(run)}\n\n{tables(run.records)}"
+    return f"{_origin(run)}\n\n{tables(run.records, brief=True)}"
 
 
 def measurements() -> str:
-    """Those of docs/performance.md: the machine, and every peer of every kernel."""
+    """Those of docs/performance.md: the machine, the parts of kernels, and every peer of every kernel."""
     run = recorded()
-    return "\n\n".join(part for part in (_origin(run), _machine(run), *_kernels(run.records)) if part)
+    return "\n\n".join(part for part in (_origin(run), _machine(run), tables(run.records), *_kernels(run.records)) if part)
 
 
 def _origin(run: Run) -> str:

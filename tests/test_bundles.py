@@ -372,7 +372,7 @@ def test_commands(bundle: Path, place: Path, tmp_path: Path, capsys: pytest.Capt
         ("ij->i --operand A=dense:3x3", "line 2: nothing is compiled for 'ij->i': torch computes it"),
         ("ij->i --operand A=uniform:3x3:0.5 --operand A=dense:3x3", "line 2: A is given twice"),
         ("ij,j->i --operand A=uniform:3x3:0.5 --operand B=dense:4", "line 2: index j has size 3 in A but 4 in B"),
-        ("ij->i --operand A=missing.mtx", "line 2: [Errno 2] No such file or directory: 'missing.mtx'"),
+        ("ij->i --operand A=missing.mtx", "line 2: [Errno 2] numscorch.load finds no such file"),
     ],
 )
 def test_a_line_that_is_no_request_is_named(

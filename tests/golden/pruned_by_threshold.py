@@ -9,7 +9,7 @@ D: CSR float32, int32 indices
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.appending import appended, appended_first
 from numscorch.codegen.intrinsics import fma, load, load_first, pointer, splat
@@ -29,7 +29,9 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
         cuts = pointer(cuts_array)
         starts = pointer(starts_array)
         pD2 = starts[worker]
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            pA2_end = int64(A2_pos[i + 1])
             for k in range(0, k_size // 56 * 56, 56):
                 t0 = splat(float32(0.0), 8)
                 t1 = splat(float32(0.0), 8)
@@ -71,7 +73,7 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
             t3 = splat(float32(0.0), 8)
             t4 = splat(float32(0.0), 8)
             t5 = splat(float32(0.0), 8)
-            for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+            for pA2 in range(pA2_start, pA2_end):
                 j = A2_crd[pA2]
                 pB = j * B_stride0 + k
                 factor = splat(A_vals[pA2], 8)
@@ -94,4 +96,5 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array,
             D_value5 = t5
             pD2 = appended_first(D_vals, D2_crd, pD2, k + 40, D_value5, eq(le(magnitudes(t5), splat(C_vals[0], 8)), splat(float32(0.0), 8)), left)
             D2_pos[i + 1] = pD2
+            pA2_start = pA2_end
         starts_array[worker] = pD2

@@ -8,7 +8,7 @@ C: CSR float32, int32 indices, of every 4 the 2 largest
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
 from numscorch.codegen.appending import appended, appended_first, largest, largest_first
 from numscorch.codegen.intrinsics import fma, load, load_first, pointer, splat
@@ -26,7 +26,9 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C2_pos_array,
         cuts = pointer(cuts_array)
         starts = pointer(starts_array)
         pC2 = starts[worker]
+        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
         for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            pA2_end = int64(A2_pos[i + 1])
             for k in range(0, k_size // 56 * 56, 56):
                 t0 = splat(float32(0.0), 8)
                 t1 = splat(float32(0.0), 8)
@@ -68,7 +70,7 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C2_pos_array,
             t3 = splat(float32(0.0), 8)
             t4 = splat(float32(0.0), 8)
             t5 = splat(float32(0.0), 8)
-            for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+            for pA2 in range(pA2_start, pA2_end):
                 j = A2_crd[pA2]
                 pB = j * B_stride0 + k
                 factor = splat(A_vals[pA2], 8)
@@ -91,4 +93,5 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C2_pos_array,
             C_value5 = t5
             pC2 = appended_first(C_vals, C2_crd, pC2, k + 40, C_value5, largest_first(C_value5, 2, 4, left), left)
             C2_pos[i + 1] = pC2
+            pA2_start = pA2_end
         starts_array[worker] = pC2
