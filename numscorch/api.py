@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from .computing import compute
+from .computing import compute, lengthened
 from .errors import ExpressionError, UnsupportedError
 from .explanation import Explanation, explain_problem, explained, timed_story
 from .files.archives import save_tensor
@@ -47,7 +47,8 @@ def einsum(
         expr: the expression, as ``"ij,jk->ik"``; ellipsis, repeated indices and an implicit result
             mean what they mean in ``numpy.einsum``. The sublist form is taken as well.
         operands: SparseTensors, torch's sparse tensors of any layout, and strided tensors, on the
-            CPU, all of one data type: a float of 16, 32 or 64 bits, a signed integer of 8 to 64, or complex.
+            CPU, all of one data type: a float of 16, 32 or 64 bits, a signed integer of 8 to 64, complex, or bool, whose products
+            are joined by or. Sums over one operand of integers or bool are int64, as torch's.
         format: the result's format; by default it keeps a sparse operand's pattern where that has
             the result's index set, and is dense where a factor is dense. ``"infer"`` gives the
             literal answer of Algorithm 4 (Scorch, section D.2).
@@ -210,6 +211,8 @@ def explain(
     if named:
         raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
+    if reduce == "sum" and all(hasattr(o, "ndim") for o in operands):
+        operands = tuple(lengthened(expr, operands))
     told, request, taken = _explained(expr, operands, format, reduce, mask, schedule, sparsifier)
     if not timed:
         return told

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import has_static_value
 
-from .computing import compute
+from .computing import compute, is_summed_long
 from .contraction import pairs_of
 from .gradients import Call, attached
 from .ir.format import Format, as_format
@@ -32,6 +32,7 @@ MOST_PATTERNS = 1 << 10
 F = TypeVar("F", bound=Callable[..., Any])
 constant: Callable[[F], F] = torch.compiler.assume_constant_result
 untraced: Callable[[F], F] = torch.compiler.disable
+_is_summed_long = constant(is_summed_long)
 
 
 @constant
@@ -55,6 +56,8 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
     ranks, sparse = tuple([o.ndim for o in taken]), tuple([isinstance(o, SparseTensor) for o in taken])
     if not any(sparse):
         return torch.einsum(expr, *taken)
+    if len(taken) == 1 and _is_summed_long(expr, taken[0].ndim, taken[0].dtype):
+        taken = [taken[0].to(torch.int64)]
     if not _is_traceable(expr, ranks, sparse, format):
         return aside(compute, expr, taken, format)
     if len(taken) > 2 and (pairs := _pairs_for(expr, taken)):

@@ -15,7 +15,7 @@ from .chains import Chain, Recorder
 from .construct import from_torch
 from .contraction import Pair, pairs_of
 from .convert import has_torch_layout
-from .datatypes import WIDENED
+from .datatypes import SUMMED_LONG, WIDENED
 from .dense import dense_result
 from .errors import UnsupportedError
 from .ir.format import COO, Format, as_format, sorted_format
@@ -51,6 +51,8 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
         kinds = set(map(type, ready))
         if SparseTensor not in kinds:
             return _dense(expr, ready, format, out)
+        if isinstance(expr, str) and (longer := lengthened(expr, ready)) is not ready:
+            return compute(expr, longer, format, out)
         if not WIDENED.keys().isdisjoint(o.dtype for o in ready if not isinstance(o, Deferred)):
             return _widened(expr, operands, format, out)
         if Deferred in kinds:
@@ -117,6 +119,25 @@ def widened(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
         count = operand._values.numel() if isinstance(operand, SparseTensor) else operand.numel()
         note("copy", f"{operand.dtype} values of {tuple(operand.shape)} as {dtype}", count * dtype.itemsize)
     return operand.to(dtype)
+
+
+def lengthened(expr: str, operands: Sequence[Any]) -> Sequence[Any]:
+    """The operands as torch.einsum adds them up: narrow integers, and truth values, of one operand in int64."""
+    if len(operands) > 1 or not is_summed_long(expr, operands[0].ndim, operands[0].dtype):
+        return operands
+    return [operands[0].to(torch.int64)]
+
+
+def is_summed_long(expr: str, order: int, dtype: torch.dtype) -> bool:
+    """Whether torch.einsum of one such operand gives int64: there are sums, and they might overflow, or truth values to count.
+
+    >>> is_summed_long("ij->i", 2, torch.int8), is_summed_long("ij->ji", 2, torch.int8)
+    (True, False)
+    """
+    if dtype not in SUMMED_LONG:
+        return False
+    subscripts = parse_einsum(expr, (order,))
+    return not set(subscripts.operands[0]) <= set(subscripts.result)
 
 
 def _logical(expr: str | Request, orders: Sequence[int]) -> Request:

@@ -15,6 +15,7 @@ COMPILED = {
     torch.complex128: "complex128",
 }
 WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int8}
+SUMMED_LONG = (torch.bool, torch.int8, torch.int16, torch.int32)  # torch adds up such values of one operand in int64
 STORED = (*COMPILED, *WIDENED)
 
 

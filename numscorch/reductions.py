@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .computing import compute
+from .computing import compute, lengthened
 from .construct import from_torch
 from .errors import ExpressionError, SizeError, UnsupportedError
 from .ir.format import Format
@@ -73,6 +73,8 @@ def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedul
         SizeError: the mask has another shape than the result.
         UnsupportedError: the mask is not sparse.
     """
+    if reduce == "sum":
+        operands = lengthened(expr, operands)
     subscripts = parse_einsum(expr, tuple(o.ndim for o in operands))
     if JOINED_BY[reduce] != "=":
         subscripts, operands = _diagonals(subscripts, operands)

@@ -111,7 +111,6 @@ def test_truth_values_are_joined_by_or(fmt: ns.Format, plain: None) -> None:
     for expr, operands, arrays in (
         ("ij,j->i", (A, torch.from_numpy(x)), (a, x)),
         ("ij,jk->ik", (A, B), (a, b)),
-        ("ij->", (A,), (a,)),
         ("ij,ij->ij", (A, A), (a, a)),
     ):
         result = ns.einsum(expr, *operands)
@@ -122,3 +121,27 @@ def test_truth_values_are_joined_by_or(fmt: ns.Format, plain: None) -> None:
     assert bool((many @ torch.ones(300, dtype=torch.bool)).all())
     with pytest.raises(ns.UnsupportedError, match=r"sums of truth values .* count with \.to\(torch.int64\)"):
         ns.evaluate("y[i] += relu(A[i,j])", A=A)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("expr", ["ij->", "ij->j", "ii->", "ii->i", "ij->ji"])
+def test_sums_of_one_operand_of_integers_are_torchs(dtype: torch.dtype, expr: str) -> None:
+    full = torch.full((40, 40), 100).to(dtype)
+    wanted, A = torch.einsum(expr, full), ns.from_torch(full, ns.CSR)
+    for given in ({}, {"format": "dense"}, {"schedule": "parallelize()"}):
+        result = ns.einsum(expr, A, **given)
+        dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        assert dense.dtype is wanted.dtype
+        assert torch.equal(dense, wanted)
+
+
+def test_explain_tells_of_the_kernel_that_sums_integers_in_int64() -> None:
+    A = ns.from_torch(torch.ones(3, 3, dtype=torch.int8), ns.CSR)
+    assert "int8" not in ns.explain("ij->i", A).source
+
+
+def test_a_compiled_program_sums_integers_in_int64() -> None:
+    A = ns.from_torch(torch.full((40, 40), 100, dtype=torch.int8), ns.CSR)
+    summed = torch.compile(lambda: ns.einsum("ij->i", A, format="dense"), backend="aot_eager")()
+    assert summed.dtype is torch.int64
+    assert int(summed[0]) == 4000

@@ -245,8 +245,7 @@ def _of_dense(request: Asked, shape: Shape | None) -> Function:
         raise CannotError(f"too large: {many:.2g} multiplications")
     full = {name: own.to_dense() if isinstance(own, SparseTensor) else own for name, own in request.operands.items()}
     if request.is_einsum:
-        kept = reduce(torch.promote_types, (own.dtype for own in full.values()))  # torch sums integers of one operand in int64
-        return lambda: torch.einsum(request.expr, *full.values()).to(kept)
+        return lambda: torch.einsum(request.expr, *full.values())
     return Asked(request.expr, full)
 
 
