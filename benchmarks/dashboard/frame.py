@@ -52,11 +52,11 @@ def page(title: str, body: Iterable[str], place: Place, *, active: str = "", up:
     return _OMITTED.sub(
         "",
         (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-            f'<title>{escape(title)} · numscorch</title><link rel="icon" href="data:,"><link rel="stylesheet" href="{place.root}style.css">'
-            f'<script src="{place.root}site.js"></script></head><body><a class="skip" href="#main">Skip to the content</a>'
-            f'<header><nav aria-label="Pages"><a class="brand" href="{place.root}index.html">numscorch</a>{links}</nav></header>'
-            f'<main id="main">{"".join(body)}</main></body></html>\n'
+            '<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">'
+            f'<title>{escape(title)} · numscorch</title><link rel=icon href="data:,"><link rel=stylesheet href="{place.root}style.css">'
+            f'<script src="{place.root}site.js"></script><body><a class=skip href="#main">Skip to the content</a>'
+            f'<header><nav aria-label=Pages><a class=brand href="{place.root}index.html">numscorch</a>{links}</nav></header>'
+            f"<main id=main>{''.join(body)}</main>\n"
         ),
     )
 

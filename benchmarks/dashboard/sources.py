@@ -15,7 +15,8 @@ from typing import Any
 from .frame import Place, page
 
 _STAGE = re.compile(r"^(index notation|[a-z]+(?:_[a-z]+)*)(?= )", re.MULTILINE)
-_TAGS = {tokenize.COMMENT: "i", tokenize.STRING: "i", tokenize.NUMBER: "u"}
+_STATEMENT = re.compile(r"([a-z]+(?:_[a-z]+)* +)(\S.*)")
+_TAGS = {tokenize.COMMENT: "i", tokenize.STRING: "i"}
 
 
 def source_page(name: str, kernel: Mapping[str, Any], place: Place) -> str:
@@ -26,10 +27,26 @@ def source_page(name: str, kernel: Mapping[str, Any], place: Place) -> str:
     schedule = schedule_of(source)
     parts += [f"<h2>Schedule</h2><pre>{escape(schedule)}</pre>"] if schedule else []
     stages = explanation.replace(source, "").strip() if source else explanation
-    marked = _STAGE.sub(r"<b>\1</b>", escape(stages))
+    marked = _STAGE.sub(r"<b>\1</b>", escape(_told_once(stages)))
     parts += [f"<h2>Explained</h2><pre>{marked}</pre>"] if stages else []
     shown = f"<pre><code>{highlighted(source)}</code></pre>" if source else "<p>It was recorded without its source.</p>"
     return page(name, [*parts, "<h2>Source</h2>", shown], place, up=f'<a href="{place.root}index.html">Overview</a>')
+
+
+def _told_once(stages: str) -> str:
+    """The stages, a statement that a pass leaves as it was not told again.
+
+    >>> print(_told_once("tile       forall(i, S)\\n           no operand is large\\nvectorize  forall(i, S)"))
+    tile       forall(i, S)
+               no operand is large
+    vectorize  unchanged
+    """
+    lines, last = stages.splitlines(), ""
+    for at, line in enumerate(lines):
+        if found := _STATEMENT.match(line):
+            name, statement = found.groups()
+            lines[at], last = (f"{name}unchanged" if statement == last else line), statement
+    return "\n".join(lines)
 
 
 def schedule_of(source: str) -> str:
@@ -42,10 +59,10 @@ def schedule_of(source: str) -> str:
 
 
 def highlighted(source: str) -> str:
-    """Python as HTML: keywords in b, strings and comments in i, numbers in u, which the style sheet colours.
+    """Python as HTML: keywords in b, strings and comments in i, which the style sheet colours.
 
     >>> highlighted("for i in range(3):  # count")
-    '<b>for</b> i <b>in</b> range(<u>3</u>):  <i># count</i>'
+    '<b>for</b> i <b>in</b> range(3):  <i># count</i>'
     """
     lines = source.splitlines(keepends=True)
     starts = [0]

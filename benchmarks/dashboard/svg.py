@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -20,6 +21,8 @@ _NUMBERS = {"d", "x", "y", "transform", "width", "height", "points"}
 MARKS = frozenset(SVG + tag for tag in ("g", "a", "title", "use"))
 _DIGITS = re.compile(r"-?\d+\.\d+(?:e-\d+)?")
 _DROPPED = re.compile(r"(?:font-family|font-variant|font-weight|stroke-linejoin|font-stretch|font-style):[^;]*;? ?")
+
+_LINE = re.compile(r"(?<=L)-?[\d.]+ -?[\d.]+(?:L-?[\d.]+ -?[\d.]+)+")
 
 Element = ElementTree.Element
 
@@ -42,10 +45,12 @@ def inline(figure: Any, name: str, told: str, links: Mapping[str, Iterable[tuple
     _hoist_styles(root)
     _shorten_ids(root, name)
     styles = _share_styles(root, name)
+    _prune(root)
     box = str(root.get("viewBox"))
     wide = ' class="wide"' if float(box.split()[2]) > WIDE else ""
     inner = "".join(ElementTree.tostring(child, encoding="unicode") for child in root)
     inner = re.sub(r"(?<=<)svg:|(?<=</)svg:", "", re.sub(r' xmlns(:\w+)?="[^"]*"', "", inner))
+    inner = _LINE.sub(_relative, inner)
     inner = re.sub(r"(?<=>)\s+(?=<)|\s+(?=\")|<defs ?/>", "", inner)
     role = "group" if links else "img"
     return f'<svg{wide} viewBox="{box}" role="{role}" aria-label="{escape(told)}">{styles}{inner.strip()}</svg>'
@@ -103,6 +108,38 @@ def _slim(element: Element, name: str) -> None:
 
 def _rounded(found: re.Match[str]) -> str:
     return f"{float(found.group()):.1f}".removesuffix(".0")
+
+
+def _prune(parent: Element) -> None:
+    """Leave out what isn't drawn, and groups that say nothing of what is in them."""
+    for child in list(parent):
+        _prune(child)
+        if (child.tag == f"{SVG}defs" and not len(child)) or (child.tag == f"{SVG}path" and child.get("style") == "fill:none"):
+            parent.remove(child)
+        elif child.tag == f"{SVG}g" and not child.attrib and not (len(child) and child[0].tag == f"{SVG}title"):
+            at = list(parent).index(child)
+            parent[at : at + 1] = list(child)
+
+
+def _relative(found: re.Match[str]) -> str:
+    """The same corners of a line, each but the first told from the one before.
+
+    >>> _relative(_LINE.search("M0 0L5 10L7.5 9.8L8 11z"))
+    '5 10l2.5-.2 .5 1.2'
+    """
+    corners = [tuple(map(float, corner.split())) for corner in found.group().split("L")]
+    steps = [f"{_short(x - x0)} {_short(y - y0)}" for (x0, y0), (x, y) in pairwise(corners)]
+    return f"{found.group().split('L')[0]}l{' '.join(steps)}".replace(" -", "-")
+
+
+def _short(number: float) -> str:
+    """One digit after the point where it isn't 0, and none before it that is.
+
+    >>> [_short(number) for number in (2.5, 10.0, -0.3, -0.04)]
+    ['2.5', '10', '-.3', '0']
+    """
+    text = f"{number:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else re.sub(r"^(-?)0\.", r"\1.", text)
 
 
 def _styled(style: str) -> str:
