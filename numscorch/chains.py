@@ -14,9 +14,9 @@ from torch import Tensor
 
 from .dense import dense_result
 from .operands import Deferred, identify
-from .runtime.dispatch import known_plan
+from .runtime.dispatch import Plan, known_plan
 from .sparse_tensor import SparseTensor
-from .statements import Request
+from .statements import NAMES, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,6 @@ class Recorder:
     step's sparse result may be, as nothing reads it.
     """
 
-    operands: Sequence[Any]
     steps: list[Step] = field(default_factory=list)
     is_fixed: bool = True
     is_last_alike: bool = True
@@ -63,6 +62,7 @@ class Recorder:
         """A step that made something of the operands at these places."""
         self.is_fixed &= self.is_last_alike
         ready, signatures = identify(operands)
+        plan = None
         if SparseTensor not in map(type, ready):
             tensors = [o.tensor if isinstance(o, Deferred) else o for o in ready]
             self.is_fixed &= format is None and not any(t.requires_grad for t in tensors)
@@ -72,15 +72,20 @@ class Recorder:
             self.steps.append(Step(plan.run, tuple(reads)))
         else:
             self.is_fixed = False
-        self.is_last_alike = self._is_alike(made)
+        self.is_last_alike = _is_alike(made, plan, ready)
         self.is_fixed &= self.is_last_alike or isinstance(made, SparseTensor)
-
-    def _is_alike(self, made: Any) -> bool:
-        """Whether the next call's result will be stored as this one is."""
-        if isinstance(made, SparseTensor):
-            return any(isinstance(o, SparseTensor) and made.pattern is o.pattern for o in self.operands)
-        return isinstance(made, Tensor) and made.is_contiguous()
 
     def chain(self) -> Chain | None:
         """The steps; None where the next call's may be others."""
         return Chain(tuple(self.steps)) if self.is_fixed else None
+
+
+def _is_alike(made: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:
+    """Whether the next call's result will be stored as this one is: dense, or in the very pattern of the operand that the plan keeps.
+
+    That of another operand may be the same only this time, as that of ``A.t()`` where a step transposes A.
+    """
+    if isinstance(made, SparseTensor):
+        shares = None if plan is None else plan.problem.result.shares
+        return shares is not None and made.pattern is operands[NAMES.index(shares)].pattern
+    return isinstance(made, Tensor) and made.is_contiguous()

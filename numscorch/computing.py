@@ -171,7 +171,7 @@ def _stored(operand: SparseTensor | Tensor | Operand) -> int | None:
 
 def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
     """Contract pair after pair; the last one makes the result. The steps are kept as a chain under ``key``, where there is one."""
-    left, recorder = list(operands), Recorder(operands)
+    left, recorder = list(operands), Recorder()
     places = list(range(len(operands)))
     for at, pair in enumerate(pairs):
         two, reads = (left[pair.left], left.pop(pair.right)), (places[pair.left], places.pop(pair.right))

@@ -77,6 +77,17 @@ def test_a_last_result_with_a_pattern_of_its_own_makes_one(text: str) -> None:
     assert is_chained(text, True, A=A, B=B)
 
 
+@pytest.mark.parametrize("step", ["T[j,i] = 2 * A[i,j]", "T[j,i] = 2 * stored(A[i,j]) * B[j,i]"])
+def test_what_is_like_another_operand_this_time_makes_no_chain(step: str) -> None:
+    text = f"{step}; s += T[j,i] * B[j,i]"
+    A = given(0)["A"]
+    for other in (A, given(1)["A"]):  # the first B is the transposed A, in whose pattern the first step's result is
+        a, b = A.to_dense().t(), other.t().to_dense()
+        wanted = 2 * (((a != 0) * b if "stored" in step else a) * b).sum()
+        for _ in range(2):
+            torch.testing.assert_close(ns.evaluate(text, A=A, B=other.t()), wanted)
+
+
 def test_gradients_flow_through_a_sparse_result_after_a_chain_is_known() -> None:
     text = "C[i,j] = A[i,j] + B[i,j]"
     ns.evaluate(text, A=given(0)["A"], B=given(1)["A"])

@@ -178,3 +178,14 @@ def test_gradients_of_a_product_with_one_pattern(fresh_plans: pytest.MonkeyPatch
     A.values.requires_grad_()
     ns.einsum("ij,ij->", A, A).backward()
     assert torch.equal(A.values.grad, wanted)
+
+
+@pytest.mark.parametrize("fmt", ["sd", "ds", "(i, j) -> (i // 2: dense, j // 4: compressed, i % 2: dense, j % 4: dense)"])
+@pytest.mark.parametrize("text", ["s += stored(A[i,j])", "s += stored(A[i,j]) * stored(B[i,j])", "s += 2 * stored(A[i,j]) * x[i]"])
+def test_patterns_are_summed_at_every_place_that_they_store(text: str, fmt: str, plain: pytest.MonkeyPatch) -> None:
+    D, x = numbers(8, 20), numbers(8) + 5
+    A = ns.from_torch(D, ns.Format(fmt))
+    stored = A.with_values(torch.ones_like(A.values)).to_dense()
+    given = {"A": A, "B": 2 * A, "x": x}
+    wanted = 2 * (stored * x[:, None]).sum() if "x" in text else stored.sum()
+    assert ns.evaluate(text, **{name: own for name, own in given.items() if name in text}) == wanted

@@ -52,7 +52,7 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     chain = known_plan(text, format, found)
     if chain is not None:
         return chain.run(*ready)
-    recorder = Recorder(ready)
+    recorder = Recorder()
     made = _evaluated(text, dict(zip(given, ready, strict=True)), format, recorder)
     if isinstance(made, Tensor | SparseTensor) and (chain := recorder.chain()) is not None:
         remember((text, format, *found), chain)

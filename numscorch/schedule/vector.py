@@ -175,8 +175,8 @@ def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
 
 
 def _moves(var: IndexVar, body: Assignment) -> bool:
-    """Whether some factor differs between coordinates: a sum of broadcast factors has no lanes to add up."""
-    found = [a for a in accesses_in(body.rhs) if var in a.indices]
+    """Whether some factor differs between coordinates: a sum of broadcast factors, or of patterns, has no lanes to add up."""
+    found = [a for a in accesses_in(body.rhs) if var in a.indices and a.tensor.has_values]
     return any(not a.tensor.is_dense or a.tensor.strides[a.indices.index(var)] != "0" for a in found)
 
 
