@@ -29,10 +29,14 @@ class Case:
     formats: tuple[ns.Format | None, ...]
     seed: int
     result: ns.Format | None = None
+    twins: tuple[int, ...] = ()
 
     def operands(self) -> list[object]:
-        """SparseTensors where there is a format, strided tensors elsewhere."""
-        return [as_operand(array, fmt) for array, fmt in zip(self.arrays, self.formats, strict=True)]
+        """SparseTensors where there is a format, strided tensors elsewhere; the last ones have the patterns of ``twins``."""
+        made = [as_operand(array, fmt) for array, fmt in zip(self.arrays, self.formats, strict=True)]
+        for at, twin in enumerate(self.twins, len(made) - len(self.twins)):
+            made[at] = squared(made[twin])
+        return made
 
     def expected(self) -> np.ndarray:
         """The dense answer; values are small integers, so it is exact in any order."""
@@ -50,6 +54,22 @@ def as_operand(array: np.ndarray, fmt: ns.Format | None) -> object:
     indices = np.argwhere(array).T.reshape(array.ndim, -1)
     coo = ns.from_coo(indices, array[tuple(indices)], array.shape)
     return coo.to(fmt)
+
+
+def squared(A: object) -> ns.SparseTensor:
+    """Another tensor with the very same pattern."""
+    assert isinstance(A, ns.SparseTensor)
+    return A.with_values(A.values * A.values)
+
+
+def with_twins(case: Case) -> Case:
+    """The case with one or two operands more, of a sparse one's indices and pattern; most are summed up to one number."""
+    rng = random.Random(case.seed)
+    (left, arrow, result), twin = case.expr.partition("->"), rng.choice([at for at, fmt in enumerate(case.formats) if fmt is not None])
+    twins = (twin,) * rng.choice((1, 1, 2))
+    expr = ",".join([left, *(left.split(",")[at] for at in twins)]) + "->" + (result if arrow and rng.random() < 0.3 else "")
+    arrays = (*case.arrays, *(case.arrays[at] ** 2 for at in twins))
+    return Case(expr, arrays, (*case.formats, *(case.formats[at] for at in twins)), case.seed, twins=twins)
 
 
 def random_case(seed: int) -> Case:

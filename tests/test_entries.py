@@ -189,3 +189,12 @@ def test_patterns_are_summed_at_every_place_that_they_store(text: str, fmt: str,
     given = {"A": A, "B": 2 * A, "x": x}
     wanted = 2 * (stored * x[:, None]).sum() if "x" in text else stored.sum()
     assert ns.evaluate(text, **{name: own for name, own in given.items() if name in text}) == wanted
+
+
+def test_blocks_follow_the_levels_of_what_is_walked(plain: pytest.MonkeyPatch) -> None:
+    plain.setattr(parallel, "WORTHWHILE", 0)
+    D, x = numbers(3, 50, 40), numbers(3, 50, 40) + 5
+    A = ns.from_torch(D, ns.Format("dds", (2, 0, 1)))
+    told = ns.explain("ijk,ijk,ijk->", A, 2 * A, x, schedule="reorder(i, k, j)")
+    assert "parallel_forall(i, forall(k," in str(told)  # but k is the outermost level
+    assert ns.einsum("ijk,ijk,ijk->", A, 2 * A, x, schedule="reorder(i, k, j)") == (2 * D.square() * x).sum()

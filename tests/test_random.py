@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from cases import Case, random_case
+from cases import Case, random_case, with_twins
 from scale import scaled
 
 import numscorch as ns
@@ -56,18 +56,33 @@ def any_tiles(seed: int) -> Callable[..., tuple[Stmt, str]]:
     return cut
 
 
+def any_choices(seed: int, patch: pytest.MonkeyPatch) -> None:
+    """Kernels as Python, serial or in blocks, for one of three register widths, with any tiles and kinds of rows."""
+    patch.setattr(dispatch, "build", kernel.build_plain)
+    patch.setattr(dispatch, "host", lambda: TARGETS[seed % 3])
+    patch.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
+    patch.setattr(blocks, "BLOCKS", 1 + seed % 5)
+    patch.setattr(scheduling, "tile", any_tiles(seed))
+    rows(seed, patch.setattr)
+
+
 @pytest.mark.parametrize("part", range(10))
 def test_random_cases_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
     """Every kernel as Python with bounds checks, serial and in blocks, for three register widths."""
-    fresh_plans.setattr(dispatch, "build", kernel.build_plain)
     count = scaled(2000)
     for seed in range(part * count, (part + 1) * count):
-        fresh_plans.setattr(dispatch, "host", lambda seed=seed: TARGETS[seed % 3])
-        fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
-        fresh_plans.setattr(blocks, "BLOCKS", 1 + seed % 5)
-        fresh_plans.setattr(scheduling, "tile", any_tiles(seed))
-        rows(seed, fresh_plans.setattr)
+        any_choices(seed, fresh_plans)
         check(random_case(seed))
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_random_cases_with_one_pattern_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    """As above, where operands share a pattern, so that values are read beside the entries of others."""
+    count = scaled(500)
+    for seed in range(part * count, (part + 1) * count):
+        any_choices(seed, fresh_plans)
+        check(with_twins(random_case(seed)))
+    assert any("beside the entries of" in own.source.text for own in dispatch._kernels.values())
 
 
 @pytest.mark.parametrize("part", range(4))

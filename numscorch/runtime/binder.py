@@ -258,7 +258,8 @@ class Binder:
         if lattice.is_walk:
             (walked,) = lattice.iterated
             return f"cuts_of(P{NAMES.index(walked)}, {pieces})"
-        sparse = [a for a in self.accesses.values() if not a.tensor.is_dense and not ix.is_identity(a) and a.level_var(0) == loop.var]
+        levelled = [a for a in self.accesses.values() if not (a.tensor.is_dense or a.tensor.shares or ix.is_identity(a))]
+        sparse = [a for a in levelled if a.level_var(0) == loop.var]
         if sparse:
             largest = max(sparse, key=lambda a: self.operands[NAMES.index(a.tensor.name)].counts[-1])
             how = "cuts_of" if largest.tensor.format.levels[0].full else "coordinate_cuts"  # a full level's positions are coordinates

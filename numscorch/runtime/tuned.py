@@ -32,6 +32,7 @@ def key_of(expr: str, operands: Sequence[Operand], format: Format | str | None) 
     told = [
         f"{op.format} {op.dtype} {op.index_dtype} {'x'.join(str(rounded(size)) for size in op.shape)} "
         f"{','.join(str(rounded(count)) for count in op.counts)} {','.join(map(str, op.spreads))} {_order_of(op.strides)}"
+        + ("" if op.beside is None else f"beside {op.beside}")
         for op in operands
     ]
     return " | ".join([expr.replace(" ", ""), *told, str(format), str(host()), f"{workers()} threads", version("numscorch")])
