@@ -198,3 +198,11 @@ def test_blocks_follow_the_levels_of_what_is_walked(plain: pytest.MonkeyPatch) -
     told = ns.explain("ijk,ijk,ijk->", A, 2 * A, x, schedule="reorder(i, k, j)")
     assert "parallel_forall(i, forall(k," in str(told)  # but k is the outermost level
     assert ns.einsum("ijk,ijk,ijk->", A, 2 * A, x, schedule="reorder(i, k, j)") == (2 * D.square() * x).sum()
+
+
+def test_a_row_beside_which_values_are_read_is_not_laid_out(plain: pytest.MonkeyPatch) -> None:
+    D, E = numbers(4, 60), numbers(40, 60)
+    A, B = ns.from_torch(D, ns.DCSR), ns.from_torch(E)
+    assert "A_row" in str(ns.explain("tv,uv->", A, B, schedule="reorder(t, u, v)"))
+    assert "A_row" not in str(ns.explain("tv,uv,tv->", A, B, 2 * A, schedule="reorder(t, u, v)"))
+    assert ns.einsum("tv,uv,tv->", A, B, 2 * A, schedule="reorder(t, u, v)") == (2 * D.square() @ E.t()).sum()
