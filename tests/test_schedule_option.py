@@ -9,6 +9,7 @@ import torch
 
 import numscorch as ns
 from numscorch.runtime import dispatch
+from numscorch.schedule import parallel
 from numscorch.schedule.options import Options, parse_options
 
 torch.manual_seed(0)
@@ -141,3 +142,10 @@ def test_options() -> None:
     assert parse_options("tile()") == Options(tile=("", 0))
     assert parse_options("workspace('hash')") == Options(workspace="hash")
     assert parse_options('reorder("i", "k")') == parse_options("reorder('i, k')") == Options(("i", "k"))
+
+
+def test_a_loop_over_one_tile_is_not_cut_into_blocks_of_the_whole(plain: pytest.MonkeyPatch) -> None:
+    plain.setattr(parallel, "WORTHWHILE", 0)
+    A = ns.from_torch(torch.arange(40.0), ns.Format("(i) -> (i % 4: dense, i // 4: dense)"))
+    found = ns.einsum("i,lm->", A, torch.ones(5, 6), schedule="reorder(i, l, m), tile(i, 8)")
+    assert found == 30 * torch.arange(40.0).sum()

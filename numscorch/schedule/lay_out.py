@@ -68,7 +68,7 @@ def _repeated(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice |
         case Forall(var, Assignment() as body, Serial()) if body.lhs.tensor.is_scalar and body.op == "+=":
             names = merged_in(stmt, body) if facts.extent(var) <= LARGE else []
             read = [access for access in accesses_in(body.rhs) if access.tensor.name in names] if len(names) == 2 else []
-            kept = {access.tensor.name for access in read if not access.tensor.has_values}
+            kept: set[str | None] = {access.tensor.name for access in read if not access.tensor.has_values}
             kept |= {access.tensor.shares for access in accesses_in(body.rhs)}  # beside whose entries other values are read
             rows = [access for access in read if access.tensor.name not in kept]
             found = [choice for row in rows if (choice := _choice(row, var, outer)) is not None]

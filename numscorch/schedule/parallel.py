@@ -10,6 +10,7 @@ from ..ir.index import (
     Assignment,
     Entries,
     Forall,
+    IndexVar,
     Parallel,
     Positions,
     Serial,
@@ -53,11 +54,14 @@ def parallelize(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[St
     return done, why
 
 
-def _parallelized(stmt: Stmt, facts: Facts, least: float) -> tuple[Stmt, str]:
+def _parallelized(stmt: Stmt, facts: Facts, least: float, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
+    """The loops ``within`` whose tiles it is have no blocks: these would reach over the tile."""
     match stmt:
         case Forall(var, tiled, Tile(size)):
-            tiled, why = _parallelized(tiled, facts.narrowed(var, size), least)
+            tiled, why = _parallelized(tiled, facts.narrowed(var, size), least, (*within, var))
             return replace(stmt, body=tiled), f"in each tile of {var}, {why}"
+        case Forall(var, _, Serial()) | Where(_, Forall(var, _, Serial())) if var in within:
+            return stmt, "but the outermost loop runs over that tile alone, serially"
     steps = steps_of(stmt, facts)
     why = f"about {steps:.3g} steps: "
     if steps < least:
