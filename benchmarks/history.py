@@ -23,7 +23,7 @@ from typing import Any
 from numscorch.files.replacing import replacing
 from numscorch.measuring.turns import DISTURBED
 
-from .records import KERNELS, RUNS, UNKNOWN, Run, RunError, case_of, read_run, text_of
+from .records import KERNELS, RUNS, UNKNOWN, Run, RunError, case_of, read_run, text_of, texts_of
 
 HISTORY = Path(__file__).parent / "history"
 SHORT = 10  # letters of a commit in a file's name
@@ -53,6 +53,21 @@ def read_history(folder: Path = HISTORY, fingerprint: str | None = None) -> tupl
             skipped.append((file, str(error)))
     kept = [run for run in runs if fingerprint in (None, run.fingerprint)]
     return sorted(kept, key=lambda run: (utc(run.time), run.path.name)), skipped
+
+
+def damaged_kernels(folder: Path = HISTORY) -> list[Skipped]:
+    """The texts of kernels in a history that can't be read, with the reason.
+
+    >>> damaged_kernels(Path("nowhere"))
+    []
+    """
+    damaged = []
+    for file in sorted((folder / KERNELS).glob("*.json")):
+        try:
+            texts_of(file)
+        except RunError as error:
+            damaged.append((file, str(error)))
+    return damaged
 
 
 def add(results: Path, folder: Path = HISTORY, *, dirty: bool = False) -> Path:
@@ -183,7 +198,7 @@ def _listed(folder: Path) -> int:
     for run in runs:
         commit = f"{run.commit[:SHORT]}{' and changes' if run.dirty else ''}"
         print(f"{utc(run.time):%Y-%m-%d %H:%M}  {commit}  {run.fingerprint}  {run.suite}  {len(run.records)} cases")
-    for file, why in skipped:
+    for file, why in [*skipped, *damaged_kernels(folder)]:
         print(f"skipped {file.name}: {why}")
     if not runs:
         print("no runs yet: make bench, then make bench-record")

@@ -64,17 +64,28 @@ class StoredKernels(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
             raise KeyError(name)
-        file = _file(self._folder, name)
-        try:
-            return dict(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise RunError(f"{file.name} can't be read as JSON: {error}") from error
+        return texts_of(_file(self._folder, name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def texts_of(file: Path) -> dict[str, Any]:
+    """A kernel's request, explanation and source.
+
+    Raises:
+        RunError: the file is no JSON, or holds something else.
+    """
+    try:
+        texts = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(f"{file.name} can't be read as JSON: {error}") from error
+    if not isinstance(texts, dict) or not isinstance(texts.get("source"), str):
+        raise RunError(f"{file.name} holds no kernel: it has no text under 'source'")
+    return texts
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -118,7 +129,7 @@ def read_run(path: Path) -> Run:
     """A run from its file.
 
     Raises:
-        RunError: it is no JSON, or not of this suite; the message says what is amiss.
+        RunError: it is no JSON, or not of this suite; the message says what is missing or wrong.
     """
     try:
         results = json.loads(text_of(path))
@@ -131,26 +142,31 @@ def read_run(path: Path) -> Run:
         why = _amiss(run)
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise RunError(f"{path.name} can't be read as JSON: {error}") from error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path.name} is no run of this suite: {error!r} is amiss in it; make bench writes one") from error
+    except KeyError as error:
+        raise RunError(f"{path.name} is no run of this suite: it has no {error}; make bench writes one") from error
+    except (TypeError, AttributeError) as error:
+        raise RunError(f"{path.name} is no run of this suite: it is laid out otherwise ({error}); make bench writes one") from error
     if why:
-        raise RunError(f"{path.name} is no run of this suite: {why} is amiss in it; make bench writes one")
+        raise RunError(f"{path.name} is no run of this suite: {why}; make bench writes one")
     return run
 
 
 def _amiss(run: Run) -> str:
     """What those who read runs rely on and this one hasn't; nothing where all is well."""
     if run.suite not in SUITES:
-        return f"suite {run.suite!r}"
+        return f"its suite is {run.suite!r}, none of {', '.join(SUITES)}"
     for name in (run.fingerprint, run.commit):  # of which a file's name is made
         if not re.fullmatch(r"\w+", name):
-            return f"name {name!r}"
+            return f"its commit or fingerprint is {name!r}, not letters and digits alone"
     roofs = (run.own.get("roofs") or {}).values()
     if not all(_is_number(roof.get(f"{what}_per_second")) for roof in roofs for what in ("bytes", "flops")):
-        return "a roof"
+        return "a roof has no bytes_per_second or flops_per_second that is a number"
     if not isinstance(run.own.get("versions") or {}, Mapping):
-        return "versions"
-    return next((f"record {str(record)[:60]!r}" for record in run.records if not _is_record(record)), "")
+        return "its versions are not told by name"
+    return next(
+        (f"a record lacks a name or a number: {str(record)[:60]!r}" for record in run.records if not _is_record(record)),
+        "",
+    )
 
 
 def _is_record(record: Any) -> bool:

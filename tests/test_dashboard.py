@@ -267,8 +267,8 @@ def test_nothing_recorded_is_a_page_that_says_how(folders: tuple[str, ...], tmp_
 
 
 def test_foreign_files_are_skipped_and_named(folders: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    synthetic.write(tmp_path / "results", synthetic.history(1, 24))
-    synthetic.write(tmp_path / "history/runs", synthetic.history(2, 24))
+    synthetic.write(tmp_path / "history/runs", synthetic.history(3, 24))
+    (tmp_path / "history/runs/002.json").rename(tmp_path / "results/002.json")
     (tmp_path / "results/broken.json").write_text("{")
     (tmp_path / "results/other.json").write_text(json.dumps({"benchmarks": []}))
     (tmp_path / "results/timeless.json").write_text(json.dumps(synthetic.results([{"kernel": "spmm", "matrix": "cora", "threads": 1}], 7)))
@@ -283,10 +283,28 @@ def test_foreign_files_are_skipped_and_named(folders: tuple[str, ...], tmp_path:
 
 def test_results_are_files_and_folders_whatever_their_names(tmp_path: Path) -> None:
     (tmp_path / "of.today").mkdir()
-    synthetic.write(tmp_path / "of.today", synthetic.history(1, 2))
-    (tmp_path / "plain").write_bytes((tmp_path / "of.today" / "000.json").read_bytes())
+    synthetic.write(tmp_path / "of.today", synthetic.history(2, 2))
+    (tmp_path / "of.today" / "001.json").rename(tmp_path / "plain")
     runs, skipped = collect(tmp_path / "history", [tmp_path / "of.today", tmp_path / "plain", tmp_path / "nothing"])
     assert len(runs) == 2 and not skipped
+
+
+def test_a_run_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "one", synthetic.history(1, 2))
+    synthetic.write(tmp_path / "again", synthetic.history(1, 2))
+    runs, skipped = collect(tmp_path / "history", [tmp_path / "one", tmp_path / "again"])
+    assert len(runs) == 1 and not skipped
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [('{"source": "pas', "can't be read as JSON"), ("[]", "has no text under 'source'")], ids=["torn", "foreign"]
+)
+def test_a_damaged_kernel_of_the_history_is_named(text: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "history/kernels").mkdir(parents=True)
+    (tmp_path / "history/kernels/kernel_0.json").write_text(text)
+    _, skipped = collect(tmp_path / "history", [])
+    assert list(skipped) == ["kernel_0.json"]
+    assert why in skipped["kernel_0.json"]
 
 
 def test_a_kernel_that_can_not_be_read_is_named(folders: tuple[str, ...], tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..history import HISTORY, read_history
+from ..history import HISTORY, damaged_kernels, name_of, read_history
 from ..records import Run, RunError, read_run
 from .site import SiteError, write_site
 
@@ -41,14 +41,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def collect(history: Path, results: Sequence[Path]) -> tuple[list[Run], dict[str, str]]:
-    """Runs of a history and of further files, and which files hold none, and why."""
+    """Runs of a history and of further files, each once, and which files hold none, and why."""
     runs, foreign = read_history(history)
-    skipped = {path.name: why for path, why in foreign}
+    skipped = {path.name: why for path, why in [*foreign, *damaged_kernels(history)]}
+    known = {name_of(run) for run in runs}
     for path in _files(results):
         try:
-            runs.append(read_run(path))
+            run = read_run(path)
         except RunError as error:
             skipped[path.name] = str(error)
+            continue
+        if name_of(run) not in known:  # else it was recorded, or is named twice
+            known.add(name_of(run))
+            runs.append(run)
     skipped |= {run.path.name: why for run in runs if (why := _amiss(run))}
     return [run for run in runs if not _amiss(run)], skipped
 
