@@ -19,9 +19,10 @@ from .errors import SizeError, UnsupportedError
 from .grouping import grouped
 from .ir.format import COO, CSC, CSR, Format, as_format, dense
 from .ledgers import note
+from .nonzeros import listed
 from .packing import check_order, coordinates, in_order, index_dtype_for, is_identity, pack
 from .pattern import Pattern
-from .reformat import nonzeros_of, to_format
+from .reformat import can_copy, nonzeros_of, to_format
 from .sparse_tensor import SparseTensor
 from .torch_layouts import COMPRESSED, compressed_pattern, hybrid_pattern
 from .validate import disorder, validate
@@ -90,7 +91,9 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
     check_order(format, shape)
     if format.is_dense:
         return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
-    if (made := grouped(values, values != 0, format)) is not None or (made := nonzeros_of(values, format)) is not None:
+    if can_copy(values) and (found := listed(values.contiguous(), format)) is not None:
+        return _noted(SparseTensor.trusted(*found), "a strided tensor")
+    if (made := grouped(values, None, format)) is not None or (made := nonzeros_of(values, format)) is not None:
         return _noted(made, "a strided tensor")
     entries = values.detach().nonzero().T
     return _noted(assemble(entries.numpy(), values[tuple(entries)], shape, format), "a strided tensor")

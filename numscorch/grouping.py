@@ -14,8 +14,10 @@ from .pattern import Pattern
 from .sparse_tensor import SparseTensor
 
 
-def grouped(tensor: torch.Tensor, kept: torch.Tensor, format: Format) -> SparseTensor | None:
-    """The places of a dense matrix that a mask keeps, in n:m:g; None for any other format. Gradients flow to the tensor.
+def grouped(tensor: torch.Tensor, kept: torch.Tensor | None, format: Format) -> SparseTensor | None:
+    """The places of a dense matrix that a mask keeps, by default those that aren't 0, in n:m:g; None for any other format.
+
+    Gradients flow to the tensor.
 
     Raises:
         FormatError: a column keeps too many values of a block, or too many columns keep the same; with the block.
@@ -30,6 +32,7 @@ def grouped(tensor: torch.Tensor, kept: torch.Tensor, format: Format) -> SparseT
     level = format.levels[1] if len(format.levels) == 3 else None
     if not isinstance(level, Grouped) or format.parts != (Part(0, level.m), Part(1), Part(0, 1, level.m)) or tensor.numel() > INT32_MAX:
         return None
+    kept = tensor != 0 if kept is None else kept
     (rows, columns), blocks = tensor.shape, -(-tensor.shape[0] // level.m)
     try:
         crd = torch.from_numpy(level.stored(_used(kept, blocks, level.m).numpy()))

@@ -139,6 +139,8 @@ def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tupl
             key = key * size + column
         if n < 2 or bool((key[1:] >= key[:-1]).all()):
             return np.arange(n), True
+        if prod(sizes) << n.bit_length() <= INT64_MAX:
+            return sorting_numbers(key)[1], False
         if must_run_serial():  # torch's threads hang in a forked child
             return np.argsort(key, kind="stable"), False
         # torch sorts integers by radix, in parallel: twice as fast as numpy's stable sort
@@ -146,6 +148,24 @@ def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tupl
     if bool(in_order(columns, strict=False).all()):
         return np.arange(n), True
     return np.lexsort(columns[::-1]), False
+
+
+def sorting_numbers(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The keys in order, and the stable permutation that sorts them; a key and a place, one above the other, fit into 63 bits.
+
+    NumPy sorts plain integers in SIMD registers: 2 to 12 times as fast as torch sorts them together with their places.
+
+    >>> [part.tolist() for part in sorting_numbers(np.array([7, 5, 7, 0]))]
+    [[0, 5, 7, 7], [3, 1, 0, 2]]
+    """
+    n = len(key)
+    bits = n.bit_length()
+    numbers = key << bits
+    numbers |= np.arange(n)
+    numbers.sort()
+    places = numbers & ((1 << bits) - 1)
+    numbers >>= bits
+    return numbers, places
 
 
 def in_order(columns: Sequence[np.ndarray], *, strict: bool = True) -> np.ndarray:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,9 +23,11 @@ from .ir.level import INT32_MAX, Level
 from .ir.levels import Compressed, Dense, Singleton
 from .ir.padded import Fixed, Nonzero
 from .ledgers import is_listed, note
-from .packing import coordinates, is_identity, pack, positions_of
+from .packing import EACH, coordinates, is_identity, pack, positions_of
 from .pattern import Pattern
 from .regrouping import can_regroup, regrouped
+from .resorting import can_turn, resorted, resorts, turned
+from .runtime import memory
 from .runtime.threads import must_run_serial
 from .spacing import respaced
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from .sparse_tensor import SparseTensor
 
 WORTHWHILE = 1 << 16  # entries from which a kernel copies them, earlier ones of the kind among them; n kernels, from n**2 times as many
+FEW = 1 << 14  # entries up to which sorting the numbers of entries takes less than a kernel's call
 LARGE = 1 << 20  # values of a dense tensor from which kernels read it, as above
 SPARSEST = 4  # coordinates of a dimension for each entry up to which entries are counted for every coordinate
 
@@ -99,16 +103,16 @@ def to_format(A: SparseTensor, format: Format) -> SparseTensor:
     """
     if format == A.format:
         return A
-    if _is_regrouped(A.pattern, format):
-        return type(A).trusted(converted(A.pattern, format).pattern, A.values)
+    if can_regroup(A.pattern.format, format) and _is_regrouped(A.pattern, format):
+        return type(A).trusted(_regrouped(A.pattern, format), A._values)
     derived, moved = A.pattern.derived, ("moved", format)
-    is_new = ("converted", format) not in derived and moved not in derived
+    is_new = ("converted", format) not in derived and moved not in derived and not _is_sorted_whole(A.pattern, format)
     if is_new and can_copy(A.values) and (steps := _steps(A.pattern, format)):
         made = _copied(A, steps)
         note_conversion(A.pattern, made.pattern, made.values.nbytes)
         return type(A).trusted(derived.setdefault(moved, made.pattern), made.values)
     conversion = converted(A.pattern, format)
-    return type(A)(conversion.pattern, conversion.tensor(A.values))
+    return type(A).trusted(conversion.pattern, conversion.tensor(A.values))
 
 
 def can_copy(values: torch.Tensor) -> bool:
@@ -168,7 +172,8 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
     found: Conversion | None = pattern.derived.get(("converted", format))
     if found is None:
         found = pattern.remember(("converted", format), lambda: _converted(pattern, format))
-        note_conversion(pattern, found.pattern)
+        if found.order is not None:
+            note_conversion(pattern, found.pattern)
     return found
 
 
@@ -182,8 +187,10 @@ def note_conversion(source: Pattern, target: Pattern, values: int = 0) -> None:
 
 
 def _converted(pattern: Pattern, format: Format) -> Conversion:
-    if _is_regrouped(pattern, format):
-        return _regrouping(pattern, format)
+    if can_regroup(pattern.format, format) and _is_regrouped(pattern, format):
+        return Conversion(_regrouped(pattern, format), None, None)
+    if _is_sorted_whole(pattern, format) and (made := (resorted if resorts(pattern, format) else turned)(pattern, format)):
+        return Conversion(made[0], torch.from_numpy(made[1]), None)
     if steps := _steps(pattern, format):
         return _numbered(pattern, steps)
     target, slots, order = pack(coordinates(pattern).numpy(), pattern.shape, format, pattern.index_dtype)
@@ -191,8 +198,13 @@ def _converted(pattern: Pattern, format: Format) -> Conversion:
     return Conversion(target, torch.from_numpy(order), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
 
-def _regrouping(pattern: Pattern, format: Format) -> Conversion:
-    return Conversion(regrouped(pattern, format), None, None)
+def _regrouped(pattern: Pattern, format: Format) -> Pattern:
+    """The pattern with its first index stored otherwise; remembered with the old one."""
+    found: Pattern | None = pattern.derived.get(("regrouped", format))
+    if found is None:
+        found = pattern.remember(("regrouped", format), lambda: regrouped(pattern, format))
+        note_conversion(pattern, found)
+    return found
 
 
 def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:
@@ -218,6 +230,9 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
 
     for at, format in enumerate(steps):
         A = _taken_as_ordered(A) if at else A
+        if _is_unguarded(format):
+            A = compute(copying(A.format, format), (A,), format)
+            continue
         if any(level.spaced for level in format.levels):
             A = respaced(A, format)
             continue
@@ -227,6 +242,13 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
             level.tell(made.pattern.nnz, A.pattern.nnz)
         A = made
     return A
+
+
+@lru_cache(maxsize=1024)
+def _is_unguarded(format: Format) -> bool:
+    """Whether no level is filled in its own way, refuses entries, or warns of how many places it wastes."""
+    refusing = any(isinstance(level, Implicit) and level.refuses for level in format.levels)
+    return not refusing and not any(level.spaced or type(level).tell is not Level.tell for level in format.levels)
 
 
 def _taken_as_ordered(A: SparseTensor) -> SparseTensor:
@@ -252,24 +274,42 @@ def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
             pack(indices, pattern.shape, target)  # which says what is wrong
 
 
+def _is_sorted_whole(pattern: Pattern, format: Format) -> bool:
+    """Whether entries are sorted by their numbers; torch, which gathers the values, must not start threads in a forked child."""
+    if resorts(pattern, format):
+        return True
+    few = min(FEW, WORTHWHILE)  # nothing where a kernel is always worth it
+    return can_turn(pattern.format, format) and pattern.nnz <= few and not must_run_serial()
+
+
 def _is_regrouped(pattern: Pattern, format: Format) -> bool:
-    """Whether only the first index is stored otherwise, and its coordinates, which may have to be counted, are few enough."""
-    if not can_regroup(pattern.format, format):
-        return False
-    return pattern.format.levels[0].full or format.parts[0].extent(pattern.shape) <= SPARSEST * max(pattern.nnz, 1 << 10)
+    """Whether coordinates of the first index, which may have to be counted, are few enough, or the format counts them itself."""
+    if pattern.format.levels[0].full:
+        return True
+    extent = format.parts[0].extent(pattern.shape)
+    if format.levels[0].full and extent * 2 * EACH <= memory.ASK_FROM:
+        return True
+    return extent <= SPARSEST * max(pattern.nnz, 1 << 10)
 
 
 def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     """The formats that kernels copy a pattern's entries to, one after the other; none where they can't, or are too few."""
     if pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX:
         return ()
-    steps = steps_between(pattern.format, format, tuple(size <= SPARSEST * pattern.nnz for size in pattern.shape))
+    most = SPARSEST * pattern.nnz
+    steps = steps_between(pattern.format, format, tuple([size <= most for size in pattern.shape]))
     if not steps or not _is_wide_enough(format, pattern.shape):
         return ()
     return steps if pays(pattern.format, format, pattern.nnz, WORTHWHILE * len(steps) ** 2) else ()
 
 
+@lru_cache(maxsize=1024)
+def _widths(format: Format) -> tuple[int, ...]:
+    """How many bits the coordinates of each level have, 0 for those of no such width."""
+    return tuple(level.bits if isinstance(level, Compressed | Singleton | Fixed) else 0 for level in format.levels)
+
+
 def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
     """Whether narrow coordinates hold the sizes."""
-    widths = [level.bits if isinstance(level, Compressed | Singleton | Fixed) else 0 for level in format.levels]
-    return all(not bits or size <= 1 << bits for bits, size in zip(widths, format.sizes(shape), strict=True))
+    widths = _widths(format)
+    return not any(widths) or all(not bits or size <= 1 << bits for bits, size in zip(widths, format.sizes(shape), strict=True))

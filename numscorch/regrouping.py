@@ -20,6 +20,7 @@ BY_NUMBER = (Dense(), Compressed())
 BY_PLACE = (Compressed(), Compressed())
 EACH = (Compressed(unique=False), Singleton())
 KINDS = (BY_NUMBER, BY_PLACE, EACH)
+NARROW = 1 << 12  # entries, or as many as there are rows, up to which starts are counted as int32; beyond, it takes longer than a copy
 SEARCHED = 32  # entries in each row from which rows are searched for
 
 
@@ -44,31 +45,34 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
     """
     dtype, crd = pattern.index_dtype, pattern.arrays[1][-1]
     if pattern.format.levels == EACH and target.levels == BY_NUMBER:
-        starts = _counted(pattern.arrays[0][1], target.parts[0].extent(pattern.shape), dtype)
-        return Pattern(target, pattern.shape, ((), (starts, crd)))
+        starts = starts_of(pattern.arrays[0][1], target.parts[0].extent(pattern.shape), dtype)
+        return Pattern.derived_from(target, pattern.shape, ((), (starts, crd)), dtype)
     rows, lengths = _rows_of(pattern)
     if target.levels == EACH:
         each = np.repeat(rows, lengths).astype(dtype, copy=False)
         first = (np.array([0, len(each)], dtype), each)
-        return Pattern(target, pattern.shape, (_tensors(*first), (crd,)))
+        return Pattern.derived_from(target, pattern.shape, (_tensors(*first), (crd,)), dtype)
     if target.levels == BY_NUMBER:
         counts = np.zeros(target.sizes(pattern.shape)[0], np.int64)
         counts[rows] = lengths
-        return Pattern(target, pattern.shape, ((), (*_tensors(_starts(counts, dtype)), crd)))
+        return Pattern.derived_from(target, pattern.shape, ((), (*_tensors(_starts(counts, dtype)), crd)), dtype)
     kept = lengths > 0
     rows = rows[kept].astype(dtype, copy=False)
     listed = _tensors(np.array([0, len(rows)], dtype), rows)
-    return Pattern(target, pattern.shape, (listed, (*_tensors(_starts(lengths[kept], dtype)), crd)))
+    return Pattern.derived_from(target, pattern.shape, (listed, (*_tensors(_starts(lengths[kept], dtype)), crd)), dtype)
 
 
-def _counted(each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
-    """Where each row starts, from the row of each entry, in order: rows are searched for if they are few, else entries are counted."""
-    if rows * SEARCHED < len(each):
+def starts_of(each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
+    """Where each of so many rows starts, from the row of each entry, in order: few rows are searched for, else entries are counted."""
+    count = each.numel()
+    if rows * SEARCHED < count:
         found = np.searchsorted(each.numpy(), np.arange(rows + 1, dtype=dtype))
         return torch.from_numpy(found.astype(dtype, copy=False))
     if must_run_serial():  # torch's threads hang in a forked child
         return torch.from_numpy(_starts(np.bincount(each.numpy(), minlength=rows), dtype))
-    starts = torch._convert_indices_from_coo_to_csr(each, rows)  # out_int32=True would take twice as long
+    if dtype == "int32" and count <= max(NARROW, rows):
+        return torch._convert_indices_from_coo_to_csr(each, rows, out_int32=True)
+    starts = torch._convert_indices_from_coo_to_csr(each, rows)
     return starts if dtype == "int64" else starts.int()
 
 

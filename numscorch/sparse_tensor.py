@@ -263,6 +263,8 @@ class SparseTensor(PythonOperators):
         >>> ns.from_torch(torch.eye(2).to_sparse_csr()).to(ns.CSC).format == ns.CSC
         True
         """
+        if type(target) is Format and dtype is None and device is None and not copy:
+            return convert.to_format(self, target)
         if isinstance(dtype, bool):  # torch's other order, (dtype, non_blocking, copy)
             dtype, copy = None, non_blocking or copy
         wanted = (target.device, target.dtype) if isinstance(target, torch.Tensor | SparseTensor) else (target,)

@@ -254,6 +254,7 @@ def as_format(value: object) -> Format:
     raise FormatError(f"{value!r} is no format: use a Format, as CSR, or its text, as {str(CSR)!r}")
 
 
+@lru_cache(maxsize=1024)
 def sorted_format(fmt: Format) -> Format:
     """The same format, with every level's coordinates in order."""
     levels = [_sorted_level(level).alone for level in fmt.levels]
@@ -274,9 +275,14 @@ def dense(order: int) -> Format:
     return Format("d" * _order("dense", order))
 
 
+@lru_cache(maxsize=64)
+def _lists(order: int) -> Format:
+    return Format("o" * order)
+
+
 def COO(order: int) -> Format:
     """Coordinate list of an order-n tensor, sorted by rows, without duplicates."""
-    return Format("o" * _order("COO", order))
+    return _lists(_order("COO", order))
 
 
 def CSF(order: int) -> Format:

@@ -11,6 +11,8 @@ from ..convert import to_format
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format
 from ..packing import coordinates, of_entries
+from ..reformat import converted
+from ..resorting import resorts
 from ..sparse_tensor import SparseTensor
 from ..validate import disorder
 
@@ -28,6 +30,8 @@ def ordered(A: SparseTensor) -> SparseTensor:
     ([0, 2], [2.0, 4.0])
     """
     target = sorted_format(A.format)
+    if resorts(A.pattern, target) and "disorder" not in A.pattern.derived:
+        converted(A.pattern, target)  # which mostly finds that nothing is repeated
     if A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None:
         return to_format(A, target)
     return assemble(coordinates(A.pattern).numpy(), of_entries(A.pattern, A.values), A.pattern.shape, target)
