@@ -47,6 +47,8 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
     if pattern.format.levels == EACH and target.levels == BY_NUMBER:
         starts = starts_of(pattern.arrays[0][1], target.parts[0].extent(pattern.shape), dtype)
         return Pattern.derived_from(target, pattern.shape, ((), (starts, crd)), dtype)
+    if pattern.format.levels == BY_NUMBER and target.levels == BY_PLACE:
+        return Pattern.derived_from(target, pattern.shape, _filled(pattern.level_arrays(1)[0], crd), dtype)
     rows, lengths = _rows_of(pattern)
     if target.levels == EACH:
         each = np.repeat(rows, lengths).astype(dtype, copy=False)
@@ -60,6 +62,13 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
     rows = rows[kept].astype(dtype, copy=False)
     listed = _tensors(np.array([0, len(rows)], dtype), rows)
     return Pattern.derived_from(target, pattern.shape, (listed, (*_tensors(_starts(lengths[kept], dtype)), crd)), dtype)
+
+
+def _filled(starts: np.ndarray, crd: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], ...]:
+    """The rows that have entries, where these start, and their columns: the others are passed over in one comparison."""
+    rows = np.flatnonzero(starts[1:] != starts[:-1])
+    listed = _tensors(np.array([0, len(rows)], starts.dtype), rows.astype(starts.dtype, copy=False))
+    return listed, (torch.from_numpy(np.append(starts[rows], starts[-1])), crd)
 
 
 def starts_of(each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:

@@ -15,6 +15,7 @@ from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesse
 from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost
 from .constants import chosen_by_table
+from .empty_rows import without_empty_rows
 from .facts import Facts, Target
 
 MOST_ORDERS = 2000
@@ -191,10 +192,12 @@ def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: T
     given = list(dict.fromkeys(_sparse(stmt)))
     concordant = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in given]
     for access, stored in zip(given, cost.mergeable(concordant), strict=True):
-        sparse.append((stored, cost.counts_of(stored, facts)))
         if stored is not access:
-            converted.append(stored)
             total += cost.TRANSPOSE * cost.counts_of(access, facts)[-1]
+        read = without_empty_rows(stmt, order, stored, facts)
+        sparse.append((read, cost.counts_of(read, facts)))
+        if read is not access:
+            converted.append(read)
     total += _nest_cost(stmt, order, sparse, facts, target)
     if len(order) > 1 and facts.extent(order[0]) == 1 and not any(order[0] in access.indices for access in given):
         total *= ALONE
