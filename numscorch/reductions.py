@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -18,6 +20,7 @@ from .problem import wanted_format
 from .sparse_tensor import SparseTensor
 from .statements import Request, plain_request, reducing, scheduled
 
+Shape = tuple[int, ...]
 JOINED_BY = {
     "sum": "=",
     "mean": "=",
@@ -42,12 +45,12 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
         UnsupportedError: an operand is no tensor, the mask is not sparse, or the mean of integers is asked for.
     """
     check_reduction(reduce, operands)
-    request, operands = prepared(expr, operands, reduce, mask, schedule)
-    terms = prod(_summed(request.subscripts, operands))
-    wanted = format if terms or mask is not None else "dense"  # without terms, every entry is the identity
-    result = compute(request, operands, wanted, out)
+    operands = lengthened(expr, operands) if reduce == "sum" else operands
+    asked = _asked_of(expr, operands, reduce, mask, schedule)
+    wanted = format if asked.terms or mask is not None else "dense"  # without terms, every entry is the identity
+    result = compute(asked.request, asked.taken(operands, mask), wanted, out)
     if reduce == "mean":
-        _divide(result, terms)
+        _divide(result, asked.terms)
     return result if wanted == format or out is not None else _in_format(result, format)
 
 
@@ -73,22 +76,59 @@ def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedul
         SizeError: the mask has another shape than the result.
         UnsupportedError: the mask is not sparse.
     """
-    if reduce == "sum":
-        operands = lengthened(expr, operands)
-    subscripts = parse_einsum(expr, tuple(o.ndim for o in operands))
-    if JOINED_BY[reduce] != "=":
-        subscripts, operands = _diagonals(subscripts, operands)
+    operands = lengthened(expr, operands) if reduce == "sum" else operands
+    asked = _asked_of(expr, operands, reduce, mask, schedule)
+    return asked.request, asked.taken(operands, mask)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What follows of a reduction from the shapes of its operands.
+
+    Args:
+        named: the indices of each operand, of whose dimensions the diagonal is taken where they repeat; None where none does.
+        request: of the operands then, and the mask.
+        terms: how many are joined for each entry of the result.
+    """
+
+    named: tuple[tuple[str, ...], ...] | None
+    request: Request
+    terms: int
+
+    def taken(self, operands: Sequence[Any], mask: Any) -> Sequence[Any]:
+        """The operands that the request takes."""
+        if self.named is not None:
+            operands = list(map(_diagonal, self.named, operands))
+        return operands if mask is None else (*operands, mask)
+
+
+def _asked_of(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None) -> _Asked:
     if mask is not None:
-        sizes = _sizes(subscripts, operands)
-        _check_mask(mask, tuple(sizes[name] for name in subscripts.result), expr)
-        subscripts, operands = Subscripts((*subscripts.operands, subscripts.result), subscripts.result), (*operands, mask)
+        _check_is_mask(mask)
+    shapes = tuple([tuple(operand.shape) for operand in operands])
+    return _asked(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule)
+
+
+@lru_cache(maxsize=1024)
+def _asked(expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None, schedule: str | None) -> _Asked:
+    """The request for operands of these shapes, and a mask of that shape, where there is one.
+
+    >>> asked = _asked("ij,jk->ik", ((2, 3), (3, 4)), "sum", (2, 4), None)
+    >>> str(asked.request.subscripts), asked.terms
+    ('ij,jk,ik->ik', 3)
+    """
+    subscripts = parse_einsum(expr, tuple(map(len, shapes)))
+    named, sizes = subscripts.operands, _sizes(subscripts, shapes)
+    if JOINED_BY[reduce] != "=":  # entries off the diagonal are no terms of a reduction
+        subscripts = Subscripts(tuple([tuple(dict.fromkeys(names)) for names in named]), subscripts.result)
+    of_diagonals = subscripts.operands != named
+    if mask is not None:
+        _check_shape(mask, tuple(sizes[name] for name in subscripts.result), expr)
+        subscripts = Subscripts((*subscripts.operands, subscripts.result), subscripts.result)
     request = _request(subscripts, reduce, mask is not None)
-    return request if schedule is None else scheduled(request, schedule), operands
-
-
-def _summed(subscripts: Subscripts, operands: Sequence[Any]) -> list[int]:
-    """The extents of what is reduced."""
-    return [size for name, size in _sizes(subscripts, operands).items() if name not in subscripts.result]
+    request = request if schedule is None else scheduled(request, schedule)
+    terms = prod(size for name, size in sizes.items() if name not in subscripts.result)
+    return _Asked(named if of_diagonals else None, request, terms)
 
 
 def _in_format(result: Tensor, format: Format | str | None) -> Any:
@@ -104,34 +144,34 @@ def _request(subscripts: Subscripts, reduce: str, masked: bool) -> Request:
     return reducing(subscripts, JOINED_BY[reduce], reduce in TESTS, len(subscripts.operands) - 1 if masked else None)
 
 
-def _sizes(subscripts: Subscripts, operands: Sequence[Any]) -> dict[str, int]:
+def _sizes(subscripts: Subscripts, shapes: Sequence[Shape]) -> dict[str, int]:
     """The extent of each index; size 1 gives way to any other."""
     sizes: dict[str, int] = {}
-    for names, operand in zip(subscripts.operands, operands, strict=True):
-        sizes |= {name: size for name, size in zip(names, operand.shape, strict=True) if sizes.get(name, 1) == 1}
+    for names, shape in zip(subscripts.operands, shapes, strict=True):
+        sizes |= {name: size for name, size in zip(names, shape, strict=True) if sizes.get(name, 1) == 1}
     return sizes
 
 
-def _diagonals(subscripts: Subscripts, operands: Sequence[Any]) -> tuple[Subscripts, tuple[Any, ...]]:
-    """The operands' diagonals where indices repeat: entries off them are no terms of a reduction."""
-    terms, taken = [], []
-    for names, operand in zip(subscripts.operands, operands, strict=True):
-        once = tuple(dict.fromkeys(names))
-        terms.append(once)
-        taken.append(operand if once == names else compute(plain_request(Subscripts((names,), once)), (operand,)))
-    return Subscripts(tuple(terms), subscripts.result), tuple(taken)
+def _diagonal(names: tuple[str, ...], operand: Any) -> Any:
+    """The operand's diagonal where indices repeat, else the operand."""
+    once = tuple(dict.fromkeys(names))
+    return operand if once == names else compute(plain_request(Subscripts((names,), once)), (operand,))
 
 
-def _check_mask(mask: Any, shape: tuple[int, ...], expr: str) -> None:
-    """That it is sparse, and has the result's shape."""
+def _check_is_mask(mask: Any) -> None:
+    """That it is sparse."""
     if not isinstance(mask, SparseTensor | Tensor):
         raise UnsupportedError(
             f"mask must be a sparse tensor, not {type(mask).__name__}: make one with ns.from_torch(torch.as_tensor(mask))"
         )
     if isinstance(mask, Tensor) and mask.layout is STRIDED:
         raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
-    if tuple(mask.shape) != shape:
-        raise SizeError(f"mask has shape {tuple(mask.shape)}, but the result has {shape}\n  {expr}")
+
+
+def _check_shape(mask: Shape, shape: Shape, expr: str) -> None:
+    """That a mask has the result's shape."""
+    if mask != shape:
+        raise SizeError(f"mask has shape {mask}, but the result has {shape}\n  {expr}")
 
 
 def _check_mean(operands: Sequence[Any]) -> None:

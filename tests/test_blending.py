@@ -85,3 +85,30 @@ def test_coordinates_at_the_ends_of_their_type(crd: torch.dtype, fresh_plans: py
     B = ns.from_coo(torch.tensor([[0, 0], [1, last]], dtype=crd), torch.tensor([4.0, 8]), (1, last + 1), format=ns.CSR)
     assert (A + B).values.tolist() == [1.0, 4.0, 10.0]
     assert (A * B).values.tolist() == [16.0]
+
+
+ALIKE = ("R[i,j] = A[i,j] + B[i,j]", "R[i,j] = A[i,j] * B[i,j]", "R[i,j] = A[i,j] - 2 * B[i,j]", "y[i] = A[i,j] * B[i,j]")
+
+
+@pytest.mark.parametrize("text", ALIKE)
+def test_rows_that_are_alike_to_their_end_and_rows_that_differ_in_their_last_entry(text: str, plain: pytest.MonkeyPatch) -> None:
+    """The last row of one tensor ends its arrays: reading ahead of it would be an error here."""
+    kept = torch.zeros(6, 16, dtype=torch.bool)
+    kept[:, 1::2] = True
+    other = kept.clone()
+    other[1, 15], other[2, 1], other[3] = False, False, ~kept[3]
+    other[4, 14], other[5] = True, kept[5]
+    for mine, theirs in ((kept, kept), (kept, other), (other, kept), (other, ~other)):
+        dense = {name: (numbers(6, 16, seed=seed) + 5) * place for seed, (name, place) in enumerate(zip("AB", (mine, theirs), strict=True))}
+        found = ns.evaluate(text, **{name: ns.from_torch(value, ns.CSR) for name, value in dense.items()})
+        found = found.to_dense() if isinstance(found, ns.SparseTensor) else found
+        assert torch.equal(found, expected(text, dense, torch.ones(16)))
+    assert any(loop.tag == Blend(ahead=True) for plan in dispatch._plans.values() for loop in loops_of(plan.steps[-1].stmt))
+
+
+def test_short_rows_are_not_looked_ahead_in(plain: pytest.MonkeyPatch) -> None:
+    A, B = (ns.from_torch(torch.eye(9).roll(by, 1), ns.CSR) for by in (0, 1))
+    assert torch.equal((A + B).to_dense(), torch.eye(9) + torch.eye(9).roll(1, 1))
+    tags = [loop.tag for plan in dispatch._plans.values() for loop in loops_of(plan.steps[-1].stmt)]
+    assert Blend() in tags
+    assert Blend(ahead=True) not in tags

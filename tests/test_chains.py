@@ -10,6 +10,7 @@ import torch
 import numscorch as ns
 from numscorch.chains import Chain
 from numscorch.operands import identify
+from numscorch.operators.elementwise import _softmax_program
 from numscorch.runtime.dispatch import known_plan
 
 CONVOLUTION = "y[i,o] = relu(A[i,j] * x[j,f] * w[o,f] + b[o])"
@@ -86,6 +87,18 @@ def test_what_is_like_another_operand_this_time_makes_no_chain(step: str) -> Non
         wanted = 2 * (((a != 0) * b if "stored" in step else a) * b).sum()
         for _ in range(2):
             torch.testing.assert_close(ns.evaluate(text, A=A, B=other.t()), wanted)
+
+
+@torch.no_grad()
+def test_softmax_is_a_chain_whatever_the_pattern_and_of_torchs_tensors_it_is_torchs() -> None:
+    for seed in range(3):
+        A = given(seed)["A"]
+        found = ns.softmax(A, 1)
+        assert found.pattern is A.pattern
+        wanted = torch.where(A.to_dense() != 0, A.to_dense(), -torch.inf).softmax(1).nan_to_num(0.0)
+        torch.testing.assert_close(found.to_dense(), wanted)
+    assert is_chained(_softmax_program("softmax", 2, 1), True, A=A)
+    assert ns.softmax(A.to_torch(), 1).layout is A.to_torch().layout
 
 
 def test_gradients_flow_through_a_sparse_result_after_a_chain_is_known() -> None:

@@ -82,3 +82,11 @@ def test_one_long_row_among_short_ones_is_laid_out(plain: pytest.MonkeyPatch) ->
     A = ns.from_torch(a, ns.CSR)
     assert is_laid_out(ns.explain("ij,jk,ik->", A, A, A))
     assert ns.einsum("ij,jk,ik->", A, A, A).item() == ((a @ a) * a).sum().item()
+
+
+def test_a_row_that_is_laid_out_is_no_work_where_it_is_looked_up_so_that_small_products_start_no_threads() -> None:
+    """By its merges, the same product would be six times as much work, and worth threads."""
+    A = ns.from_torch((torch.rand(200, 200, generator=torch.Generator().manual_seed(0)) < 0.025).float(), ns.CSR)
+    told = ns.explain("ij,jk->ik", A, A, mask=A)
+    assert is_laid_out(told)
+    assert "parallel_forall" not in str(told.steps[-1].stmt)

@@ -64,3 +64,13 @@ def test_what_no_term_gives_does_not_depend_on_the_format(fmt: ns.Format, plain:
 def test_a_statement_may_name_a_tensor_as_an_argument_of_explain(name: str) -> None:
     told = str(ns.explain(f"y[i] = {name}[i,j]", **{name: ns.from_torch(torch.eye(3))}))
     assert "A[i,j]" in told
+
+
+def test_a_mask_that_does_not_fit_is_refused_after_one_that_does(plain: pytest.MonkeyPatch) -> None:
+    A, mask = ns.from_torch(torch.eye(4), ns.CSR), ns.from_torch(torch.eye(4), ns.CSR)
+    for _ in range(2):
+        assert torch.equal(ns.einsum("ij,jk->ik", A, A, mask=mask).to_dense(), torch.eye(4))
+        with pytest.raises(ns.SizeError, match=r"mask has shape \(5, 4\), but the result has \(4, 4\)"):
+            ns.einsum("ij,jk->ik", A, A, mask=ns.from_torch(torch.ones(5, 4), ns.CSR))
+        with pytest.raises(ns.UnsupportedError, match="mask must be sparse"):
+            ns.einsum("ij,jk->ik", A, A, mask=torch.ones(4, 4))

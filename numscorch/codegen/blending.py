@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..ir import index as ix
 from ..ir.functions import simplified
-from ..ir.loop import Accumulate, Assign, Block, Const, Expr, Stmt, Var, call
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Expr, If, Stmt, Var, While, all_of, call
 from .bounded import Appending
 from .coiteration import Case, merge_loops
 from .environment import Env, Iterator
@@ -44,7 +44,43 @@ def lower_blended(stmt: ix.Forall, env: Env, lower: Callable[[ix.Stmt, Env], Blo
         return _counted(lower(rest, inner if summed else present), entry)
 
     iterators = [it for it in env.iterated(var) if it.name in lattice.iterated]
-    return merge_loops(var, iterators, env, lattice, case, step=_step)
+    appends, ahead = not ix.result_of(stmt).tensor.is_scalar, isinstance(stmt.tag, ix.Blend) and stmt.tag.ahead
+
+    def made(loop: While, walked: list[Iterator], point: frozenset[str]) -> Stmt:
+        """Two rows, which are walked faster while they are alike, and up to the last of their entries."""
+        alike = (_alike(var, walked, env, lattice, case),) if appends else ()
+        return If(loop.condition, (*alike, _looking_ahead(var, walked, env, lattice, point, case), loop))
+
+    return merge_loops(var, iterators, env, lattice, case, step=_step, made=made if ahead and len(iterators) == 2 else None)
+
+
+def _alike(var: ix.IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, case: Case) -> While:
+    """Two rows for as long as they are alike: nothing is masked, and positions don't wait for what was compared, which is predicted.
+
+    Rows of tensors with one pattern, or with the same blocks, are alike to their end; others leave this at once, once in each row.
+    """
+    coord = Var(var.name)
+    mine = [it.coordinate(it.position) for it in walked]
+    alike = all_of([*(it.position < it.end for it in walked), BinOp("==", mine[0], mine[1])])
+    inner = env.bind(var, coord, {it.name: it.segment(it.position) for it in walked})
+    both = case(inner, lattice.iterated - {it.name for it in walked})
+    return While(alike, (Assign(coord, mine[0]), *both, *(Accumulate(it.position, Const(1)) for it in walked)))
+
+
+def _looking_ahead(var: ix.IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, point: frozenset[str], case: Case) -> If:
+    """The merge up to where one operand has one entry left: of each operand the next coordinate is loaded a step before it is compared.
+
+    A step waits for a load at the position that the one before it found, otherwise: most of its time.
+    """
+    mine, ahead = ({it.name: Var(f"{var}{it.name}{which}") for it in walked} for which in ("", "_next"))
+    step: list[Stmt] = [Assign(ahead[it.name], it.coordinate(it.position + 1)) for it in walked]
+    step += _step(var, walked, env, lattice, point, case)[len(walked) :]  # but for the coordinates at hand
+    for it in walked:
+        own = mine[it.name]
+        step.append(Assign(own, own + BinOp("&", ahead[it.name] - own, Var(f"{it.name}_here"))))
+    first = [Assign(mine[it.name], it.coordinate(it.position)) for it in walked]
+    more = all_of([it.position < it.end - 1 for it in walked])
+    return If(more, (*first, While(more, tuple(step))))
 
 
 def _step(var: ix.IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, point: frozenset[str], case: Case) -> Block:

@@ -97,11 +97,19 @@ def find_stop(it: Iterator) -> Block:
 
 
 def merge_loops(
-    var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None, step: Step | None = None
+    var: IndexVar,
+    iterators: list[Iterator],
+    env: Env,
+    lattice: Lattice,
+    case: Case,
+    bounds: Bounds | None = None,
+    step: Step | None = None,
+    made: Callable[[While, list[Iterator], frozenset[str]], Stmt] | None = None,
 ) -> Block:
     """Several ordered levels are walked together: a loop for each point, which runs while all its operands last.
 
-    ``step`` makes the loops' bodies: one coordinate, with a case for each point, unless another is given.
+    ``step`` makes the loops' bodies: one coordinate, with a case for each point, unless another is given. ``made`` is what becomes of
+    a loop, if it doesn't stand for itself.
     """
     start: list[Stmt] = [*_started(iterators, bounds)]
     for point in lattice.points:
@@ -110,7 +118,8 @@ def merge_loops(
             start.append(_rest_of(var, walked[0], env, lattice, case))
             continue
         body = (step or _merge_step)(var, walked, env, lattice, point, case)
-        start.append(While(all_of([it.position < it.end for it in walked]), body))
+        loop = While(all_of([it.position < it.end for it in walked]), body)
+        start.append(loop if made is None else made(loop, walked, point))
     return tuple(start)
 
 

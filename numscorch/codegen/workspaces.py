@@ -64,10 +64,10 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly, env: Env, lower: Lower) 
     inner = replace(env, inserted=env.inserted | {name})
     if is_flagged(space):
         return (*lower(stmt.producer, inner), *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
+    if assembly.stage == "room":
+        return lower(stmt.producer, inner)
     if assembly.bounding:
-        bound = _part(name, "bound")
-        all_or_most = MOST + bound if assembly.stage == "room" else call("max", MOST, bound)
-        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST, all_or_most))
+        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST, call("max", MOST, _part(name, "bound"))))
     count = _part(name, "count")
     filled = (*_emptied(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
     if assembly.counting:
@@ -97,20 +97,20 @@ def _emptied(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Blo
     return (*_bounded(producer, name, env, lower), Assign(_part(name, "bits"), call("emptied", _part(name, "table"), most)))
 
 
-def _ordered(space: ix.Access) -> Do:
-    """The list in order; values that lie in the order of the list move with it."""
+def _ordered(space: ix.Access) -> If:
+    """The list in order, which most rows of a matrix with few entries are; values that lie in the order of the list move with it."""
     name = space.tensor.name
     listed, count = _part(name, "list"), _part(name, "count")
-    if is_hashed(space):
-        return Do(call("ordered_pairs", listed, _part(name, "vals"), count))
-    return Do(call("ordered", listed, _part(name, "mark"), _part(name, "stamp"), count, size_of(space.indices[0])))
+    by_marks = call("ordered", listed, _part(name, "mark"), _part(name, "stamp"), count, size_of(space.indices[0]))
+    do = Do(call("ordered_pairs", listed, _part(name, "vals"), count) if is_hashed(space) else by_marks)
+    return If(Const(1) < count, (do,))
 
 
 def insert(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
     """Add to a workspace's value; a coordinate's first one puts it into the list."""
     name = stmt.lhs.tensor.name
-    if assembly.bounding:
-        return (Accumulate(_part(name, "bound"), Const(1)),)
+    if assembly.bounding:  # of all rows together, so that nothing is read of where they end
+        return (Accumulate(MOST if assembly.stage == "room" else _part(name, "bound"), Const(1)),)
     coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
     if is_flagged(stmt.lhs):
         terms = lower_product(stmt.rhs, env, as_vector=False)

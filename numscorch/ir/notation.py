@@ -138,9 +138,7 @@ class _Reader:
             return Serial()
         if token == "parallel_forall":
             return Parallel()
-        if token == "blend_forall":
-            return Blend()
-        if token in (named := {str(tag): tag for tag in (Kinds(), KindTiles(), Constant())}):
+        if token in (named := {str(tag): tag for tag in (Kinds(), KindTiles(), Constant(), Blend(), Blend(ahead=True))}):
             return named[token]
         if found := VECTOR.fullmatch(token):
             lanes, registers, once, rest, masked = found.groups()

@@ -84,10 +84,15 @@ class Gallop:
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """Merge operands without branches: which of them has a coordinate is a mask, of their values and of how far each advances."""
+    """Merge operands without branches: which of them has a coordinate is a mask, of their values and of how far each advances.
+
+    Looking ``ahead``, the next coordinate of each is loaded a step before it is compared, and rows that are alike are walked at once.
+    """
+
+    ahead: bool = False
 
     def __str__(self) -> str:
-        return "blend_forall"
+        return f"blend_forall{'<ahead>' if self.ahead else ''}"
 
 
 @dataclass(frozen=True, slots=True)

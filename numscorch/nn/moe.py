@@ -130,7 +130,7 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
     if normalize:
         values = values / values.sum(1, keepdim=True)
     pattern = of_even_rows(chosen.numpy(), tuple(scores.shape))
-    return SparseTensor(pattern, values.reshape(-1))
+    return SparseTensor.trusted(pattern, values.reshape(-1))
 
 
 def _largest(scores: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -170,12 +170,12 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
     if not isinstance(taken, SparseTensor):
         raise UnsupportedError("the gates are dense, so that each expert would be computed: choose some with top_k_gates or ns.from_torch")
     _check_sizes(input, taken, experts)
-    stored = taken.to(CSR)
+    stored = taken if taken.pattern.format == CSR else taken.to(CSR)
     plan: Dispatch = stored.pattern.remember("dispatch", lambda: dispatched(stored.pattern))
     slots = einsum("sb,bd->sd", _of_ones(plan.taken, input.dtype), input)
     grouped = slots.reshape(-1, GROUP, input.shape[1])
     outputs = einsum("gn,gud,ndh->guh", _of_ones(plan.owners, input.dtype), grouped, experts)
-    made: torch.Tensor = einsum("bs,sh->bh", SparseTensor(plan.given, stored.values), outputs.reshape(-1, experts.shape[2]))
+    made: torch.Tensor = einsum("bs,sh->bh", SparseTensor.trusted(plan.given, stored.values), outputs.reshape(-1, experts.shape[2]))
     return made
 
 
@@ -197,12 +197,12 @@ def dispatched(gates: Pattern) -> Dispatch:
     >>> plan.given.level_arrays(1)[1].tolist(), plan.owners.level_arrays(1)[1].tolist()
     ([4, 0, 5], [0, 1])
     """
-    (tokens, count), (pos, expert) = gates.shape, gates.level_arrays(1)
+    (tokens, count), (pos, expert) = gates.shape, gates.views
     order = expert.astype(np.min_scalar_type(count)).argsort(kind="stable")  # of few bits, numpy sorts by digits
     loads = np.bincount(expert, minlength=count)
     groups = -(-loads // GROUP)
     most = min(len(expert), (len(expert) + count * (GROUP - 1)) // GROUP)
-    starts = (np.cumsum(groups) - groups) * GROUP - (np.cumsum(loads) - loads)
+    starts = (groups.cumsum() - groups) * GROUP - (loads.cumsum() - loads)
     slots = np.arange(len(expert)) + starts.repeat(loads)
     given = np.empty_like(slots)
     given[order] = slots  # of a token in increasing order, as its experts are

@@ -107,7 +107,7 @@ def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
 
 def of_same_rows(pattern: Pattern, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
     """The CSR pattern with as many entries in each row as another one."""
-    return _known(pattern.level_arrays(1)[0], columns, shape, pattern.spreads)
+    return _known(pattern.views[0], columns, shape, pattern.spreads)
 
 
 def _known(pos: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...]) -> Pattern:

@@ -25,7 +25,7 @@ from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
 from ..statements import Part, Request, parse_program, tensor_names
 from .fused_gradients import fused_with_gradients
-from .fused_operands import returned, taken
+from .fused_operands import is_native, returned, taken
 from .fusion import Group, group_from
 from .pairing import in_pairs
 
@@ -126,11 +126,16 @@ def computed(
             made = _computed(text, parts[at], values, own)
             ran, names, at = parts[at].request, parts[at].operands, at + 1
         if recorder is not None:
-            recorder.is_fixed &= group is None or isinstance(made, Tensor)  # sparse results of fused kernels may be stored otherwise
+            recorder.is_fixed &= group is None or _is_as_made(group, values, made)
             recorder.note(ran, own, [places[name] for name in names], [values[name] for name in names], made)
             places[parts[at - 1].name] = len(given) + len(recorder.steps) - 1
         values[parts[at - 1].name] = made
     return values
+
+
+def _is_as_made(group: Group, values: Mapping[str, Any], made: Any) -> bool:
+    """Whether a group's result is the kernel's own: a sparse one may have been stored as torch's operands are."""
+    return isinstance(made, Tensor) or not is_native(group.request, [values[name] for name in group.operands])
 
 
 def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from .blocks import BLOCKS
 from .memory import check_bytes, check_workspace, compressed_instead
 from .reuse import room
 
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 MOST_COUNTS = 1 << 22  # of entries for each parent and worker: more would take longer to go through than a worker saves
 
 
@@ -35,6 +36,14 @@ def _together(array: np.ndarray, filled: Sequence[slice], total: int) -> np.ndar
     if made is array:
         made.resize(total, refcheck=False)
     return made
+
+
+def _shortened(array: np.ndarray, total: int) -> np.ndarray:
+    """The start of an array, in memory of its size."""
+    if not array.flags.owndata:
+        return _together(array, [slice(0, total)], total)
+    array.resize(total, refcheck=False)
+    return array
 
 
 def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> int:
@@ -98,6 +107,11 @@ class Layout:
     def sizes(self) -> tuple[int, ...]:
         """The extent of each level."""
         return self.format.sizes(self.shape)
+
+    @cached_property
+    def parents(self) -> int:
+        """How many rows a result has whose last level alone stores something."""
+        return prod(self.sizes[:-1])
 
     @cached_property
     def width(self) -> int:
@@ -185,34 +199,47 @@ class Layout:
         each = 8 + self.width
         return most * each <= memory.ASK_FROM and (self.index_dtype != "int32" or most <= INT32_MAX)
 
-    def bounded(self, starts: Sequence[int]) -> Arrays:
-        """Arrays for as many entries as there can be: ``starts`` is where those of each worker start, and one past the last.
+    def bounded(self, most: int) -> Parts:
+        """Arrays for as many entries as there can be, of a result with one sparse level: its two index arrays, and values.
 
         Raises:
             SizeError: more values than the index type can count.
         """
-        last, sizes = len(self.format.levels) - 1, self.sizes
-        most, parents = self._counted(int(starts[-1]), "may have"), prod(sizes[:-1])
-        size = (parents + 1 + most) * 8 + most * self.width
-        self._check(size, f"the result's {most} values, if no two of its terms meet,", padded=parents > most)
+        parents = self.parents
+        size = (parents + 1 + self._counted(most, "may have")) * 8 + most * self.width
+        if size > memory.ASK_FROM:
+            self._check(size, f"the result's {most} values, if no two of its terms meet,", padded=parents > most)
         pos = np.empty(parents + 1, self.index_dtype)
         pos[0] = 0
-        index = {(last, "pos"): pos, (last, "crd"): self._coordinates(last, most)}
-        return Arrays(room(most, self.dtype), index, gaps=False)
+        return pos, self._coordinates(len(self.format.levels) - 1, most), room(most, self.dtype)
 
-    def closed(self, arrays: Arrays, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> Arrays:
+    def appended(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray, total: int) -> SparseTensor:
+        """The tensor of what one worker appended."""
+        pos[-1] = total  # of one row in all, no parent is visited that would say it
+        if len(crd) != total:
+            crd, values = _shortened(crd, total), _shortened(values, total)
+        return self._with_one_level(pos, crd, values)
+
+    def closed(self, arrays: Parts, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> SparseTensor:
         """Without what workers left free; ``parents`` is where those start whose entries each one appended."""
-        last = len(self.format.levels) - 1
-        pos, crd = arrays.index[last, "pos"], arrays.index[last, "crd"]
+        pos, crd, values = arrays
+        if len(ends) == 1:
+            return self.appended(pos, crd, values, int(ends[0]))
         filled = [slice(int(start), int(end)) for start, end in zip(starts[:-1], ends, strict=True)]
         total = filled[0].stop
         for worker, own in enumerate(filled[1:], 1):
             if own.start != total:
                 pos[parents[worker] + 1 : parents[worker + 1] + 1] -= own.start - total
             total += own.stop - own.start
-        pos[-1] = total  # of one row in all, no parent is visited that would say it
-        crd, values = (_together(array, filled, total) for array in (crd, arrays.values))
-        return Arrays(values, {(last, "pos"): pos, (last, "crd"): crd}, gaps=False)
+        pos[-1] = total
+        return self._with_one_level(pos, *(_together(array, filled, total) for array in (crd, values)))
+
+    def _with_one_level(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray) -> SparseTensor:
+        """The tensor whose last level alone stores something."""
+        *above, last = self.format.levels
+        own = (pos, crd) if last.arrays[0] == "pos" else (crd, pos)
+        pattern = Pattern.written(self.format, self.shape, (*((),) * len(above), own), self.index_dtype)
+        return SparseTensor.trusted(pattern, torch.from_numpy(values))
 
     def _coordinates(self, at: int, count: int) -> np.ndarray:
         """Memory for the coordinates of a level."""

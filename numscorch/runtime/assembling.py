@@ -25,6 +25,8 @@ from .binder import Binder
 
 NOTHING: Mapping[str, str] = {}
 ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # one block for each worker
+PARTS = "R_pos, R_crd, R_vals"  # of a result that is appended to below a bound
+APPENDED, CLOSED = f"return layout.appended({PARTS}, int(starts[0]))", f"return layout.closed(({PARTS}), S, starts, parents)"
 
 
 class AssemblingBinder(Binder):
@@ -52,12 +54,14 @@ class AssemblingBinder(Binder):
     def with_room(self) -> list[str]:
         """Entries are appended at once, if there is room for as many as are inserted into rows."""
         lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("room", self.before["room"])]
+        if not self.parallel:
+            then = ["starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded(most)"]
+            then += [*self.called("once", self.before["once"], ALLOTTED), APPENDED]
+            return [*lines, "most = int(bounds[0])", "if layout.has_room(most):", *(f"    {line}" for line in then)]
         lines += [f"S = np.zeros({self.blocks + 1}, np.int64)", "np.cumsum(bounds, out=S[1:])", "if layout.has_room(int(S[-1])):"]
-        then = ["parents = None"]
-        if self.parallel:
-            then = ["first = shared_out(S, n)", f"S, cuts = S[first], {self.cuts()}[first]", f"parents = cuts * {self.inner}"]
-        then += ["R = layout.bounded(S)", "starts = S[:-1].copy()", *self.called("once", self.before["once"], ALLOTTED)]
-        return [*lines, *(f"    {line}" for line in [*then, "return layout.finished(layout.closed(R, S, starts, parents))"])]
+        then = ["first = shared_out(S, n)", f"S, cuts = S[first], {self.cuts()}[first]", f"parents = cuts * {self.inner}"]
+        then += ["starts = S[:-1].copy()", f"{PARTS} = layout.bounded(int(S[-1]))"]
+        return [*lines, *(f"    {line}" for line in [*then, *self.called("once", self.before["once"], ALLOTTED), CLOSED])]
 
     @property
     def inner(self) -> int:
@@ -69,19 +73,23 @@ class AssemblingBinder(Binder):
         patterns, sizes = [f"P{NAMES.index(name)}" for name in bound.operands], self.problem.format.sizes(self.problem.shape)
         counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [str(prod(sizes))]
         most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
-        lines = ["parents = None", f"S = (0, {most})", "starts = np.zeros(1, np.int64)"]
-        if self.parallel:
-            found = f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {sizes[-1]}"
-            shared = [f"parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}", f"S = {found}"]
-            shared += ["starts = S[:-1].copy()"]
-            lines = ["if n == 1:", *(f"    {line}" for line in lines), "else:", *(f"    {line}" for line in shared)]
+        fill = self.called("fill", self.kernel)
+        if not self.parallel:
+            lines = ["n = 1", *self.spaces_made(), "starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded({most})"]
+            return [*lines, *fill, APPENDED]
+        found = f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {sizes[-1]}"
         return [
-            "n = workers()" if self.parallel else "n = 1",
-            *lines,
+            "n = workers()",
+            "if n == 1:",
+            f"    parents, S, starts = None, (0, {most}), np.zeros(1, np.int64)",
+            "else:",
+            f"    parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}",
+            f"    S = {found}",
+            "    starts = S[:-1].copy()",
             *self.spaces_made(),
-            "R = layout.bounded(S)",
-            *self.called("fill", self.kernel),
-            "return layout.finished(layout.closed(R, S, starts, parents))",
+            f"{PARTS} = layout.bounded(int(S[-1]))",
+            *fill,
+            CLOSED,
         ]
 
     def allocated(self) -> list[str]:
@@ -116,16 +124,18 @@ class AssemblingBinder(Binder):
 
     def called(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NOTHING) -> list[str]:
         """The call of one stage's kernel, some of whose arguments are given otherwise."""
-        arguments = ", ".join(instead.get(param.what) or self.argument(param) for param in kernel.source.params)
+        arguments = ", ".join(instead.get(param.what) or self.argument(param, name) for param in kernel.source.params)
         if not kernel.source.program.parallel:
             return [f"{name}.serial()({arguments})"]
         return [f"f = {name}.serial() if n == 1 else {name}.parallel()", f"with call_lock(): f({arguments})"]
 
-    def argument(self, param: Param) -> str:
+    def argument(self, param: Param, stage: str = "fill") -> str:
         if param.what in ("heads", "parents"):
             return "heads" if param.is_array else str(self.parents)
         if param.what in ("starts", "bounds", "capacity", *WORKSPACE):
             return param.name
         if param.of == self.result.name and param.is_array:
+            if self.bound is not None or stage == "once":
+                return f"R_{param.what}"
             return "R.values" if param.what == "vals" else f"R.index[{param.at}, {param.what!r}]"
         return super().argument(param)

@@ -35,6 +35,8 @@ from .reuse import SMALLEST, room
 
 MADE = {"list": "empty", "mark": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
 
+BY_BLOCKS = ("partial", "starts", "bounds")  # arrays with something of each block
+
 
 class Binder:
     """Writes the source of one plan's function."""
@@ -89,8 +91,12 @@ class Binder:
 
     @property
     def pieces(self) -> str:
-        """Into how many blocks a parallel loop is cut: where each may have its own sums, as many whatever the number of threads."""
-        return str(blocks.BLOCKS)
+        """Into how many blocks a parallel loop is cut: as many whatever the number of threads, where each may have its own sums.
+
+        Elsewhere one worker has one block, for which nothing has to be found in a pattern.
+        """
+        has_own = any(param.what in BY_BLOCKS for param in self.kernel.source.params)
+        return str(blocks.BLOCKS) if has_own else f"{blocks.BLOCKS} if n > 1 else 1"
 
     def call(self) -> list[str]:
         """The kernel's call; one that may run in parallel does so where there are threads."""

@@ -1,6 +1,7 @@
 """Blocks of the outermost loop: how many, and where they are cut.
 
-Both follow from the problem alone, so that results are bitwise the same at any thread count.
+Both follow from the problem alone where blocks have sums of their own, so that results are bitwise the same at any thread count;
+elsewhere one worker has one block.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def longest_row(pattern: Pattern) -> int:
 def leaf_starts(pattern: Pattern) -> np.ndarray:
     """For each position of the first level, and one past the last, where its values start."""
     if pattern.format.levels == BY_ROWS:
-        return pattern.level_arrays(1)[0]
+        return pattern.views[0]
     starts = np.arange(pattern.counts[0] + 1, dtype=np.int64)
     for at, level in list(enumerate(pattern.format.levels))[1:]:
         if "pos" in level.arrays:

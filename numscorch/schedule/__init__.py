@@ -67,7 +67,7 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
         nest = note("gallop", *steered)
     if laid := lay_out(nest, facts):
         nest = note("lay_out", *laid)
-    if merged := blend(nest):
+    if merged := blend(nest, facts):
         nest = note("blend", *merged)
     nest = note("parallelize", *parallelize(nest, facts, options.parallel))
     return tuple(steps)

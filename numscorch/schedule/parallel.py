@@ -19,6 +19,7 @@ from ..ir.index import (
     Tile,
     Vector,
     Where,
+    accesses_in,
     assignments,
     is_product,
     loops_of,
@@ -27,6 +28,7 @@ from ..ir.index import (
     value_of,
 )
 from ..ir.placing import is_placed
+from ..ir.workspace_levels import Marked
 from . import cost
 from .facts import Facts
 
@@ -92,13 +94,27 @@ def steps_of(stmt: Stmt, facts: Facts) -> float:
 
 
 def work_of(stmt: Stmt, facts: Facts) -> float:
-    """About how often the innermost loop steps: past coordinates that only one operand of an intersection has, too."""
-    sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense]
+    """About how often the innermost loop steps: past coordinates that only one operand of an intersection has, too.
+
+    What is laid out is looked up, at the coordinates of others.
+    """
+    laid = _laid_out(stmt)
+    sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense and a.tensor.name not in laid]
     work, steps, united = 1.0, 1.0, not is_product(value_of(stmt))
     for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
         survivors, steps = cost.iterations(var, sparse, facts, united)
         work, steps = work * survivors, work * steps
     return steps
+
+
+def _laid_out(stmt: Stmt) -> set[str]:
+    """The operands of which nothing is read but to lay out their rows."""
+    laid: set[str] = set()
+    others: set[str] = set()
+    for each in assignments(stmt):
+        read = laid if [type(level) for level in each.lhs.tensor.format.levels] == [Marked] else others
+        read |= {access.tensor.name for access in accesses_in(each.rhs)}
+    return laid - others
 
 
 def _can_be_summed(loop: Forall) -> bool:

@@ -1,6 +1,6 @@
 """C += A[i,j] * B[i,j]
 
-    where(C = t, parallel_forall(i, blend_forall(j, t += A[i,j] * B[i,j])))
+    where(C = t, parallel_forall(i, blend_forall<ahead>(j, t += A[i,j] * B[i,j])))
 
 A: DCSR float32, int32 indices
 B: DCSR float32, int32 indices
@@ -43,14 +43,28 @@ def kernel(A1_pos_array, A1_crd_array, A2_pos_array, A2_crd_array, A_vals_array,
                     pA2_end = A2_pos[pA1 + 1]
                     pB2 = B2_pos[pB1]
                     pB2_end = B2_pos[pB1 + 1]
-                    while pA2 < pA2_end and pB2 < pB2_end:
-                        jA = A2_crd[pA2]
-                        jB = B2_crd[pB2]
-                        A_here = at_most(jA, jB)
-                        B_here = at_most(jB, jA)
-                        t += masked(A_vals[pA2] * B_vals[pB2], A_here & B_here)
-                        pA2 = pA2 - A_here
-                        pB2 = pB2 - B_here
+                    if pA2 < pA2_end and pB2 < pB2_end:
+                        if pA2 < pA2_end - 1 and pB2 < pB2_end - 1:
+                            jA = A2_crd[pA2]
+                            jB = B2_crd[pB2]
+                            while pA2 < pA2_end - 1 and pB2 < pB2_end - 1:
+                                jA_next = A2_crd[pA2 + 1]
+                                jB_next = B2_crd[pB2 + 1]
+                                A_here = at_most(jA, jB)
+                                B_here = at_most(jB, jA)
+                                t += masked(A_vals[pA2] * B_vals[pB2], A_here & B_here)
+                                pA2 = pA2 - A_here
+                                pB2 = pB2 - B_here
+                                jA = jA + (jA_next - jA & A_here)
+                                jB = jB + (jB_next - jB & B_here)
+                        while pA2 < pA2_end and pB2 < pB2_end:
+                            jA = A2_crd[pA2]
+                            jB = B2_crd[pB2]
+                            A_here = at_most(jA, jB)
+                            B_here = at_most(jB, jA)
+                            t += masked(A_vals[pA2] * B_vals[pB2], A_here & B_here)
+                            pA2 = pA2 - A_here
+                            pB2 = pB2 - B_here
                 if iA == i:
                     pA1 += 1
                 if iB == i:

@@ -49,7 +49,8 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
                             w_vals[k] = float32(0.0)
                             w_count += 1
                         w_vals[k] += A_vals[pA2] * B_vals[pB2]
-                ordered(w_list, w_mark, w_stamp, w_count, k_size)
+                if 1 < w_count:
+                    ordered(w_list, w_mark, w_stamp, w_count, k_size)
                 for pw1 in range(w_count):
                     k = w_list[pw1]
                     C_vals[pC2] = w_vals[k]

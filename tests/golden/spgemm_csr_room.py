@@ -11,7 +11,6 @@ This kernel finds how much may be inserted in all; the next one appends the resu
 """
 
 from numba import prange
-from numpy import int64
 
 from numscorch.codegen.intrinsics import pointer
 
@@ -25,14 +24,8 @@ def kernel(A2_pos_array, A2_crd_array, B2_pos_array, cuts_array, bounds_array, b
         cuts = pointer(cuts_array)
         for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
             most = 0
-            pA2_start = int64(A2_pos[cuts[block]])
-            for i in range(cuts[block], cuts[block + 1]):
-                pA2_end = int64(A2_pos[i + 1])
-                w_bound = 0
-                for pA2 in range(pA2_start, pA2_end):
-                    j = A2_crd[pA2]
-                    for pB2 in range(B2_pos[j], B2_pos[j + 1]):
-                        w_bound += 1
-                most = most + w_bound
-                pA2_start = pA2_end
+            for pA2 in range(A2_pos[cuts[block]], A2_pos[cuts[block + 1]]):
+                j = A2_crd[pA2]
+                for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                    most += 1
             bounds[block] = most

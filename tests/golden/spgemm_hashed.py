@@ -53,7 +53,8 @@ def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array,
                             w_vals[pw] = float32(0.0)
                             w_count += 1
                         w_vals[pw] += A_vals[pA2] * B_vals[pB2]
-                ordered_pairs(w_list, w_vals, w_count)
+                if 1 < w_count:
+                    ordered_pairs(w_list, w_vals, w_count)
                 for pw1 in range(w_count):
                     k = w_list[pw1]
                     C_vals[pC2] = w_vals[pw1]
