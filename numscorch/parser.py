@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from numbers import Integral
 from .errors import ExpressionError
 
 ELLIPSIS = "..."
+_NO_ARROW = re.compile(r"[-=]*>|[-=]+|[\u2192\u21d2]")  # what people write for ->
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
             indices that are unknown or repeated.
     """
     left, arrow, right = expr.partition("->")
+    if not arrow and (found := _NO_ARROW.search(expr)):
+        raise pointed(expr, found.start(), f"{found[0]!r} is no arrow: did you mean ->?")
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ExpressionError(f"{expr!r} has {len(terms)} terms for {len(ranks)} operands: write one term for each, separated by commas")

@@ -79,28 +79,24 @@ class Pattern:
     def derived_from(
         cls, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...], index_dtype: str
     ) -> Pattern:
-        """The pattern of index arrays that follow from another's, in a format with sparse levels: views are taken when they are read."""
+        """The pattern of index arrays that follow from another's, in a format with sparse levels: nothing is looked up again."""
         pattern = cls.__new__(cls)
         pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
         pattern.arrays, pattern.derived = arrays, {}
+        pattern.take_views()  # which can't be taken later within a transform of torch.func
         return pattern
 
     counts: tuple[int, ...]  # positions in each level
-    taken: tuple[np.ndarray, ...]  # the index arrays as numpy views
-    watched: tuple[tuple[torch.Tensor, int], ...]  # each with the address that its view has
     signature: int  # a number of this process, equal for patterns that the compiler treats alike
 
     def __getattr__(self, name: str) -> Any:
-        """Signature, views, and how many positions were written are found when first asked for: most results are never operands."""
+        """The signature, and how many positions were written, are found when first asked for: most results are never operands."""
         if name == "signature":
             self.signature = signature_of(self)
             return self.signature
         if name == "counts":
             self.counts = self._count()
             return self.counts
-        if name in ("taken", "watched"):
-            self.take_views()
-            return self.taken if name == "taken" else self.watched
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     @property
@@ -139,8 +135,8 @@ class Pattern:
     def take_views(self) -> tuple[np.ndarray, ...]:
         """``taken``, the views as they are now, and ``watched``, each array with its address."""
         flat = [array for level in self.arrays for array in level]
-        self.taken = tuple(array.numpy() for array in flat)
-        self.watched = tuple((array, array.data_ptr()) for array in flat)
+        self.taken = tuple([array.numpy() for array in flat])
+        self.watched = tuple([(array, array.data_ptr()) for array in flat])
         return self.taken
 
     def __reduce__(self) -> tuple[Callable[..., Pattern], tuple[Any, ...]]:

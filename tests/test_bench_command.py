@@ -49,6 +49,10 @@ def test_files_are_read(tmp_path: Path) -> None:
         assert read.to_dense()[:2].tolist() == [[0, 2], [3, 0]]
     dense = asked("ij->i", {"A": str(tmp_path / "a.mtx")}, formats={"A": "dense"}).operands["A"]
     assert torch.equal(dense, matrix.to_dense())
+    shaped = asked("ij->i", {"A": f"{tmp_path / 'a.tns'}:5x4"}).operands["A"]
+    assert shaped.shape == (5, 4)
+    with pytest.raises(FormatError, match="1"):
+        asked("ij->i", {"A": f"{tmp_path / 'a.tns'}:1x1"})
 
 
 def test_a_dense_operand_can_be_stored_and_a_result_be_asked_for() -> None:

@@ -354,7 +354,7 @@ def test_commands(bundle: Path, place: Path, tmp_path: Path, capsys: pytest.Capt
     assert cli.main(["cache", "import", str(bundle)]) == 0
     assert f"3 kernels and 1 schedules from {bundle} are in {place}" in capsys.readouterr().out
     assert cli.main(["cache", "export", str(tmp_path / "b"), "A[i,j] * B[j]"]) == 0
-    assert f"{tmp_path / 'b'}: 2 kernels and 1 schedules, 0." in capsys.readouterr().out
+    assert f"{tmp_path / 'b'}: 2 kernels and 1 schedules, " in capsys.readouterr().out
     lines = "# sums\nij->i --operand A=uniform:30x40:0.1\n\nij,j->i --operand A=uniform:20000x20000:0.0005 --operand B=dense:20000\n"
     (tmp_path / "requests.txt").write_text(lines)
     assert cli.main(["cache", "warm", str(tmp_path / "requests.txt")]) == 0

@@ -459,6 +459,7 @@ def test_spy_of_many_entries_and_of_other_orders(pyplot: Any) -> None:
     assert ns.rand(9, density=0.5, format=ns.Format("s")).spy(axes[1]).images[0].get_array().shape == (1, 9)
     assert ns.rand(3, 4, 5, density=0.5, format=ns.CSF(3)).spy(axes[2]).get_ylabel() == "j"
     ns.from_torch(torch.zeros(0, 4), ns.CSR).spy(axes[3])
+    assert not len(axes[3].get_yticks()) and len(axes[3].get_xticks())
     figure.canvas.draw()
     with pytest.raises(ns.errors.SizeError, match="a tensor without dimensions has one place"):
         ns.from_torch(torch.tensor(1.0)).to(ns.Format("")).spy()

@@ -115,7 +115,7 @@ WRONG = [
     ("i.j->i", (2,), 1, "'.' is no index"),
     ("ij..->i", (2,), 2, "'.' is no index"),
     ("ij->i->j", (2,), 5, "'-' is no index"),
-    ("ij>i", (3,), 2, "'>' is no index"),
+    ("ij>i", (3,), 2, "'>' is no arrow"),
     ("ij->i,j", (2,), 5, "',' is no index"),
     ("ié->i", (2,), 1, "'é' is no index"),
     ("...i->i", (3,), 6, "the ellipsis of the operands is missing from the result"),
@@ -185,3 +185,9 @@ def test_error_about_a_sublist_does_not_print_a_tensor() -> None:
     with pytest.raises(ExpressionError) as error:
         from_sublists([np.ones((2, 2)), [0, 1], np.ones((200, 200))])
     assert "1., 1." not in str(error.value)
+
+
+@pytest.mark.parametrize("arrow", [">", "=>", "-"])
+def test_a_mistyped_arrow_is_recognised(arrow: str) -> None:
+    with pytest.raises(ExpressionError, match=r"is no arrow: did you mean ->\?"):
+        parse_einsum(f"ij,jk{arrow}ik", (2, 2))

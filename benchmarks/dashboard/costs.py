@@ -37,7 +37,8 @@ def _compiled(groups: Mapping[tuple[str, ...], Sequence[Case]], place: Place, so
     for (names, cases), (_, compiled, loaded) in zip(groups.items(), told, strict=True):
         families = ", ".join(f'<a href="{kernel_file(name)}">{escape(name)}</a>' for name in dict.fromkeys(c.kernel for c in cases))
         shown = ", ".join(_kernel(name, place, sources) for name in names)
-        rows.append((Cell(families), Cell(shown), time_cell(compiled), time_cell(loaded), Cell(str(len(cases)))))
+        listed = Cell(f"<span class=list>{shown}</span>")
+        rows.append((Cell(families), listed, time_cell(compiled), time_cell(loaded), Cell(str(len(cases)))))
     yield "<h2>Kernels</h2>"
     yield table("Generated kernels", ("kernel", "generated as", "compiled in", "loaded in", "cases"), rows, words=2)
 

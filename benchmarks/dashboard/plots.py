@@ -42,6 +42,8 @@ def history(name: str, points: Sequence[Point], link: Callable[[Point], str | No
         axes.set(ylabel="times as fast", ylim=(0, max(1.15, 1.15 * max(high))))
         shown = sorted({0, len(points) // 2, len(points) - 1})
         axes.set_xticks(shown, [f"{points[at].snapshot.commit[:7]}\n{points[at].snapshot.day}" for at in shown])
+        if len(shown) > 1:
+            axes.get_xticklabels()[-1].set_horizontalalignment("right")  # within the plot where letters are larger, as on phones
 
     told = [(link(points[m]), _point_text(points[m])) for m in marked]
     alt = f"{name} over {len(points)} runs, from {times(values[0])} to {times(values[-1])}"

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import ExpressionError, NumscorchError
 from ..files.progress import Progress
 from ..runtime import kernel_cache
+from ..runtime.memory import size_in_words
 from .asking import request_of, requests_in
 
 
@@ -56,7 +57,7 @@ def _list(arguments: argparse.Namespace) -> int:
     for entry in stored:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
         print(f"{used}  {entry.size / 1e3:8.1f} kB  {entry.path.name}  {entry.expression}")
-    print(f"{len(stored)} kernels, {sum(entry.size for entry in stored) / 1e6:.1f} MB in {folder}")
+    print(f"{len(stored)} kernels, {size_in_words(sum(entry.size for entry in stored))} in {folder}")
     return 0
 
 
@@ -71,7 +72,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
     made = bundles.export(arguments.file, arguments.expressions)
     left = f"; {made.left_out} without machine code for this machine are left out" if made.left_out else ""
-    print(f"{arguments.file}: {_counted(made.kernels, made.schedules)}, {arguments.file.stat().st_size / 1e6:.1f} MB{left}")
+    print(f"{arguments.file}: {_counted(made.kernels, made.schedules)}, {size_in_words(arguments.file.stat().st_size)}{left}")
     return 0
 
 

@@ -62,7 +62,11 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
         raise text.error(f"{shown!r} is no header: write %%MatrixMarket matrix coordinate real general", at=line)
     layout, field, symmetry = words[2:]
     if field == "complex" or symmetry == "hermitian":
-        raise UnsupportedError(f"{text.path}: {field} {symmetry} matrices are not read: use ns.from_scipy(scipy.io.mmread(path))")
+        raise UnsupportedError(
+            f"{text.path}: {field} {symmetry} matrices are not read: use A = ns.from_scipy(scipy.io.mmread(path)); "
+            f'ns.save(A, "{text.path.name.partition(".")[0]}.npz") then writes a file that is read with a complex dtype, '
+            "by python -m numscorch bench with --dtype complex64"
+        )
     if field not in FIELDS or symmetry not in SYMMETRIES or (layout, field) == ("array", "pattern"):
         raise text.error(f"{shown!r} is no header: the fields are {', '.join(FIELDS)}, the symmetries {', '.join(SYMMETRIES)}", at=line)
     return layout, field, symmetry

@@ -34,10 +34,11 @@ def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     if final.exists() and not final.is_file():
         raise OSError(f"{path} is no plain file, which could be replaced: write another")
     if not final.parent.is_dir():
-        raise FileNotFoundError(ENOENT, f"no such folder to write {final.name} in: make it first", str(final.parent))
+        raise FileNotFoundError(ENOENT, f"no such folder to write {final.name} in: make it first", str(path))
     draft = final.with_name(f".{final.name[:100]}.{token_hex(4)}.part")
+    opened = _opened(draft, path)
     try:
-        with draft.open("xb") as file:
+        with opened as file:
             yield file
         with suppress(FileNotFoundError):
             shutil.copymode(final, draft)
@@ -45,3 +46,11 @@ def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _opened(draft: Path, path: str | PathLike[str]) -> BinaryIO:
+    """The draft; where there can be none, the error names the file that was asked for."""
+    try:
+        return draft.open("xb")
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from error

@@ -23,7 +23,7 @@ from ..sparse_tensor import SparseTensor
 from ..statements import NAMES, tensor_names
 
 DENSE, UNIFORM = "dense", "uniform"
-SPECS = "a file (.mtx .smtx .tns .npz), dense:NxK, or uniform:NxM:DENSITY"
+SPECS = "a file (.mtx .smtx .tns .npz), a .tns file and its shape as FILE.tns:NxMxK, dense:NxK, or uniform:NxM:DENSITY"
 SEED = 1
 
 
@@ -65,8 +65,9 @@ def asked(
     Args:
         expr: an einsum as for :func:`numscorch.einsum`, whose operands are A, B, ... in order; or statements as for
             :func:`numscorch.evaluate`, whose operands have the names that they have there.
-        specs: for each operand a file that :func:`numscorch.load` reads, ``dense:100x64`` for random numbers in a strided tensor,
-            or ``uniform:100x200:0.01`` for a sparse one with so large a share of entries at random places.
+        specs: for each operand a file that :func:`numscorch.load` reads, ``a.tns:10x20x30`` for one with its shape,
+            ``dense:100x64`` for random numbers in a strided tensor, or ``uniform:100x200:0.01`` for a sparse one with so large
+            a share of entries at random places.
         formats: the format of an operand, or ``dense``; else CSR, and COO for what is no matrix.
         dtype: of the values.
         result: the format of the result.
@@ -146,9 +147,22 @@ def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch
             return _in_format(made.with_values(_numbers((made.nnz,), dtype, generator)), format)
         case (("dense" | "uniform"), _):
             raise FormatError(f"{spec!r} is no operand: give {SPECS}")
-    if suffix_of(spec) is None and not Path(spec).exists():
+    file, given = _file_and_shape(spec)
+    if suffix_of(file) is None and not Path(file).exists():
         raise FormatError(f"{spec!r} is no operand: give {SPECS}")
-    return _in_format(load(spec, dtype=dtype), format)
+    return _in_format(load(file, dtype=dtype, shape=given), format)
+
+
+def _file_and_shape(spec: str) -> tuple[str, tuple[int, ...] | None]:
+    """A file, and the shape that stands behind it; a file may have a colon in its name.
+
+    >>> _file_and_shape("a.tns:3x4x5"), _file_and_shape("b:2.mtx")
+    (('a.tns', (3, 4, 5)), ('b:2.mtx', None))
+    """
+    file, colon, sizes = spec.rpartition(":")
+    if not colon or suffix_of(file) is None or suffix_of(spec) is not None or Path(spec).exists():
+        return spec, None
+    return file, _sizes(spec, sizes)
 
 
 def _sizes(spec: str, text: str) -> tuple[int, ...]:

@@ -35,7 +35,8 @@ def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
         ) from error
     ax = pyplot.gca() if ax is None else ax
     raster = exact_raster(pattern, _cells(ax))
-    shares = np.ma.masked_equal(raster.counts / max(raster.room * _depth(pattern), 1.0), 0)
+    counts = raster.counts[: raster.shape[0], : raster.shape[1]]  # no cell where a side is 0
+    shares = np.ma.masked_equal(counts / max(raster.room * _depth(pattern), 1.0), 0)
     rows, columns = (max(size, 1) for size in raster.shape)
     drawn: dict[str, Any] = {"cmap": "Blues", "interpolation": "nearest", "origin": "upper", "aspect": _aspect(rows, columns)}
     drawn |= {"extent": (-0.5, columns - 0.5, rows - 0.5, -0.5)}
@@ -43,6 +44,7 @@ def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
         drawn["norm"] = LogNorm(float(shares.min()) / 3, float(shares.max()))  # so that the emptiest cell is seen
     ax.imshow(shares, **(drawn | kwargs))
     _name_axes(ax, len(pattern.shape))
+    _leave_empty(ax, raster.shape)
     return ax
 
 
@@ -55,6 +57,14 @@ def _name_axes(ax: Axes, order: int) -> None:
         ax.set_ylabel(name_of(order - 2))
     else:
         ax.set_yticks([])
+
+
+def _leave_empty(ax: Axes, sides: tuple[int, int]) -> None:
+    """No numbers along a side that has no rows, or no columns."""
+    if not sides[0]:
+        ax.set_yticks([])
+    if not sides[1]:
+        ax.set_xticks([])
 
 
 def _cells(ax: Axes) -> int:

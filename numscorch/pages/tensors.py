@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from ..runtime.memory import size_in_words
 from .explaining import drawing, style
 from .sketches import Sketch, sketch
 
@@ -37,16 +38,4 @@ def _stored(drawn: Sketch) -> str:
     else:
         density = drawn.entries / drawn.places if drawn.places else 0.0
         stored = f"{drawn.entries:,} entr{'y' if drawn.entries == 1 else 'ies'}, density {density:.3g}"
-    return f"{stored}, {_size(drawn.bytes)}"
-
-
-def _size(count: int) -> str:
-    """Bytes in the largest unit of which there is at least one.
-
-    >>> _size(12), _size(1_230_000)
-    ('12 bytes', '1.2 MB')
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"
+    return f"{stored}, {size_in_words(drawn.bytes)}"

@@ -14,6 +14,7 @@ import torch
 
 from ..errors import NumscorchError
 from . import kernel_cache, threads
+from .memory import size_in_words
 
 Range = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -154,7 +155,7 @@ def _cores() -> int:
 def _cache() -> Check:
     status = kernel_cache.status()
     stored = kernel_cache.entries()
-    value = f"{status.folder} ({len(stored)} kernels, {sum(entry.size for entry in stored) / 1e6:.1f} MB)"
+    value = f"{status.folder} ({len(stored)} kernels, {size_in_words(sum(entry.size for entry in stored))})"
     if status.problem is None:
         return Check("kernel cache", value, True)
     meanwhile = "kernels go to a temporary folder and are compiled anew in each process"

@@ -125,3 +125,15 @@ def parse_size(text: str, name: str) -> int:
     if found is None:
         raise NumscorchError(f"{name} is {text!r}: give a number of bytes, as in 200000000, 200M or 2G")
     return int(found[1]) * UNITS[found[2]]
+
+
+def size_in_words(count: int) -> str:
+    """Bytes in the largest unit of which there is at least one.
+
+    >>> size_in_words(12), size_in_words(1_230_000)
+    ('12 bytes', '1.2 MB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"
