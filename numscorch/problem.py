@@ -250,6 +250,8 @@ def _split(
     kept = len(keepers) == 1 and leads[keepers[0]]
     alone = kept and sum(t is not None for t in tensors) == 1
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
+    if len(keepers) > 1 and (wanted is None or not wanted.is_dense):  # a sparse result is made row by row, not along diagonals
+        sums = False
     own = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
     appended = set() if wanted is not None and wanted.is_dense else set(result)
     if alone:  # the last block of a dimension may bring an edge to walk beside

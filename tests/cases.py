@@ -17,6 +17,7 @@ from numscorch.ir.parts import Part
 SIZES = (0, 1, 2, 3, 4, 5, 7, 9, 17, 33)
 WEIGHTS = (1, 3, 3, 4, 4, 4, 3, 2, 1, 1)
 LETTERS = "dso"
+PARTED = (ns.DIA, ns.DIA.permuted((1, 0)), ns.ELL, ns.BCSR(2, 3), ns.BCSR(4, 1), ns.BCSR(1, 2))
 ANY_ENTRIES = (Dense(), Dense(), Compressed(), Compressed(), Compressed(ordered=False), Fixed(), Bitmap())
 
 
@@ -70,6 +71,21 @@ def with_twins(case: Case) -> Case:
     expr = ",".join([left, *(left.split(",")[at] for at in twins)]) + "->" + (result if arrow and rng.random() < 0.3 else "")
     arrays = (*case.arrays, *(case.arrays[at] ** 2 for at in twins))
     return Case(expr, arrays, (*case.formats, *(case.formats[at] for at in twins)), case.seed, twins=twins)
+
+
+def with_likes(case: Case) -> Case:
+    """The case with one operand more, of a sparse one's indices and format but other entries; most results have its indices."""
+    rng = random.Random(case.seed)
+    (left, arrow, result), like = case.expr.partition("->"), rng.choice([at for at, fmt in enumerate(case.formats) if fmt is not None])
+    term, array = left.split(",")[like], case.arrays[like]
+    others = np.random.default_rng(case.seed).integers(-1, 2, array.shape).astype(np.float64)
+    names = list(dict.fromkeys(term))
+    rng.shuffle(names)
+    expr = f"{left},{term}->{''.join(names)}" if rng.random() < 0.6 else f"{left},{term}{arrow}{result}"
+    formats = (*case.formats, case.formats[like])
+    if array.ndim == 2 and rng.random() < 0.5:
+        formats = tuple(PARTED[case.seed % len(PARTED)] if at in (like, len(formats) - 1) else fmt for at, fmt in enumerate(formats))
+    return Case(expr, (*case.arrays, others), formats, case.seed, case.result if expr.endswith(f"->{result}") else None)
 
 
 def random_case(seed: int) -> Case:
@@ -154,7 +170,7 @@ def random_format(rng: random.Random, order: int) -> ns.Format:
 def _random_parts(rng: random.Random, order: int) -> ns.Format:
     """Dimensions whole or in blocks, in levels that can store any entries."""
     if order == 2 and rng.random() < 0.2:
-        return rng.choice((ns.DIA, ns.DIA.permuted((1, 0)), ns.ELL, ns.BCSR(2, 3), ns.BCSR(4, 1), ns.BCSR(1, 2)))
+        return rng.choice(PARTED)
     parts: list[Part] = []
     for dimension in range(order):
         size = rng.choice((2, 2, 3, 4))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from cases import Case, random_case, with_twins
+from cases import Case, random_case, with_likes, with_twins
 from scale import scaled
 
 import numscorch as ns
@@ -83,6 +83,15 @@ def test_random_cases_with_one_pattern_unjitted(part: int, fresh_plans: pytest.M
         any_choices(seed, fresh_plans)
         check(with_twins(random_case(seed)))
     assert any("beside the entries of" in own.source.text for own in dispatch._kernels.values())
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_random_cases_with_one_format_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    """As above, where two operands have the same indices and are stored alike, many of them in blocks or along diagonals."""
+    count = scaled(500)
+    for seed in range(part * count, (part + 1) * count):
+        any_choices(seed, fresh_plans)
+        check(with_likes(random_case(seed)))
 
 
 @pytest.mark.parametrize("part", range(4))
