@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from .errors import FormatError
 from .ir.format import Format
 from .ir.level import INT32_MAX
 from .ir.levels import Compressed, Dense
@@ -162,6 +163,8 @@ class Pattern:
         for level, own in zip(self.format.levels, self.arrays, strict=True):
             for name, array in zip(level.arrays, own, strict=False):
                 if level.array_dtype(name) is None:
+                    if array.dtype not in INDEX_DTYPES:
+                        raise FormatError(f"index arrays of {self.format.name} are int32 or int64, not {array.dtype}: convert them first")
                     return INDEX_DTYPES[array.dtype]
         return "int32" if max((*self.shape, *self.counts), default=0) <= INT32_MAX else "int64"
 

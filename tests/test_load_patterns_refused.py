@@ -31,6 +31,14 @@ def broken(state: Any) -> None:
     state["2.weight.level1_crd"] = state["2.weight.level1_crd"] + 100
 
 
+def put(state: Any, name: str, what: Any) -> None:
+    state[name] = what
+
+
+def claimed(state: Any, **what: Any) -> None:
+    state._metadata["2.weight"] |= what
+
+
 class TestErrors:
     """The clash is in the last layer, so that the first would be changed if not all were checked before."""
 
@@ -49,6 +57,25 @@ class TestErrors:
                 ns.OperandError,
                 r"2\.weight: the state has index arrays level1_crd, but CSR has",
             ),
+            (partial(put, name="2.weight.values", what=None), ns.OperandError, r"2\.weight\.values is no strided tensor .*, but NoneType"),
+            (
+                partial(put, name="2.weight.level1_pos", what=[0]),
+                ns.OperandError,
+                r"2\.weight\.level1_pos is no strided tensor .*, but list",
+            ),
+            (
+                partial(put, name="2.weight.level1_crd", what=torch.empty(48, dtype=torch.int32, device="meta")),
+                ns.OperandError,
+                r"2\.weight\.level1_crd is no strided tensor on the CPU in the state, but torch.strided on meta",
+            ),
+            (
+                partial(put, name="2.weight.level1_pos", what=torch.zeros(5)),
+                ns.FormatError,
+                r"index arrays of CSR are .*, not torch.float32",
+            ),
+            (partial(claimed, shape=5), ns.SizeError, r"2\.weight: has shape 5 in the state"),
+            (lambda state: state._metadata.update({"2.weight": None}), ns.OperandError, r"metadata of '2\.weight' is no dict, but None"),
+            (lambda state: setattr(state, "_metadata", [1]), ns.OperandError, r"metadata is no dict of modules, but \[1\]"),
         ],
     )
     @pytest.mark.parametrize("make", [built, lambda: sparse(built(), magnitude(0.9))], ids=["dense", "sparse"])

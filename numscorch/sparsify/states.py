@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,13 +26,13 @@ def patterns_in(state: State, sites: Mapping[str, Site]) -> dict[str, Pattern]:
     """The patterns that a model's state holds, by the names of their weights.
 
     Raises:
-        OperandError: they are of other weights than the model's, lack arrays, or tell no format.
+        OperandError: they are of other weights than the model's, lack arrays or hold other things than tensors, or tell no format.
         SizeError: a weight has another shape, or there are other numbers of values than entries.
         FormatError: index arrays break a promise of their format.
         UnsupportedError: the state has a dense weight where the model has a sparse one, or several where it has one; or that has no
             size yet.
     """
-    metadata: Mapping[str, Mapping[str, Any]] = getattr(state, "_metadata", {})
+    metadata = _metadata(state)
     named = [found[1] for key in state if (found := ARRAY.fullmatch(key))] + [name for name, own in metadata.items() if "format" in own]
     names = [name for name in dict.fromkeys(named) if f"{name}.values" in state]
     if unknown := [name for name in names if name not in sites]:
@@ -46,6 +46,16 @@ def patterns_in(state: State, sites: Mapping[str, Site]) -> dict[str, Pattern]:
             made[name] = _pattern(name, state, metadata.get(name, {}), sites[name].parameter)
     _check_tied(sites, made)
     return made
+
+
+def _metadata(state: State) -> dict[str, Mapping[str, Any]]:
+    """What a state tells of its modules and weights, by name; nothing, if it is a plain dict of tensors."""
+    told = getattr(state, "_metadata", None) or {}
+    if not isinstance(told, Mapping):
+        raise OperandError(f"the state's metadata is no dict of modules, but {told!r:.60}: give what state_dict() made")
+    if wrong := [name for name, own in told.items() if not isinstance(own, Mapping)]:
+        raise OperandError(f"the state's metadata of {wrong[0]!r} is no dict, but {told[wrong[0]]!r:.60}: give what state_dict() made")
+    return dict(told)
 
 
 def _unknown(name: str, given: list[str], known: list[str]) -> str:
@@ -81,9 +91,11 @@ def _check_sized(weight: Weight) -> None:
 
 def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weight) -> Pattern:
     """A weight's pattern, in memory of its own, since kernels trust index arrays."""
-    arrays = {key.removeprefix(f"{name}."): own for key, own in state.items() if key.startswith(f"{name}.level")}
+    arrays = {key.removeprefix(f"{name}."): _tensor(key, own) for key, own in state.items() if key.startswith(f"{name}.level")}
+    values = _tensor(f"{name}.values", state[f"{name}.values"])
     own = tuple(weight.shape if isinstance(weight, SparseParameter) or weight.ndim < 2 else weight.flatten(1).shape)
-    if (shape := tuple(metadata.get("shape", own))) != own:
+    shape = metadata.get("shape", own)
+    if not isinstance(shape, Sequence) or tuple(shape) != own:
         raise SizeError(f"has shape {shape} in the state, and {own} in the model: build the model with the sizes that it had")
     format = _format(metadata, weight)
     if (names := array_names(format)) != sorted(arrays):
@@ -91,10 +103,18 @@ def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weigh
         way_out = "was it cut short?" if metadata else "give what state_dict() made, which tells the format, rather than a plain dict of it"
         raise OperandError(f"{told}: {way_out}")
     levels = tuple(tuple(arrays[f"level{at}_{array}"].detach().clone() for array in level.arrays) for at, level in enumerate(format.levels))
-    made = restored(format, shape, levels)
-    if (count := state[f"{name}.values"].numel()) != made.nnz:
-        raise SizeError(f"has {count} values in the state, but index arrays for {made.nnz}: was it cut short?")
+    made = restored(format, own, levels)
+    if values.numel() != made.nnz:
+        raise SizeError(f"has {values.numel()} values in the state, but index arrays for {made.nnz}: was it cut short?")
     return made
+
+
+def _tensor(key: str, stored: object) -> torch.Tensor:
+    """What a state holds of a sparse weight, which must be strided and on the CPU."""
+    if not isinstance(stored, torch.Tensor) or stored.layout is not torch.strided or stored.device.type != "cpu":
+        told = f"{stored.layout} on {stored.device}" if isinstance(stored, torch.Tensor) else type(stored).__name__
+        raise OperandError(f"{key} is no strided tensor on the CPU in the state, but {told}: give what state_dict() made, on the CPU")
+    return stored
 
 
 def _format(metadata: Mapping[str, Any], weight: Weight) -> Format:
