@@ -55,6 +55,7 @@ TAGS: list[Tag] = [
     Unroll(4),
     Unroll(12),
     Positions(16),
+    Positions(4, masked=True),
     Entries(8, 4),
     Entries(1, 1, parallel=True),
     Gallop("A"),

@@ -213,7 +213,9 @@ def test_a_contiguous_sum_has_partial_sums_in_registers() -> None:
     assert "contiguous and summed" in why
 
 
-@pytest.mark.parametrize(("nonzeros", "tag"), [(200, Serial()), (350, Unroll(4)), (500, Positions(4)), (4000, Positions(8))])
+@pytest.mark.parametrize(
+    ("nonzeros", "tag"), [(200, Serial()), (350, Unroll(4)), (500, Positions(4, masked=True)), (4000, Positions(8, masked=True))]
+)
 def test_a_sparse_sum_by_the_length_of_its_rows(nonzeros: int, tag: object) -> None:
     stmt, _ = vectorized(DOT, (100, nonzeros), i=100, j=100)
     assert [loop.tag for loop in loops_of(stmt)] == [Serial(), tag]

@@ -10,6 +10,7 @@ import torch
 import numscorch as ns
 from numscorch.codegen.intrinsics import pointer, rolled
 from numscorch.codegen.kernel import OPTIONS
+from numscorch.schedule import parallel
 
 
 def uneven(rows: int = 300) -> ns.SparseTensor:
@@ -61,3 +62,21 @@ def test_a_loop_marked_as_rolled_is_not_unrolled() -> None:
     assert compiled(np.arange(19.0), indices, 19) == 171.0
     (text,) = compiled.inspect_llvm().values()
     assert sum('asm ""' in line for line in text.splitlines()) == sum(" fadd " in line for line in text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("fan", [4, 9, 40])
+def test_the_end_of_a_row_is_masked(fan: int, dtype: torch.dtype, threads: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Whatever other rows hold beyond it, and the last rows of all, which fewer entries follow than a register has."""
+    fresh_plans.setattr(parallel, "WORTHWHILE", 0 if threads > 1 else 1 << 30)
+    lengths = torch.randint(0, 2 * fan, (90,), generator=torch.Generator().manual_seed(fan))
+    dense = torch.zeros(90, 100, dtype=dtype)
+    for row, length in enumerate(lengths.tolist()):
+        dense[row, row % 20 : row % 20 + length] = torch.arange(1.0, length + 1, dtype=dtype)
+    x = torch.arange(100, dtype=dtype)
+    dense[::7, 0], x[0] = torch.inf, torch.nan
+    A = ns.from_torch(dense, ns.CSR)
+    assert "first_lanes(" in ns.explain("ij,j->i", A, x).source
+    wanted = torch.stack([(row[row != 0] * x[row != 0]).sum() for row in dense])
+    torch.testing.assert_close(ns.einsum("ij,j->i", A, x), wanted, equal_nan=True)

@@ -163,6 +163,18 @@ def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
+def first_lanes(typingctx: Any, new: Any, old: Any, count: Any) -> Any:
+    """The first ``count`` lanes of one register, and the others of another."""
+    plain = types.unliteral(count)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        mask = _first(context, builder, args[2], plain, args[0].type.count)
+        return builder.select(mask, args[0], args[1])
+
+    return new(new, old, plain), codegen
+
+
+@intrinsic
 def at_most(typingctx: Any, a: Any, b: Any) -> Any:
     """-1, which has all bits set, where a <= b, and 0 elsewhere: of coordinates, so that the difference can't overflow.
 
@@ -332,5 +344,5 @@ def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
 
 NAMES = (
     *("add", "at_most", "fma", "gather", "hsum", "hsums", "load", "load_first", "masked", "mul", "pointer", "shifted", "splat"),
-    *("store", "store_first", "transpose"),
+    *("first_lanes", "store", "store_first", "transpose"),
 )

@@ -58,8 +58,8 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             if can_jam(stmt, env):
                 return lower_jammed(stmt, env, lower)
             return lower_unrolled(stmt, times, env, lower) if can_unroll(stmt, env) else lower_serial(stmt, env)
-        case ix.Positions(lanes):
-            return lower_positions(stmt, lanes, env, lower) if can_gather(stmt, env) else lower_serial(stmt, env)
+        case ix.Positions() as tag:
+            return lower_positions(stmt, tag, env, lower) if can_gather(stmt, env) else lower_serial(stmt, env)
         case ix.Vector() as tag:
             return lower_vector(stmt, tag, env)
         case ix.Entries():

@@ -205,6 +205,7 @@ TWINS: dict[str, Any] = {
     "outranked": outranked,
     "add": lambda a, b: a + b,
     "at_most": lambda a, b: -1 if a <= b else 0,
+    "first_lanes": lambda new, old, count: np.where(np.arange(len(old)) < count, new, old),
     "fma": lambda a, b, c: a * b + c,
     "gather": gather,
     "hsum": lambda register: register.sum(),

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, terms_of
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Var, call
+from ..ir.levels import Compressed
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Var, While, call
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
 from .jamming import interleaved
@@ -79,15 +80,19 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
     return (*_taken_at_once(it, times, tuple(step), cleared), *rest, *joined_copies(copies, target.name in env.varying))
 
 
-def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Block:
+def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) -> Block:
     """A register of consecutive positions at once; what their coordinates choose is gathered."""
-    it, body = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body))
+    it, body, lanes = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body)), tag.lanes
     terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
     if body.lhs.indices:
         place = env.beside(body.lhs.tensor, it.position)
         step: Block = (Do(call("store", Var(f"{body.lhs.tensor.name}_vals"), place, terms.value(0))),)
         return (*_taken_at_once(it, lanes, step, ()), _one_by_one(stmt, it, env, lower))
     total, register = partial_register(body.lhs.tensor.name), env.registers[body.lhs.tensor.name][0]
+    if tag.masked and body.op == "+=" and isinstance(it.level, Compressed):
+        zero = call("splat", Const(0.0, body.lhs.tensor.dtype), lanes)
+        walked = _masked(it, lanes, total, zero, terms.added_to(total, 0))
+        return (*walked, Accumulate(register, call("hsum", total)), _one_by_one(stmt, it, env, lower))
     if body.op == "+=":
         start, step = Const(0.0, body.lhs.tensor.dtype), (Assign(total, terms.added_to(total, 0)),)
         last: Stmt = Accumulate(register, call("hsum", total))
@@ -100,6 +105,27 @@ def lower_positions(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Bloc
     # a row of fewer than a register is spared what adds up its lanes
     summed = If(BinOp("<", Var(f"{it.position.name}_start"), _split(it)), (Assign(total, call("splat", start, lanes)), loop, last))
     return (*bounds, summed, _one_by_one(stmt, it, env, lower))
+
+
+def _masked(it: Iterator, lanes: int, total: Var, zero: Expr, added: Expr) -> Block:
+    """A row's registers and its rest, which is loaded as a whole register: nothing is added in the lanes of the entries after it.
+
+    There are none after the last rows of a tensor, whose rest is left. However long rows are, most of them take the same branches.
+    """
+    at, split = it.position, _split(it)
+    first, end = it.bounds
+    return (
+        Assign(Var(f"{at.name}_start"), first),
+        Assign(it.end, end),
+        Assign(total, zero),
+        Assign(at, Var(f"{at.name}_start")),
+        While(at < it.end - lanes, (Assign(total, added), Accumulate(at, Const(lanes)))),
+        Assign(split, at),
+        If(
+            BinOp("<=", at, Var(f"{it.access.tensor.name}_entries") - lanes),
+            (Assign(total, call("first_lanes", added, total, it.end - at)), Assign(split, it.end)),
+        ),
+    )
 
 
 def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:

@@ -146,8 +146,8 @@ class _Reader:
             return Vector(int(lanes), loop, tail, bool(masked))
         if found := re.fullmatch(r"unroll_forall<(\d+)>", token):
             return Unroll(int(found[1]))
-        if found := re.fullmatch(r"position_forall<(\d+)>", token):
-            return Positions(int(found[1]))
+        if found := re.fullmatch(r"position_forall<(\d+)(, masked)?>", token):
+            return Positions(int(found[1]), bool(found[2]))
         if found := re.fullmatch(r"(parallel_)?entry_forall<(\d+) x (\d+)>", token):
             return Entries(int(found[2]), int(found[3]), bool(found[1]))
         if found := re.fullmatch(r"gallop_forall<(\w+)>", token):

@@ -52,12 +52,16 @@ class Unroll:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Take ``lanes`` consecutive positions of a sparse level at once, gathering what their coordinates choose."""
+    """Take ``lanes`` consecutive positions of a sparse level at once, gathering what their coordinates choose.
+
+    The rest of a row is taken one by one; or, ``masked``, at once too, in a register whose lanes past the row's end are left out.
+    """
 
     lanes: int
+    masked: bool = False
 
     def __str__(self) -> str:
-        return f"position_forall<{self.lanes}>"
+        return f"position_forall<{self.lanes}{', masked' if self.masked else ''}>"
 
 
 @dataclass(frozen=True, slots=True)
