@@ -199,3 +199,11 @@ def test_unknown_reduction() -> None:
         ns.einsum("ij->i", ns.from_torch(c), reduce="median")
     with pytest.raises(ns.UnsupportedError, match="mask must be sparse"):
         ns.einsum("ij,jk->ik", ns.from_torch(a), b, mask=c)
+
+
+@pytest.mark.parametrize(("text", "reduced"), [("y[i] max= maximum(A[i,j], x[j])", torch.amax), ("y[i] += maximum(A[i,j], x[j])", torch.sum)])
+def test_what_is_no_zero_where_nothing_is_stored_is_not_gathered_from_entries_alone(text: str, reduced: Any) -> None:
+    """Of long rows, only the entries were looked at."""
+    full, x = torch.arange(420.0).sub(200).reshape(7, 60) * (torch.arange(60) % 3 == 0), torch.linspace(-1, 1, 60)
+    A = ns.from_torch(full, ns.CSR)
+    torch.testing.assert_close(ns.evaluate(text, A=A, x=x), reduced(torch.maximum(full, x), 1))

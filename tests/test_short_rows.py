@@ -80,3 +80,20 @@ def test_the_end_of_a_row_is_masked(fan: int, dtype: torch.dtype, threads: int, 
     assert "first_lanes(" in ns.explain("ij,j->i", A, x).source
     wanted = torch.stack([(row[row != 0] * x[row != 0]).sum() for row in dense])
     torch.testing.assert_close(ns.einsum("ij,j->i", A, x), wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("fan", [4, 9, 40])
+def test_ends_of_rows_are_masked_in_chains_and_where_the_largest_is_looked_for(
+    fan: int, threads: int, fresh_plans: pytest.MonkeyPatch
+) -> None:
+    fresh_plans.setattr(parallel, "WORTHWHILE", 0 if threads > 1 else 1 << 30)
+    generator = torch.Generator().manual_seed(fan)
+    lengths = torch.randint(0, 2 * fan, (90, 1), generator=generator)
+    dense = torch.where(torch.arange(100) < lengths, torch.randn(90, 100, generator=generator), 0.0)
+    A = ns.from_torch(dense, ns.CSR)
+    wanted = torch.where(dense != 0, dense, -torch.inf).softmax(1).nan_to_num(0.0)
+    torch.testing.assert_close(ns.softmax(A, 1).to_dense(), wanted)
+    torch.testing.assert_close(ns.softmax(A, 1).values.sum(), wanted.sum())
+    assert torch.equal(ns.amax(A, 1), dense.amax(1)) and torch.equal(ns.amin(A, 1), dense.amin(1))
+    assert torch.allclose(ns.sum(A, 1), dense.sum(1), rtol=1e-4, atol=1e-5)

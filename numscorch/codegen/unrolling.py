@@ -16,6 +16,7 @@ from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
 from .jamming import interleaved
+from .lattice import make_lattice
 from .values import gathered_product
 
 Lower = Callable[[ix.Stmt, Env], Block]
@@ -53,8 +54,10 @@ def can_jam(stmt: ix.Forall, env: Env) -> bool:
 
 
 def _sole_iterator(stmt: ix.Forall, env: Env) -> Iterator | None:
+    """The one level that a loop iterates, and nothing else: elsewhere, the terms are 0, or none."""
     iterators = env.iterated(stmt.var)
-    plain = len(iterators) == 1 and iterators[0].level.is_unique and not iterators[0].present(iterators[0].position)
+    plain = len(iterators) == 1 and not make_lattice(stmt.var, ix.value_of(stmt.body)).whole
+    plain = plain and iterators[0].level.is_unique and not iterators[0].present(iterators[0].position)
     return iterators[0] if plain else None
 
 
@@ -84,47 +87,57 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
     """A register of consecutive positions at once; what their coordinates choose is gathered."""
     it, body, lanes = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body)), tag.lanes
     terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
+    walk = _masked if tag.masked and isinstance(it.level, Compressed) else _whole
     if body.lhs.indices:
-        place = env.beside(body.lhs.tensor, it.position)
-        step: Block = (Do(call("store", Var(f"{body.lhs.tensor.name}_vals"), place, terms.value(0))),)
-        return (*_taken_at_once(it, lanes, step, ()), _one_by_one(stmt, it, env, lower))
+        stored = Var(f"{body.lhs.tensor.name}_vals"), env.beside(body.lhs.tensor, it.position), terms.value(0)
+        step: Block = (Do(call("store", *stored)),)
+        return (*walk(it, lanes, step, (Do(call("store_first", *stored, _left(it))),), ()), _one_by_one(stmt, it, env, lower))
     total, register = partial_register(body.lhs.tensor.name), env.registers[body.lhs.tensor.name][0]
-    if tag.masked and body.op == "+=" and isinstance(it.level, Compressed):
-        zero = call("splat", Const(0.0, body.lhs.tensor.dtype), lanes)
-        walked = _masked(it, lanes, total, zero, terms.added_to(total, 0))
-        return (*walked, Accumulate(register, call("hsum", total)), _one_by_one(stmt, it, env, lower))
     if body.op == "+=":
-        start, step = Const(0.0, body.lhs.tensor.dtype), (Assign(total, terms.added_to(total, 0)),)
+        start, added = Const(0.0, body.lhs.tensor.dtype), terms.added_to(total, 0)
         last: Stmt = Accumulate(register, call("hsum", total))
     else:
         joined, whole = JOINED[REDUCTIONS[body.op].function]
-        start, step = Const(REDUCTIONS[body.op].identity, body.lhs.tensor.dtype), (Assign(total, call(joined, total, terms.value(0))),)
+        start, added = Const(REDUCTIONS[body.op].identity, body.lhs.tensor.dtype), call(joined, total, terms.value(0))
         last = Assign(register, call(REDUCTIONS[body.op].function, register, call(whole, total)))
-    seen = (Accumulate(Var(f"{body.lhs.tensor.name}_seen"), Const(lanes)),) if body.lhs.tensor.name in env.counted else ()
-    *bounds, loop = _taken_at_once(it, lanes, (*step, *seen), ())
+    seen = [Var(f"{body.lhs.tensor.name}_seen")] if body.lhs.tensor.name in env.counted else []
+    step = (Assign(total, added), *(Accumulate(count, Const(lanes)) for count in seen))
+    rest: Block = (Assign(total, call("first_lanes", added, total, _left(it))), *(Accumulate(count, _left(it)) for count in seen))
+    cleared = (Assign(total, call("splat", start, lanes)),)
+    if walk is _masked:
+        return (*_masked(it, lanes, step, rest, cleared), last, _one_by_one(stmt, it, env, lower))
+    *bounds, loop = _whole(it, lanes, step, (), ())
     # a row of fewer than a register is spared what adds up its lanes
-    summed = If(BinOp("<", Var(f"{it.position.name}_start"), _split(it)), (Assign(total, call("splat", start, lanes)), loop, last))
+    summed = If(BinOp("<", Var(f"{it.position.name}_start"), _split(it)), (*cleared, loop, last))
     return (*bounds, summed, _one_by_one(stmt, it, env, lower))
 
 
-def _masked(it: Iterator, lanes: int, total: Var, zero: Expr, added: Expr) -> Block:
-    """A row's registers and its rest, which is loaded as a whole register: nothing is added in the lanes of the entries after it.
+def _left(it: Iterator) -> Expr:
+    """How many positions of a row are left at this one."""
+    return it.end - it.position
+
+
+def _whole(it: Iterator, lanes: int, step: Block, rest: Block, cleared: Block) -> Block:
+    """A row's whole registers; nothing of its rest."""
+    return _taken_at_once(it, lanes, step, cleared)
+
+
+def _masked(it: Iterator, lanes: int, step: Block, rest: Block, cleared: Block) -> Block:
+    """A row's registers and its rest, for which a whole register is loaded: the lanes of the entries after it are left out.
 
     There are none after the last rows of a tensor, whose rest is left. However long rows are, most of them take the same branches.
     """
-    at, split = it.position, _split(it)
+    at, split, start = it.position, _split(it), Var(f"{it.position.name}_start")
     first, end = it.bounds
+    is_inside = BinOp("<=", at, Var(f"{it.access.tensor.name}_entries") - lanes)
     return (
-        Assign(Var(f"{at.name}_start"), first),
+        Assign(start, first),
         Assign(it.end, end),
-        Assign(total, zero),
-        Assign(at, Var(f"{at.name}_start")),
-        While(at < it.end - lanes, (Assign(total, added), Accumulate(at, Const(lanes)))),
+        *cleared,
+        Assign(at, start),
+        While(at < it.end - lanes, (*step, Accumulate(at, Const(lanes)))),
         Assign(split, at),
-        If(
-            BinOp("<=", at, Var(f"{it.access.tensor.name}_entries") - lanes),
-            (Assign(total, call("first_lanes", added, total, it.end - at)), Assign(split, it.end)),
-        ),
+        If(is_inside, (*rest, Assign(split, it.end))),
     )
 
 

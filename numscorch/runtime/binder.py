@@ -35,6 +35,7 @@ from .reuse import SMALLEST, room
 
 MADE = {"list": "empty", "mark": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
 
+PAST = 15  # places past the end of a row that a register may reach
 BY_BLOCKS = ("partial", "starts", "bounds")  # arrays with something of each block
 
 
@@ -112,7 +113,7 @@ class Binder:
         for space in self.spaces:
             name, size = space.tensor.name, self.room(space)
             lines += self.bounded(space) if is_hashed(space) else []
-            lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)})"] if space.tensor.shares is not None else []
+            lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)}) + {PAST}"] if space.tensor.shares is not None else []
             level = space.tensor.format.levels[0]
             dtypes = {array: level.array_dtype(array) or "int64" for array in level.arrays}
             lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.{dtype})" for array, dtype in dtypes.items()]

@@ -41,7 +41,7 @@ from .cost import fan_of
 from .facts import Facts, Target
 from .loop_order import unit_stride
 from .parallel import parallelize
-from .vector import LANES, vectorize
+from .vector import LANES, in_masks, vectorize
 from .workspace import NAMES, insert_workspaces, wrap
 
 SPREAD = 8  # coordinates from which a loop is worth being cut into blocks: one that has fewer goes inside
@@ -202,8 +202,9 @@ def _tagged(loop: Forall, facts: Facts, target: Target) -> Forall:
     lanes = target.lanes(term.lhs.tensor.dtype)
     walked = [a for a in accesses_in(term.rhs) if _stores(a, var)]
     if walked:
-        is_long = fan_of(walked[0], len(walked[0].indices) - 1, facts) >= lanes
-        return replace(loop, tag=Positions(lanes)) if is_long else loop
+        last = len(walked[0].indices) - 1
+        lanes = in_masks(fan_of(walked[0], last, facts), facts.spread(walked[0].tensor.name, last), lanes)
+        return replace(loop, tag=Positions(lanes, masked=True)) if lanes else loop
     accesses = [term.lhs, *accesses_in(term.rhs)]
     if term.op == "=" and var in term.lhs.indices and all(unit_stride(a, var) for a in accesses if var in a.indices):
         tiles = facts.tiling(var)

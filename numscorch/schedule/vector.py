@@ -35,11 +35,9 @@ from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
 LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
 WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
-GATHER_ROW = 4.0  # nonzeros in a row from which taking some of them at once pays,
-GATHERED = 4  # so many, as long as rows are of the same length
-MASKED, MASKED_UNEVEN = 8.0, 2.0  # so many times as many, from which a register is taken whose rest is masked, in even rows and others
-LARGEST_OF = 1.5  # rows are so many times longer where their largest term is looked for,
-LONG_GATHER = 8.0  # and where a register of them is taken
+GATHER_ROW = 4.0  # nonzeros in an even row from which taking some of them at once pays; in others, a long row is enough
+GATHERED = 4  # so many
+MASKED, MASKED_UNEVEN = 8.0, 2.0  # times as many from which a whole register is taken, in even rows and others
 LANES = ("float32", "float64")  # data types that the intrinsics have registers of
 JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
@@ -139,12 +137,12 @@ def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Tar
     if not inner or not isinstance(term, Assignment) or term.op not in REDUCTIONS or not REDUCTIONS[term.op].function:
         return None
     var, register = inner[-1].var, target.lanes(term.lhs.tensor.dtype)
-    fan, least = _fan(var, term, facts), GATHER_ROW * LARGEST_OF
+    fan = _fan(var, term, facts)
     if fan is None or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
         return None
-    if not (lanes := at_once(fan, _spread(var, term, facts), least, register)):
+    if not (lanes := in_masks(fan, _spread(var, term, facts), register)):
         return None
-    taken = wrap(inner[:-1], replace(inner[-1], tag=Positions(lanes)))
+    taken = wrap(inner[:-1], replace(inner[-1], tag=Positions(lanes, masked=True)))
     return wrap(loops, replace(body, producer=taken)), f"about {fan:.3g} nonzeros in a row: {lanes} at once"
 
 
@@ -236,8 +234,6 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
     if fan is not None and body.op == "+=" and (lanes := in_masks(fan, spread, register)):
         why = f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered, the rest of a row masked"
         return wrap(loops[:-1], replace(last, tag=Positions(lanes, masked=True))), why
-    if fan is not None and (lanes := at_once(fan, spread, GATHER_ROW, target.lanes(body.lhs.tensor.dtype))):
-        return wrap(loops[:-1], replace(last, tag=Positions(lanes))), f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered"
     if fan is not None and fan >= LONG_ROW and spread == 1:
         return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {fan:.3g} nonzeros in a row: four partial sums"
     return producer, "rows are short or uneven, or the loop is not contiguous: plain loop"
@@ -249,23 +245,12 @@ def in_masks(fan: float, spread: float, lanes: int) -> int:
     Where rows have about one length, another loop of four takes less than the lanes that a register leaves out. Elsewhere each
     branch between rows is mispredicted.
 
-    >>> in_masks(3.0, 1.0, 16), in_masks(20.0, 1.0, 16), in_masks(20.0, 2.0, 16), in_masks(100.0, 1.0, 8)
-    (0, 4, 16, 8)
+    >>> in_masks(3.0, 1.0, 16), in_masks(3.0, 2.0, 16), in_masks(20.0, 1.0, 16), in_masks(20.0, 2.0, 16), in_masks(100.0, 1.0, 8)
+    (0, 4, 4, 16, 8)
     """
-    if fan < GATHER_ROW or lanes == 1:
+    if fan < (GATHER_ROW if spread == 1 else LONG_ROW) or lanes == 1:
         return 0
     return lanes if fan >= GATHER_ROW * (MASKED if spread == 1 else MASKED_UNEVEN) else min(GATHERED, lanes)
-
-
-def at_once(fan: float, spread: float, least: float, lanes: int) -> int:
-    """How many positions of a row to take at once: a register where most values are in long rows, a part of one in even rows, else none.
-
-    >>> at_once(100.0, 1.0, 8.0, 16), at_once(10.0, 8.0, 8.0, 16), at_once(10.0, 1.0, 8.0, 16), at_once(10.0, 2.0, 8.0, 16)
-    (16, 16, 4, 0)
-    """
-    if fan * spread >= max(LONG_GATHER * least, lanes):
-        return lanes
-    return min(GATHERED, lanes) if fan >= least and spread == 1 else 0
 
 
 def _fan(var: IndexVar, body: Assignment, facts: Facts) -> float | None:
