@@ -201,7 +201,9 @@ def test_unknown_reduction() -> None:
         ns.einsum("ij,jk->ik", ns.from_torch(a), b, mask=c)
 
 
-@pytest.mark.parametrize(("text", "reduced"), [("y[i] max= maximum(A[i,j], x[j])", torch.amax), ("y[i] += maximum(A[i,j], x[j])", torch.sum)])
+@pytest.mark.parametrize(
+    ("text", "reduced"), [("y[i] max= maximum(A[i,j], x[j])", torch.amax), ("y[i] += maximum(A[i,j], x[j])", torch.sum)]
+)
 def test_what_is_no_zero_where_nothing_is_stored_is_not_gathered_from_entries_alone(text: str, reduced: Any) -> None:
     """Of long rows, only the entries were looked at."""
     full, x = torch.arange(420.0).sub(200).reshape(7, 60) * (torch.arange(60) % 3 == 0), torch.linspace(-1, 1, 60)
