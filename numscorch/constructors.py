@@ -18,7 +18,7 @@ from .ir.level import INT64_MAX
 from .operators.objects import LIKE
 from .operators.rearranging import unraveled
 from .packing import index_dtype_for
-from .runtime.memory import check_bytes
+from .runtime.memory import check_entries
 from .sparse_tensor import SparseTensor, beside_programs
 
 Constructor = Callable[..., Any]
@@ -238,7 +238,7 @@ def drawn(count: int, among: int, generator: torch.Generator | None = None) -> n
 
 def _check_room(count: int, shape: tuple[int, ...], dtype: torch.dtype, format: Format, way_out: str) -> None:
     """Refuse so many entries if they, and their coordinates, are larger than the memory limit."""
-    check_bytes(count * (dtype.itemsize + 8 * len(shape)), f"{count} entries of a tensor of shape {shape}", format, way_out)
+    check_entries(count, len(shape), dtype.itemsize, f"a tensor of shape {shape}", format, way_out)
 
 
 def _stored(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:

@@ -15,6 +15,7 @@ from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format
 from ..ir.levels import Compressed, Dense
 from ..packing import index_dtype_for
 from ..pattern import Pattern
+from ..runtime.memory import check_entries
 from ..torch_layouts import layout_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def diagonals(matrix: Any) -> tuple[Pattern, torch.Tensor]:
     order = np.argsort(matrix.offsets, kind="stable")
     order = order[(matrix.offsets[order] > -rows) & (matrix.offsets[order] < columns)]
     offsets = matrix.offsets[order].astype(np.int64)
+    _check_diagonals(len(offsets), max(rows, columns), matrix.data.dtype)
     column = offsets[:, None] + np.arange(rows)
     inside = (column >= 0) & (column < min(columns, matrix.data.shape[1]))
     values = np.zeros(column.shape, dtype=matrix.data.dtype)
@@ -47,6 +49,16 @@ def diagonals(matrix: Any) -> tuple[Pattern, torch.Tensor]:
     dtype = index_dtype_for(DIA.sizes(matrix.shape), values.size)
     arrays = np.array([0, len(offsets)], dtype=dtype), (offsets + rows - 1).astype(dtype)
     return Pattern(DIA, matrix.shape, (tuple(map(torch.from_numpy, arrays)), (), ())), as_values(values.reshape(-1))
+
+
+def _check_diagonals(count: int, length: int, dtype: np.dtype) -> None:
+    """Refuse diagonals, each as long as a dimension, that are larger than the memory limit.
+
+    Raises:
+        SizeError: with both sizes.
+    """
+    way_out = "store entries alone, as SciPy's .tocsr() or .to(ns.CSR) does"
+    check_entries(count * length, 1, dtype.itemsize, f"{count} diagonals", f"diagonals of length {length}", way_out)
 
 
 def to_scipy(A: SparseTensor) -> sparray:
@@ -100,6 +112,7 @@ def _dia(A: SparseTensor, values: np.ndarray) -> Any:
 
     rows, columns = A.pattern.shape
     offsets = A.pattern.level_arrays(0)[1].astype(np.int64) - (rows - 1)
+    _check_diagonals(len(offsets), max(rows, columns), values.dtype)
     column = offsets[:, None] + np.arange(rows)
     inside = (column >= 0) & (column < columns)
     data = np.zeros((len(offsets), columns), dtype=values.dtype)

@@ -11,10 +11,11 @@ from ..construct import from_torch
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..pattern import Pattern
+from ..runtime.memory import check_entries
 from ..runtime.native import wrap
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
-from .rows import keys_of, lower, of_keys, ones_at
+from .rows import NUMBER, WAY_OUT, keys_of, lower, of_keys, ones_at
 
 
 def union(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
@@ -73,13 +74,23 @@ def lower_part(pattern: SparseTensor) -> SparseTensor:
 
 def united(patterns: tuple[Pattern, ...]) -> Pattern:
     """The entries that any CSR pattern stores."""
-    return of_keys(np.unique(np.concatenate([keys_of(own) for own in patterns])), patterns[0].shape)
+    return of_keys(np.unique(_keys(patterns)), patterns[0].shape)
 
 
 def intersected(patterns: tuple[Pattern, ...]) -> Pattern:
     """The entries that all CSR patterns store."""
-    keys, counts = np.unique(np.concatenate([keys_of(own) for own in patterns]), return_counts=True)
+    keys, counts = np.unique(_keys(patterns), return_counts=True)
     return of_keys(keys[counts == len(patterns)], patterns[0].shape)
+
+
+def _keys(patterns: tuple[Pattern, ...]) -> np.ndarray:
+    """The entries of all CSR patterns as numbers.
+
+    Raises:
+        SizeError: they are larger than the memory limit.
+    """
+    check_entries(sum(own.nnz for own in patterns), 2, NUMBER, f"{len(patterns)} joined patterns", "ns.nn.patterns", WAY_OUT)
+    return np.concatenate([keys_of(own) for own in patterns])
 
 
 def _of_one_shape(name: str, patterns: Sequence[SparseTensor | torch.Tensor]) -> tuple[Pattern, ...]:

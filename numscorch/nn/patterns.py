@@ -1,8 +1,9 @@
 """Which keys each query attends to: patterns of sparse attention, as CSR matrices of ones.
 
 A row is a query, a column a key. Columns are sorted and stored once; every function takes time and memory in proportion to the
-entries, but for sorting where patterns are joined. The same arguments share one pattern, so that what is derived from it (its
-transpose, say) is computed once; ``union`` and ``intersection`` make a new one each time.
+entries, but for sorting where patterns are joined, and raises SizeError where they would be larger than the memory limit.
+The same arguments share one pattern, so that what is derived from it (its transpose, say) is computed once; ``union`` and
+``intersection`` make a new one each time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..errors import RangeError, SizeError
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
 from .joined import intersection, union, united
-from .rows import between, drawn, expanded, of_rows, ones_at, runs
+from .rows import between, check_rows, drawn, expanded, of_rows, ones_at, runs
 
 __all__ = ["bigbird", "block", "causal", "global_tokens", "intersection", "longformer", "random_blocks", "sliding_window", "union"]
 
@@ -36,7 +37,7 @@ def sliding_window(n: int, w: int) -> SparseTensor:
         (n, n).
 
     Raises:
-        SizeError: a negative argument.
+        SizeError: a negative argument, or entries larger than the memory limit.
 
     Source: Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020, section 3.1.
 
@@ -46,14 +47,17 @@ def sliding_window(n: int, w: int) -> SparseTensor:
             [0., 1., 1., 1.],
             [0., 0., 1., 1.]])
     """
-    return ones_at(_sliding_window(_whole("sliding_window", "n", n), _whole("sliding_window", "w", w)))
+    return ones_at(_sliding_window(_length("sliding_window", n), _whole("sliding_window", "w", w)))
 
 
 def causal(n: int) -> SparseTensor:
     """Each token attends to itself and to those before it: (n, n), with n (n + 1) / 2 entries.
 
+    The entries are stored, so that attention reads them as any pattern: a ``causal`` level, which stores no coordinates,
+    has room for n² values.
+
     Raises:
-        SizeError: n is negative.
+        SizeError: n is negative, or the entries are larger than the memory limit.
 
     Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.2.3.
 
@@ -62,7 +66,7 @@ def causal(n: int) -> SparseTensor:
             [1., 1., 0.],
             [1., 1., 1.]])
     """
-    return ones_at(_causal(_whole("causal", "n", n)))
+    return ones_at(_causal(_length("causal", n)))
 
 
 def global_tokens(n: int, tokens: int | Iterable[int]) -> SparseTensor:
@@ -87,7 +91,7 @@ def global_tokens(n: int, tokens: int | Iterable[int]) -> SparseTensor:
             [0., 1., 0., 0.],
             [0., 1., 0., 0.]])
     """
-    return ones_at(_global_tokens(_whole("global_tokens", "n", n), _positions(n, tokens)))
+    return ones_at(_global_tokens(_length("global_tokens", n), _positions(n, tokens)))
 
 
 def random_blocks(n: int, block: int, count: int, seed: int = 0) -> SparseTensor:
@@ -111,7 +115,7 @@ def random_blocks(n: int, block: int, count: int, seed: int = 0) -> SparseTensor
     12
     """
     name = "random_blocks"
-    sizes = _whole(name, "n", n), _whole(name, "block", block, 1), _whole(name, "count", count)
+    sizes = _length(name, n), _whole(name, "block", block, 1), _whole(name, "count", count)
     return ones_at(_block_rows(*sizes, None, int(seed)))
 
 
@@ -140,7 +144,7 @@ def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: i
     SparseTensor(CSR, shape=(512, 512), nnz=42080, density=0.161, float32, int32 indices)
     """
     name = "bigbird"
-    sizes = _whole(name, "n", n), _whole(name, "block", block, 1), _whole(name, "random", random), _whole(name, "window", window)
+    sizes = _length(name, n), _whole(name, "block", block, 1), _whole(name, "random", random), _whole(name, "window", window)
     return ones_at(_bigbird(*sizes, _positions(n, global_), int(seed)))
 
 
@@ -166,7 +170,7 @@ def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseT
             [1., 1., 1., 1.],
             [1., 0., 1., 1.]])
     """
-    return ones_at(_longformer(_whole("longformer", "n", n), _whole("longformer", "window", window), _positions(n, global_)))
+    return ones_at(_longformer(_length("longformer", n), _whole("longformer", "window", window), _positions(n, global_)))
 
 
 def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int) -> SparseTensor:
@@ -263,6 +267,17 @@ def _whole(function: str, name: str, value: int, least: int = 0) -> int:
         raise SizeError(f"{function}: {name}={value!r} is no whole number") from error
     if number < least:
         raise SizeError(f"{function}: {name}={number} is less than {least}")
+    return number
+
+
+def _length(function: str, n: int) -> int:
+    """The length of a sequence.
+
+    Raises:
+        SizeError: it is no whole number, or negative, or a pattern of so many rows is larger than the memory limit.
+    """
+    number = _whole(function, "n", n)
+    check_rows(number)
     return number
 
 

@@ -10,7 +10,20 @@ import torch
 from ..ir.format import CSR
 from ..packing import index_dtype_for
 from ..pattern import SPREAD_FROM, Pattern
+from ..runtime.memory import check_bytes, check_entries
 from ..sparse_tensor import SparseTensor
+
+NUMBER = 8  # bytes of a column while rows are made
+WAY_OUT = "choose fewer keys for each query, or a shorter sequence"
+
+
+def check_rows(rows: int) -> None:
+    """Refuse a pattern of so many rows if their starts are larger than the memory limit, however few entries they have.
+
+    Raises:
+        SizeError: with both sizes.
+    """
+    check_bytes(rows * 4 * NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", WAY_OUT)
 
 
 def drawn(among: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
@@ -22,6 +35,7 @@ def drawn(among: np.ndarray, count: int, generator: np.random.Generator) -> np.n
     [[0, 1, 2], [-1, 0, 1]]
     """
     count = min(count, int(among.max(initial=0)))
+    check_entries(len(among) * count, 0, NUMBER, f"the choice for {len(among)} rows", "ns.nn.patterns", WAY_OUT)
     chosen = np.full((len(among), count), -1)
     for step in range(count):
         last = among - count + step
@@ -34,12 +48,22 @@ def drawn(among: np.ndarray, count: int, generator: np.random.Generator) -> np.n
 def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Runs of consecutive numbers, one after the other.
 
+    Raises:
+        SizeError: they are larger than the memory limit.
+
     >>> runs(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
-    before = np.cumsum(counts) - counts
-    numbers: np.ndarray = np.arange(counts.sum(dtype=np.int64)) + np.repeat(starts - before, counts)
+    ends = np.cumsum(counts, dtype=np.int64)
+    _check_columns(int(ends[-1]) if len(ends) else 0, len(counts))
+    numbers = np.repeat(starts - ends + counts, counts)
+    numbers += np.arange(len(numbers))
     return numbers
+
+
+def _check_columns(count: int, rows: int) -> None:
+    """Refuse so many columns in all rows of a pattern if they are larger than the memory limit."""
+    check_entries(count, 1, NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", WAY_OUT)
 
 
 def between(low: np.ndarray, high: np.ndarray, n: int) -> Pattern:
@@ -48,10 +72,16 @@ def between(low: np.ndarray, high: np.ndarray, n: int) -> Pattern:
 
 
 def expanded(rows: np.ndarray, columns: np.ndarray, blocks: tuple[int, int], size: int, shape: tuple[int, int]) -> Pattern:
-    """Sorted blocks, each a square of entries; the last row and column of blocks are cut to the shape."""
+    """Sorted blocks, each a square of entries; the last row and column of blocks are cut to the shape.
+
+    Raises:
+        SizeError: they are larger than the memory limit.
+    """
+    check_rows(shape[0])
     counts = np.bincount(rows, minlength=blocks[0])
-    inner = (columns[:, None] * size + np.arange(size)).ravel()  # the columns of one row in each row of blocks
     starts, lengths = ((np.cumsum(counts) - counts) * size).repeat(size)[: shape[0]], (counts * size).repeat(size)[: shape[0]]
+    _check_columns(int(lengths.sum()), shape[0])
+    inner = (columns[:, None] * size + np.arange(size)).ravel()  # the columns of one row in each row of blocks
     taken = inner[runs(starts, lengths)]
     inside = taken < shape[1]
     if inside.all():

@@ -16,6 +16,7 @@ from ..convert import densified
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import COO
 from ..packing import coordinates
+from ..runtime.memory import COORDINATE, check_entries
 from ..sparse_tensor import SparseTensor
 from . import indexing
 from .elementwise import is_sparse
@@ -108,6 +109,7 @@ def _picked(input: SparseTensor, places: Sequence[int], lists: Sequence[torch.Te
     shape: tuple[int, ...] = ()
     for own in inside:
         shape = broadcast_shape("lists", shape, own.shape)
+    check_looked_up(shape, len(places))
     inside = [own.expand(shape) for own in inside]
     if len(places) == input.ndim:
         return looked_up(input, [own.reshape(-1) for own in inside]).reshape(shape)
@@ -171,6 +173,15 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     written(input, input.values.index_put((at - 1,), new))
 
 
+def check_looked_up(shape: Sequence[int], order: int) -> None:
+    """Refuse to look up entries in a result of this shape if they are larger than the memory limit.
+
+    Raises:
+        SizeError: with both sizes.
+    """
+    check_entries(prod(shape), order, COORDINATE, f"the dense result of shape {tuple(shape)}", "an index", "index in parts")
+
+
 def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> torch.Tensor:
     """The entries at these coordinates of one dimension, dense, in the shape of the index.
 
@@ -193,6 +204,7 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
 
 def _along(input: SparseTensor, at: int, index: torch.Tensor) -> torch.Tensor:
     """Entries in the index's shape, each of its own place in all dimensions but one."""
+    check_looked_up(index.shape, input.ndim)
     places = []
     for d, (own, size) in enumerate(zip(index.shape, input.shape, strict=True)):
         step = torch.arange(own) if size != 1 else torch.zeros(own, dtype=torch.int64)

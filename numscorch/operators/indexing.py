@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ..errors import RangeError, SizeError, UnsupportedError
+from ..runtime.memory import COORDINATE, check_entries
 from ..sparse_tensor import SparseTensor
 from .rearranging import Moved, place, rearranged, unsqueeze
 
@@ -74,6 +75,7 @@ def _found(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[n
     order = np.argsort(wanted, kind="stable")
     first, last = (np.searchsorted(wanted[order], coordinates, side) for side in ("left", "right"))
     counts = last - first
+    check_entries(int(counts.sum()), 2, COORDINATE, "the result", f"{len(numbers)} indices", "index in parts, each of fewer numbers")
     which = np.repeat(np.arange(len(coordinates)), counts)
     within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
     return order[first[which] + within], which

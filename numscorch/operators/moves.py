@@ -20,7 +20,7 @@ from ..sparse_tensor import SparseTensor
 from .elementwise import sum as total
 from .entries import values_of
 from .indexing import diagonal
-from .rearranging import Moved, expand, fitting, flatten, place, rearranged, reshape
+from .rearranging import Moved, check_copies, copied, expand, fitting, flatten, place, rearranged, reshape
 
 
 def _listed(given: Any) -> list[int]:
@@ -89,22 +89,14 @@ def repeat(input: SparseTensor, *repeats: Any, **named: Any) -> Any:
     """The tensor so many times along each dimension, and along new ones in front. O(result's entries).
 
     Raises:
-        SizeError: there are fewer numbers than dimensions, or negative ones.
+        SizeError: there are fewer numbers than dimensions, or negative ones, or the result is larger than the memory limit.
     """
     times = _several(repeats or (named["repeats"],))
     if len(times) < input.ndim or min(times, default=0) < 0:
         raise SizeError(f"repeat {tuple(times)} of a {input.ndim}-dimensional tensor: give a number for each dimension, none negative")
     own = (1,) * (len(times) - input.ndim) + tuple(input.shape)
     shape = tuple(size * n for size, n in zip(own, times, strict=True))
-    grid = np.meshgrid(*(np.arange(n) * size for size, n in zip(own, times, strict=True)), indexing="ij")
-    steps = np.stack([axis.reshape(-1) for axis in grid]).astype(np.int64) if times else np.zeros((0, 1), np.int64)
-
-    def move(indices: np.ndarray) -> Moved:
-        full = np.concatenate([np.zeros((len(times) - input.ndim, indices.shape[1]), np.int64), indices])
-        made = (full[:, :, None] + steps[:, None, :]).reshape(len(times), indices.shape[1] * steps.shape[1])
-        return made, np.repeat(np.arange(indices.shape[1]), steps.shape[1])
-
-    return rearranged(input, ("repeat", tuple(times)), shape, move)
+    return copied(input, ("repeat", tuple(times)), times, shape)
 
 
 def tile(input: SparseTensor, *dims: Any, **named: Any) -> Any:
@@ -188,15 +180,19 @@ def trace(input: SparseTensor) -> Any:
 def kron(input: Any, other: Any) -> SparseTensor:
     """The Kronecker product: every entry of one times every entry of the other, a dense one's zeros too. O(result's entries).
 
+    Raises:
+        SizeError: the result is larger than the memory limit.
+
     >>> import numscorch as ns
     >>> kron(ns.from_torch(torch.eye(2)), ns.from_torch(torch.eye(2))).nnz
     4
     """
     left, right = (t if isinstance(t, SparseTensor) else from_torch(t, dense(t.ndim)) for t in (input, other))
     order = max(left.ndim, right.ndim)
-    first, second = (np.pad(coordinates(t.pattern).numpy(), ((order - t.ndim, 0), (0, 0))) for t in (left, right))
     before, after = ((1,) * (order - t.ndim) + tuple(t.shape) for t in (left, right))
     shape = tuple(a * b for a, b in zip(before, after, strict=True))
+    check_copies(left.nnz * right.nnz, shape, left)
+    first, second = (np.pad(coordinates(t.pattern).numpy(), ((order - t.ndim, 0), (0, 0))) for t in (left, right))
     indices = first[:, :, None] * np.array(after, np.int64)[:, None, None] + second[:, None, :]
     values = values_of(left)[:, None] * values_of(right)[None, :]
     lent = left if isinstance(input, SparseTensor) else right

@@ -20,13 +20,16 @@ from ..ir.level import INT64_MAX
 from ..ir.levels import Compressed, Dense, Singleton
 from ..packing import coordinates, is_identity, pack, positions_of
 from ..reformat import SPARSEST, Conversion
+from ..runtime.memory import check_entries
 from ..sparse_tensor import SparseTensor
 
 MOST_MOVES = 32  # that a pattern remembers
 Moved = tuple[np.ndarray, np.ndarray | None]  # coordinates, and which entries have these; None where all do, in order
 
 
-def rearranged(A: SparseTensor, key: Hashable, shape: Sequence[int], move: Callable[[np.ndarray], Moved], order: bool = True) -> Any:
+def rearranged(
+    A: SparseTensor, key: Hashable, shape: Sequence[int], move: Callable[[np.ndarray], Moved], order: bool = True, copies: int = 1
+) -> Any:
     """A tensor's entries at the coordinates that ``move`` makes of theirs, in a tensor of another shape.
 
     Args:
@@ -35,8 +38,14 @@ def rearranged(A: SparseTensor, key: Hashable, shape: Sequence[int], move: Calla
         shape: the result's; without dimensions, it is a strided tensor.
         move: from coordinates of shape (ndim, n) to others, and the numbers of the entries that are there.
         order: whether the dimensions are those of ``A``, so that the format may be kept.
+        copies: how many of the made entries each one of ``A`` becomes.
+
+    Raises:
+        SizeError: the copies are larger than the memory limit.
     """
     shape = tuple(shape)
+    if copies > 1:
+        check_copies(copies * A.nnz, shape, A)
 
     def build() -> Conversion:
         made, kept = move(coordinates(A.pattern).numpy())
@@ -50,6 +59,16 @@ def rearranged(A: SparseTensor, key: Hashable, shape: Sequence[int], move: Calla
     if shape:
         return SparseTensor(conversion.pattern, values)
     return values.any() if values.dtype == torch.bool else values.sum(dtype=values.dtype)
+
+
+def check_copies(count: int, shape: Sequence[int], A: SparseTensor) -> None:
+    """Refuse a result of so many entries, which repeats those of a tensor, if it is larger than the memory limit.
+
+    Raises:
+        SizeError: with both sizes.
+    """
+    way_out = "every copy is stored: an einsum over the tensor itself reads each entry once"
+    check_entries(count, len(shape), A.dtype.itemsize, f"the result of shape {tuple(shape)}", A.format, way_out)
 
 
 def _remembered(A: SparseTensor, key: Hashable, build: Callable[[], Conversion]) -> Conversion:
@@ -169,21 +188,32 @@ def unsqueeze(input: SparseTensor, dim: int) -> Any:
 
 
 def expand(input: SparseTensor, *sizes: Any) -> Any:
-    """Dimensions of size 1 repeated, and others before them; every entry is stored as often as it is there. O(result)."""
+    """Dimensions of size 1 repeated, and others before them; every entry is stored as often as it is there. O(result).
+
+    Raises:
+        SizeError: a size other than 1 would grow, or the result is larger than the memory limit.
+    """
     wanted = tuple(int(s) for s in (sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes))
     own = (1,) * (len(wanted) - input.ndim) + tuple(input.shape)
     wanted = tuple(size if new == -1 else new for size, new in zip(own, wanted, strict=False))
-    if len(wanted) < input.ndim or any(size not in (1, new) for size, new in zip(own, wanted, strict=True)):
+    if len(wanted) < input.ndim or any(size not in (1, new) or new < 0 for size, new in zip(own, wanted, strict=True)):
         raise SizeError(f"a tensor of shape {tuple(input.shape)} can't be expanded to {wanted}: only sizes of 1 grow")
-    copies = [range(new) if size != new else range(1) for size, new in zip(own, wanted, strict=True)]
-    steps = np.stack([axis.reshape(-1) for axis in np.meshgrid(*copies, indexing="ij")]).astype(np.int64)
+    times = [new if size != new else 1 for size, new in zip(own, wanted, strict=True)]
+    return copied(input, ("expand", wanted), times, wanted)
+
+
+def copied(input: SparseTensor, key: Hashable, times: Sequence[int], shape: Sequence[int]) -> Any:
+    """The entries so many times along each dimension of a shape that may have more dimensions in front; one copy after the other."""
+    added, count = len(shape) - input.ndim, prod(times)
+    own = (1,) * added + tuple(input.shape)
 
     def move(indices: np.ndarray) -> Moved:
-        full = np.concatenate([np.zeros((len(wanted) - input.ndim, indices.shape[1]), np.int64), indices])
-        made = (full[:, :, None] + steps[:, None, :]).reshape(len(wanted), -1)
-        return made, np.repeat(np.arange(indices.shape[1]), steps.shape[1])
+        steps = unraveled(np.arange(count), times) * np.array(own, np.int64)[:, None]
+        full = np.concatenate([np.zeros((added, indices.shape[1]), np.int64), indices])
+        made = (full[:, :, None] + steps[:, None, :]).reshape(len(shape), indices.shape[1] * count)
+        return made, np.repeat(np.arange(indices.shape[1]), count)
 
-    return rearranged(input, ("expand", wanted), wanted, move)
+    return rearranged(input, key, shape, move, copies=count)
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
@@ -202,6 +232,8 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     others = [tuple(size for d, size in enumerate(t.shape) if d != at) for t in given]
     if any(other != others[0] for other in others) or any(t.ndim != first.ndim for t in given):
         raise SizeError(f"cat along dim {dim} of shapes {', '.join(str(tuple(t.shape)) for t in given)}: other sizes differ")
+    shape = tuple(sum(t.shape[d] for t in given) if d == at else size for d, size in enumerate(first.shape))
+    check_copies(sum(t.nnz for t in given), shape, first)
     entries = [t.to(COO(t.ndim)) for t in given]
     starts = np.cumsum([0, *(t.shape[at] for t in given)])
     indices = [t.indices().numpy() for t in entries]
@@ -211,5 +243,4 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     for t in entries[1:]:
         dtype = torch.promote_types(dtype, t.dtype)
     values = torch.cat([t.values.to(dtype) for t in entries])
-    shape = tuple(int(starts[-1]) if d == at else size for d, size in enumerate(first.shape))
     return assemble(np.concatenate(indices, axis=1), values, shape, fitting(first, shape, True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from math import prod as product
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from ..api import einsum
 from ..convert import densified
 from ..errors import UnsupportedError
 from ..packing import at_entries
+from ..runtime.memory import check_bytes
 from ..sparse_tensor import SparseTensor
 from .elementwise import Dim, _dims, _whole, amax, amin
 from .elementwise import sum as total
@@ -127,6 +129,7 @@ def _tested(name: str, reduce: Callable[..., Any]) -> Callable[..., Any]:
         gone = _dims(_whole(dim), input.ndim)
         if any(input.shape[d] == 0 for d in gone):
             kept = [1 if d in gone else size for d, size in enumerate(input.shape) if keepdim or d not in gone]
+            check_bytes(product(kept), f"the dense result of shape {tuple(kept)}", name, "reduce fewer dimensions at once")
             return torch.full(kept, name == "all")
         made = reduce((input != 0).to(torch.float32), dim, keepdim)
         return made.to(torch.bool) if isinstance(made, SparseTensor) else made != 0

@@ -21,6 +21,7 @@ from ..packing import coordinates, index_dtype_for, of_entries
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor
 from ..torch_layouts import COMPRESSED
+from .rearranging import check_copies
 
 # their arrays lie one after the other below a dense level, but for pos, which counts on
 JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, Offset, Range)
@@ -111,6 +112,7 @@ def _stacked(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor:
     places = [d + (d >= dim) for d in range(inner.order)]
     format = Format([Dense(), *inner.levels], [Part(dim), *(part.moved(places) for part in inner.parts)])
     shape = (*tensors[0].shape[:dim], len(tensors), *tensors[0].shape[dim:])
+    check_copies(sum(tensor.nnz for tensor in tensors), shape, tensors[0])
     if not all(isinstance(level, JOINED) for level in inner.levels):
         return _through_coordinates(tensors, dim, format, shape)
     patterns = [tensor.pattern for tensor in tensors]

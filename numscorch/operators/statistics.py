@@ -14,6 +14,7 @@ import torch
 from ..datatypes import WIDENED
 from ..errors import SizeError, UnsupportedError
 from ..packing import coordinates
+from ..runtime.memory import COORDINATE, check_entries
 from ..sparse_tensor import SparseTensor
 from .elementwise import Dim, _dims, _whole, amax, sub
 from .elementwise import sum as total
@@ -129,6 +130,8 @@ def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bo
     if not input.ndim or not 0 <= k <= input.shape[at]:
         raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: there are not so many")
     turned = transpose(input, at, input.ndim - 1)
+    where, way_out = f"k={k} of shape {tuple(input.shape)}", "take a smaller k, or the entries in parts"
+    check_entries(prod(turned.shape[:-1]) * k, 4, COORDINATE, "the dense result", where, way_out)
     *rows, columns = coordinates(turned.pattern)
     *sizes, size = turned.shape
     row = numbered(rows, sizes).expand(len(columns))

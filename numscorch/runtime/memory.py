@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 SPACE = 24  # bytes of a workspace for each value: listed, marked or hashed, and the value
 LINE = 64  # bytes of a line of the cache
+COORDINATE = 8  # bytes of a coordinate while entries are made
 ASK_FROM = 1 << 30  # bytes from which an allocation is held against the limit
 
 
@@ -99,6 +100,17 @@ def check_bytes(size: int, what: str, where: object, way_out: str) -> None:
             f"{what} takes {size / 2**30:.3g} GiB, but the limit is {limit() / 2**30:.3g} GiB: NUMSCORCH_MEMORY_LIMIT sets another\n"
             f"  {where}     {way_out}"
         )
+
+
+def check_entries(count: int, order: int, itemsize: int, what: str, where: object, way_out: str) -> None:
+    """Refuse to make so many entries, each a value and a coordinate for each dimension, if they are larger than the memory limit.
+
+    Raises:
+        SizeError: with both sizes.
+    """
+    size = count * (itemsize + COORDINATE * order)
+    if size > ASK_FROM:
+        check_bytes(size, f"{what}, of {count} entries,", where, way_out)
 
 
 def limit() -> int:
