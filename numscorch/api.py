@@ -94,6 +94,7 @@ def einsum(
 
         if (
             type(expr) is not str
+            or not operands
             or type(operands[0]) in (list, tuple)
             or reduce != "sum"
             or any(given is not None for given in (out, mask, schedule, sparsifier))
@@ -107,7 +108,7 @@ def einsum(
         return traced_call("einsum", expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule)
     if forward_ad._current_level >= 0:
         refuse_tangents(operands)
-    if type(expr) is not str or len(operands) == 1:
+    if type(expr) is not str or len(operands) < 2:
         expr, operands = call_form(expr, operands)
     if any_autocast() and torch.is_autocast_enabled("cpu"):
         operands = in_autocast(operands)
@@ -129,8 +130,9 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
     is a constant, being what softmax subtracts (``max=`` has a gradient, and counts entries that aren't stored as 0).
 
     Args:
-        statement: as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``, or several. Operators are ``+ - * /`` and
-            comparisons (1 or 0); functions ``abs erf exp gelu log maximum minimum relu sigmoid sqrt tanh where stored``.
+        statement: as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``, or several. Operators are ``+ - * / // % **``, with Python's
+            precedence, and comparisons (1 or 0), which are not chained. Functions are ``stored`` and torch's element-wise ones, as ``exp``,
+            ``atan2`` and ``where``; ``docs/OPERATORS.md`` lists them. An expression nests at most 100 parentheses and 200 operators.
         format, sparsifier: of the result; as for :func:`einsum`.
         operands: the tensors, or numbers, by their names. Numbers, and tensors without dimensions,
             take the data type of the others.

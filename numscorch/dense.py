@@ -14,20 +14,16 @@ from .ir.functions import terms_of
 from .ir.index import Access, Binary, Call, Expr, Literal, is_product
 from .statements import NAMES, Request
 
-FUNCTIONS: dict[str, Any] = {
-    "abs": torch.abs,
-    "erf": torch.erf,
-    "exp": torch.exp,
-    "gelu": torch.nn.functional.gelu,
-    "log": torch.log,
-    "maximum": torch.maximum,
-    "minimum": torch.minimum,
-    "relu": torch.relu,
-    "sigmoid": torch.sigmoid,
-    "sqrt": torch.sqrt,
-    "tanh": torch.tanh,
+OTHER_FUNCTIONS: dict[str, Any] = {
+    "floor_divide": lambda a, b: torch.div(a, b, rounding_mode="floor"),  # which has a gradient, 0
+    "heaviside": lambda x, y: torch.where(x == 0, y, (x > 0).to(y.dtype)),  # torch's has none
     "where": lambda c, a, b: torch.where(c != 0, a, b),
+    "isfinite": lambda x: torch.isfinite(x).to(x.dtype),
+    "isinf": lambda x: torch.isinf(x).to(x.dtype),
+    "isnan": lambda x: torch.isnan(x).to(x.dtype),
 }
+
+
 OPERATORS: dict[str, Any] = {
     "+": torch.add,
     "-": torch.sub,
@@ -174,5 +170,10 @@ def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tenso
             result: Tensor = OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
             return result
         case Call(function, args):
-            called: Tensor = FUNCTIONS[function](*(value_of(arg, tensors, dtype) for arg in args))
+            called: Tensor = function_of(function)(*(value_of(arg, tensors, dtype) for arg in args))
             return called
+
+
+def function_of(name: str) -> Any:
+    """A function of statements, of dense tensors: torch's of the same name, in most cases."""
+    return OTHER_FUNCTIONS.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name)

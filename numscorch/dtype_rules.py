@@ -35,8 +35,8 @@ def check_operators(request: Request, dtype: str) -> None:
 
 def _check_integers(request: Request, dtype: str) -> None:
     """Numbers and operators must give whole numbers, and the identity of the reduction be one."""
-    lacking = {"/", *FUNCTIONS} - {"abs", "maximum", "minimum", "relu", "where"}
-    fractions = [n for n in _numbers(request) if not float(n).is_integer()]
+    lacking = {"/", *(name for name, function in FUNCTIONS.items() if not function.keeps_whole)}
+    fractions = [n for n in _numbers(request) if isinstance(n, complex) or not float(n).is_integer()]
     if fractions:
         raise UnsupportedError(f"the number {fractions[0]} beside {dtype} values: convert them with .to(torch.float32)\n  {request}")
     if request.op in REDUCTIONS and REDUCTIONS[request.op].times != "*":
@@ -68,5 +68,5 @@ def _operators(request: Request) -> set[str]:
     return set() if request.value is None else operators_in(request.value)
 
 
-def _numbers(request: Request) -> list[float]:
+def _numbers(request: Request) -> list[float | complex]:
     return [] if request.value is None else literals_in(request.value)

@@ -31,7 +31,8 @@ def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...
     if isinstance(expr, str):
         if len(operands) == 1 and isinstance(operands[0], list | tuple):
             operands = tuple(operands[0])
-        return str(expr), operands
+        if operands:
+            return str(expr), operands
     if not operands:
         raise ExpressionError("einsum needs an expression and operands, as einsum('ij,jk->ik', A, B)")
     text, found = from_sublists((expr, *operands))

@@ -85,7 +85,7 @@ def value(expr: Expr, values: Mapping[str, np.ndarray], at: Mapping[IndexVar, in
         case Binary(op, left, right):
             return OPERATORS[op](value(left, values, at), value(right, values, at))
         case Call(function, args):
-            return FUNCTIONS[function].evaluate(*(value(arg, values, at) for arg in args))
+            return FUNCTIONS[function].value(*(value(arg, values, at) for arg in args))
     raise ValueError(f"no meaning for {expr}")
 
 

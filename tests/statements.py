@@ -24,6 +24,16 @@ UNARY: dict[str, Callable[[Array], Array]] = {
     "-{}": lambda x: -x,
     "({} / 2)": lambda x: x / 2,
     "where({}, 2, 0)": lambda x: np.where(x != 0, 2.0, 0.0),
+    "(({}) ** 2)": lambda x: x**2,
+    "-({}) ** 2": lambda x: -(x**2),
+    "(({}) % 3)": lambda x: x % 3,
+    "(({}) // 2)": lambda x: x // 2,
+    "+{}": lambda x: x,
+    "clamp({}, -1, 2)": lambda x: np.clip(x, -1, 2),
+    "fmod({}, 2)": lambda x: np.fmod(x, 2),
+    "sign({})": np.sign,
+    "round({} / 2)": lambda x: np.rint(x / 2),
+    "cos(0 * {})": np.ones_like,
 }
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "({} + {})": np.add,
@@ -31,6 +41,9 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "maximum({}, {})": np.maximum,
     "minimum({}, {})": np.minimum,
     "({} != {})": lambda a, b: (a != b) * 1.0,
+    "(({} < {}) == 0)": lambda a, b: (a >= b) * 1.0,
+    "fmax({}, {})": np.fmax,
+    "heaviside({}, {})": np.heaviside,
 }
 
 

@@ -82,6 +82,15 @@ EXAMPLES: dict[str, tuple[Dense, str | None]] = {
     "R[i] += exp(C[i,j])": (lambda: c.exp().sum(1), None),
     "R = C[i,j] * C[i,j]": (lambda: (c * c).sum(), None),
     "R[i,j] = C[i,j] / C[i,k]": (lambda: c / c.sum(1, keepdim=True), "CSR"),
+    "R[i,j] = (-1 < C[i,j]) * (C[i,j] < D[i,j])": (lambda: ((c > -1) & (c < d)).float(), "CSR"),
+    "R[i,j] = (C[i,j] < D[i,j]) < x[j]": (lambda: ((c < d).float() < x).float(), None),
+    "R[i,j] = -C[i,j] ** 2": (lambda: -(c**2), "CSR"),
+    "R[i,j] = 2 ** -C[i,j]": (lambda: 2**-c, None),
+    "R[i,j] = C[i,j] % 0.3 // 0.1": (lambda: c % 0.3 // 0.1, "CSR"),
+    "R[i,j] = +C[i,j] + +D[i,j]": (lambda: c + d, "CSR"),
+    "R[i] = C[i,k] ** 2": (lambda: c.sum(1) ** 2, None),
+    "R[i,j] = C[i,j] % (D[i,j] + 3) + D[i,j]": (lambda: c % (d + 3) + d, "CSR"),
+    "R[i,j] = D[i,j] + C[i,j] % D[i,j]": (lambda: d + torch.where(c == 0, 0, c % d), "CSR"),
 }
 
 
@@ -177,7 +186,13 @@ ERRORS = {
     "R[i,j] = C[i,k]": "index j is on the left side only",
     "R[i,i] = C[i,j]": "the left side repeats an index",
     "R[i] = C[i,j] +": "expected more, found the end",
-    "R[i] = sin(C[i,j])": "unknown function sin: known are abs,",
+    "R[i] = sine(C[i,j])": "unknown function sine: known are abs, acos,",
+    "R[i,j] = C[i,j] < C[i,j] < C[i,j]": "comparisons are not chained: write (A[i] < B[i]) * (B[i] < C[i])",
+    "R[i,j] = C[i,j] + 1 == C[i,j] != 0": "comparisons are not chained",
+    f"R[i,j] = {' + '.join(['C[i,j]'] * 1000)}": "more than 200 operators in a row, or within one another",
+    f"R[i,j] = {'(' * 200}C[i,j]{')' * 200}": "nest more than 100 deep",
+    f"R[i,j] = {'abs(' * 200}C[i,j]{')' * 200}": "nest more than 100 deep",
+    f"R[i,j] = {' ** '.join(['C[i,j]'] * 200)}": "nest more than 100 deep",
     "R[i] = maximum(C[i,j])": "maximum takes 2 arguments, not 1",
     "R[i] = C[i]": "C[i] has 1 indices, but C has 2 dimensions",
     "R[i] = C[i,j] * y[j]": "operands: y missing",
@@ -209,3 +224,15 @@ def test_what_is_no_zero_where_nothing_is_stored_is_not_gathered_from_entries_al
     full, x = torch.arange(420.0).sub(200).reshape(7, 60) * (torch.arange(60) % 3 == 0), torch.linspace(-1, 1, 60)
     A = ns.from_torch(full, ns.CSR)
     torch.testing.assert_close(ns.evaluate(text, A=A, x=x), reduced(torch.maximum(full, x), 1))
+
+
+DEEP = {"terms": " + ".join(["C[i,j]"] * 200), "calls": f"{'relu(' * 98}C[i,j]{')' * 98}", "powers": f"C[i,j]{' ** 1' * 98}"}
+
+
+@pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
+def test_expressions_up_to_the_limits_have_gradients(text: str, plain: pytest.MonkeyPatch) -> None:
+    values = torch.rand(int((c != 0).sum()), requires_grad=True)
+    C = ns.from_torch(c, ns.CSR).with_values(values)
+    ns.evaluate(f"R[i] = ({text}) * x[j]", C=C, x=x).sum().backward()
+    assert values.grad is not None
+    assert torch.isfinite(values.grad).all()

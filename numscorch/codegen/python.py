@@ -98,7 +98,7 @@ def expr(node: Expr, strength: int = 0) -> str:
             return name
         case Const(value, None):
             return str(value)
-        case Const(value, dtype) if dtype is not None and dtype.startswith("int") and isfinite(value):
+        case Const(int() | float() as value, dtype) if dtype is not None and dtype.startswith("int") and isfinite(value):
             return f"{dtype}({int(value)})"
         case Const(value, dtype):
             return f"{dtype}({value!r})"  # repr of an infinity is "inf", which the file imports

@@ -6,13 +6,13 @@ numpy, and take the functions from ``ir.functions``, which don't raise where the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
 
+from ..ir.function_table import FUNCTIONS
 from ..ir.hash_table import MULTIPLIER
 from . import intrinsics
 
@@ -31,70 +31,7 @@ def jitted(function: F) -> F:
     return cast(F, njit(error_model="numpy", nogil=True)(function))
 
 
-@jitted
-def exp(x: Any) -> Any:
-    """e to the power of x"""
-    return math.exp(x)
-
-
-@jitted
-def log(x: Any) -> Any:
-    """The natural logarithm."""
-    return math.log(x)
-
-
-@jitted
-def sqrt(x: Any) -> Any:
-    """The square root."""
-    return math.sqrt(x)
-
-
-@jitted
-def tanh(x: Any) -> Any:
-    """The hyperbolic tangent."""
-    return math.tanh(x)
-
-
-@jitted
-def erf(x: Any) -> Any:
-    """The error function."""
-    return math.erf(x)
-
-
-@jitted
-def maximum(a: Any, b: Any) -> Any:
-    """The larger one; NaN if either is."""
-    return a if a > b or a != a else b
-
-
-@jitted
-def minimum(a: Any, b: Any) -> Any:
-    """The smaller one; NaN if either is."""
-    return a if a < b or a != a else b
-
-
-@jitted
-def relu(x: Any) -> Any:
-    """x, or a 0 of its type where it is negative."""
-    return x if x > 0 or x != x else type(x)(0)
-
-
-@jitted
-def sigmoid(x: Any) -> Any:
-    """1 / (1 + exp(-x))"""
-    return 1.0 / (1.0 + math.exp(-x))
-
-
-@jitted
-def gelu(x: Any) -> Any:
-    """x times the normal distribution's share below x."""
-    return 0.5 * x * (1.0 + math.erf(x * 0.7071067811865476))
-
-
-@jitted
-def where(condition: Any, a: Any, b: Any) -> Any:
-    """a where the condition isn't 0, else b."""
-    return a if condition != 0 else b
+globals().update({name: jitted(function.evaluate) for name, function in FUNCTIONS.items() if name != "abs"})  # which Python has
 
 
 @jitted

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from cmath import isfinite
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
-from math import isfinite
 from typing import Any
 
 from ..ir import index as ix
@@ -26,7 +26,10 @@ ROUTINES = frozenset(
 )
 REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
 APPENDING = frozenset({"appended", "appended_first", "largest", "largest_first"})
-COMPILED = ("appending", "intrinsics", "register_functions", "routines")  # files whose functions become parts of kernels
+COMPILED = (
+    *("codegen/appending", "codegen/intrinsics", "codegen/register_functions", "codegen/routines"),
+    "ir/function_table",
+)  # files whose functions become parts of kernels
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
     "room": "This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.",
@@ -170,6 +173,6 @@ def _constant_types(function: Function) -> set[str]:
 
 def hashed(text: str, target: Target) -> str:
     """Of everything that the machine code depends on: the text, the target, the options, the compilers, the intrinsics."""
-    intrinsics = "".join(files("numscorch.codegen").joinpath(f"{name}.py").read_text() for name in COMPILED)
+    intrinsics = "".join(files("numscorch").joinpath(f"{name}.py").read_text() for name in COMPILED)
     parts = (text, repr(target.instructions), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

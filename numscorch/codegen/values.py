@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedError
-from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS
+from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
 from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of, variables_in
 from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call
 from ..ir.loop import Expr as LoopExpr
@@ -142,11 +142,11 @@ def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> 
 
 
 def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
-    """When an access, product or quotient is there, if it may be absent, and the environment in which it is.
+    """When an access, product, quotient or remainder is there, if it may be absent, and the environment in which it is.
 
     It is 0 then whatever its other factors are: an absent entry times infinity is no term of a sum.
     """
-    if isinstance(expr, Access) or (isinstance(expr, Binary) and expr.op in "*/"):
+    if isinstance(expr, Access) or is_annihilated(expr):
         return guarded(expr, env)
     return None, env
 

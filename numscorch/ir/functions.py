@@ -9,73 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from .function_table import FUNCTIONS as FUNCTIONS
+from .function_table import maximum, minimum
 from .index import Access, Binary, Call, Expr, Literal, accesses_in, factors_of, mapped
 
-
-def maximum(a: float, b: float) -> float:
-    """The larger one; NaN if either is."""
-    return a if a > b or a != a else b
-
-
-def minimum(a: float, b: float) -> float:
-    """The smaller one; NaN if either is."""
-    return a if a < b or a != a else b
-
-
-def where(condition: float, a: float, b: float) -> float:
-    """a where the condition isn't 0, else b."""
-    return a if condition != 0 else b
-
-
-def log(x: float) -> float:
-    """The natural logarithm: -inf at 0, NaN below."""
-    return math.log(x) if x > 0 else (-math.inf if x == 0 else math.nan)
-
-
-def sqrt(x: float) -> float:
-    """The square root: NaN below 0."""
-    return math.sqrt(x) if x >= 0 else math.nan
-
-
-def exp(x: float) -> float:
-    """e to the power of x; inf where that is too large."""
-    return math.exp(x) if x < 709 else math.inf * (x == x)
-
-
-def sigmoid(x: float) -> float:
-    """1 / (1 + exp(-x))"""
-    return 1.0 / (1.0 + exp(-x))
-
-
-def gelu(x: float) -> float:
-    """x times the normal distribution's share below x."""
-    return 0.5 * x * (1.0 + math.erf(x * math.sqrt(0.5)))
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """An element-wise function of so many arguments, on Python floats."""
-
-    arity: int
-    evaluate: Callable[..., float]
-
-
-FUNCTIONS = {
-    "abs": Function(1, abs),
-    "erf": Function(1, math.erf),
-    "exp": Function(1, exp),
-    "gelu": Function(1, gelu),
-    "log": Function(1, log),
-    "maximum": Function(2, maximum),
-    "minimum": Function(2, minimum),
-    "relu": Function(1, lambda x: x if x > 0 or x != x else type(x)(0)),
-    "sigmoid": Function(1, sigmoid),
-    "sqrt": Function(1, sqrt),
-    "tanh": Function(1, math.tanh),
-    "where": Function(3, where),
-}
-OPERATORS: dict[str, Callable[[float, float], float]] = {
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -213,7 +153,20 @@ def _folded_call(function: str, args: tuple[Expr, ...]) -> Expr:
         return args[1] if args[0].value != 0 else args[2]
     if function == "where" and isinstance(args[1], Literal) and args[1] == args[2]:
         return args[1]
-    if all(isinstance(arg, Literal) for arg in args):
-        numbers = [arg for arg in args if isinstance(arg, Literal)]
-        return Literal(FUNCTIONS[function].evaluate(*(n.value for n in numbers)), numbers[0].dtype)
+    if FUNCTIONS[function].annihilates and is_zero(args[0]):
+        return args[0]
+    numbers = [arg.value for arg in args if isinstance(arg, Literal) and not isinstance(arg.value, complex)]
+    if len(numbers) == len(args):
+        return Literal(FUNCTIONS[function].value(*numbers), next(arg.dtype for arg in args if isinstance(arg, Literal)))
     return Call(function, args)
+
+
+def is_annihilated(expr: Expr) -> bool:
+    """Whether 0 in the place of an argument makes the expression 0 whatever the others are: of a product, a quotient, a remainder."""
+    match expr:
+        case Binary(op):
+            return op in "*/"
+        case Call(function):
+            return FUNCTIONS[function].annihilates
+        case _:
+            return False

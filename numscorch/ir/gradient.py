@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from functools import lru_cache
 
-from .functions import is_zero
-from .index import Access, Binary, Call, Expr, Literal
+from .functions import FUNCTIONS, is_zero, simplified
+from .index import Access, Binary, Call, Expr, Literal, mapped
+from .notation import parse_expr
 
-ZERO, ONE, HALF = (Literal(value, "float32") for value in (0.0, 1.0, 0.5))
+ZERO, ONE = (Literal(value, "float32") for value in (0.0, 1.0))
 
 
 def derivative(expr: Expr, name: str) -> Expr:
@@ -35,12 +35,11 @@ def derivative(expr: Expr, name: str) -> Expr:
             return _of_operator(op, left, right, derivative(left, name), derivative(right, name))
         case Call("where", (condition, left, right)):
             return _chosen(condition, derivative(left, name), derivative(right, name))
-        case Call(function, (left, right)):
-            return _of_pair(function, left, right, derivative(left, name), derivative(right, name))
-        case Call(function, (inner,)):
-            return times(RULES[function](inner), derivative(inner, name))
-        case Call():
-            raise ValueError(f"no derivative of {expr} is known")
+        case Call(function, args):
+            made: Expr = ZERO
+            for at, inner in enumerate(derivative(arg, name) for arg in args):
+                made = made if is_zero(inner) else plus(made, times(_slope(function, at, args), inner))
+            return made
 
 
 def _of_operator(op: str, left: Expr, right: Expr, by_left: Expr, by_right: Expr) -> Expr:
@@ -61,11 +60,15 @@ def _chosen(condition: Expr, left: Expr, right: Expr) -> Expr:
     return ZERO if is_zero(left) and is_zero(right) else Call("where", (condition, left, right))
 
 
-def _of_pair(function: str, left: Expr, right: Expr, by_left: Expr, by_right: Expr) -> Expr:
-    """Of ``maximum`` and ``minimum``: that of the one which is taken."""
-    op = ">" if function == "maximum" else "<"
-    shared = times(HALF, Binary("==", left, right))
-    return plus(times(plus(Binary(op, left, right), shared), by_left), times(plus(Binary(op, right, left), shared), by_right))
+def _slope(function: str, at: int, args: tuple[Expr, ...]) -> Expr:
+    """The derivative of a function by one argument."""
+    given = dict(zip("xyz", args, strict=False))
+    return simplified(mapped(_parsed(FUNCTIONS[function].slopes[at]), lambda access: given[access.tensor.name]))
+
+
+@lru_cache(maxsize=256)
+def _parsed(slope: str) -> Expr:
+    return parse_expr(slope)
 
 
 def plus(left: Expr, right: Expr) -> Expr:
@@ -92,44 +95,3 @@ def over(left: Expr, right: Expr) -> Expr:
 
 def _is_one(expr: Expr) -> bool:
     return isinstance(expr, Literal) and expr.value == 1
-
-
-def _number(value: float) -> Literal:
-    return Literal(value, "float32")
-
-
-def _sign(x: Expr) -> Expr:
-    return Binary("-", Binary(">", x, ZERO), Binary("<", x, ZERO))
-
-
-def _sigmoid(x: Expr) -> Expr:
-    value = Call("sigmoid", (x,))
-    return Binary("*", value, Binary("-", ONE, value))
-
-
-def _tanh(x: Expr) -> Expr:
-    value = Call("tanh", (x,))
-    return Binary("-", ONE, Binary("*", value, value))
-
-
-def _bell(x: Expr, width: float, height: float) -> Expr:
-    """height * exp(-width * x * x)"""
-    return Binary("*", _number(height), Call("exp", (Binary("*", _number(-width), Binary("*", x, x)),)))
-
-
-def _gelu(x: Expr) -> Expr:
-    share = Binary("+", HALF, Binary("*", HALF, Call("erf", (Binary("*", x, _number(math.sqrt(0.5))),))))
-    return Binary("+", share, Binary("*", x, _bell(x, 0.5, 1 / math.sqrt(2 * math.pi))))
-
-
-RULES: dict[str, Callable[[Expr], Expr]] = {
-    "abs": _sign,
-    "erf": lambda x: _bell(x, 1.0, 2 / math.sqrt(math.pi)),
-    "exp": lambda x: Call("exp", (x,)),
-    "gelu": _gelu,
-    "log": lambda x: Binary("/", ONE, x),
-    "relu": lambda x: Binary(">", x, ZERO),
-    "sigmoid": _sigmoid,
-    "sqrt": lambda x: Binary("/", HALF, Call("sqrt", (x,))),
-    "tanh": _tanh,
-}

@@ -118,10 +118,12 @@ class Access:
 class Literal:
     """A number."""
 
-    value: float
+    value: float | complex
     dtype: str
 
     def __str__(self) -> str:
+        if isinstance(self.value, complex):
+            return str(self.value)
         return f"{self.value:g}" if float(f"{self.value:g}") == self.value else repr(self.value)
 
 
@@ -137,7 +139,8 @@ class Binary:
     right: Expr
 
     def __str__(self) -> str:
-        return f"{_within(self.left, STRENGTH[self.op])} {self.op} {_within(self.right, STRENGTH[self.op] + 1)}"
+        own = STRENGTH[self.op]
+        return f"{_within(self.left, own + (own == 1))} {self.op} {_within(self.right, own + 1)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +272,18 @@ def operands_of(stmt: Stmt) -> list[Access]:
     return [found[name] for name in sorted(found)]
 
 
-def literals_in(expr: Expr) -> list[float]:
+def arguments_of(expr: Expr) -> tuple[Expr, ...]:
+    """What an operator or function is applied to; nothing for an access or a number."""
+    match expr:
+        case Binary(_, left, right):
+            return left, right
+        case Call(_, args):
+            return args
+        case Access() | Literal():
+            return ()
+
+
+def literals_in(expr: Expr) -> list[float | complex]:
     """The numbers of an expression."""
     match expr:
         case Binary(_, left, right):

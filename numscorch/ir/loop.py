@@ -49,7 +49,7 @@ class Var(Operators):
 class Const(Operators):
     """A literal; ``dtype`` says which float it is, and None means a plain integer."""
 
-    value: int | float
+    value: int | float | complex
     dtype: str | None = None
 
 

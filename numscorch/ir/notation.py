@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..errors import ExpressionError
@@ -11,6 +11,7 @@ from .format import Format, dense
 from .functions import FUNCTIONS, REDUCTIONS
 from .index import (
     PATTERN,
+    STRENGTH,
     Access,
     Assignment,
     Binary,
@@ -37,15 +38,22 @@ from .index import (
     Unroll,
     Vector,
     Where,
+    arguments_of,
 )
 
 TOKEN = re.compile(
-    r"\s*(\w+_forall<[^>]*>|stored\s+max=(?!=)|(?:max|min)=(?!=)|[A-Za-z_]\w*|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?"
-    r"|[-+*]=|[=!<>]=|[-+*/=(),\[\]<>]|\S)"
+    r"\s*(\w+_forall<[^>]*>|stored\s+max=(?!=)|(?:max|min)=(?!=)|[A-Za-z_]\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[jJ]?"
+    r"|[-+*]=|[=!<>]=|\*\*|//|[-+*/%=(),\[\]<>]|\S)"
 )
 STORED = "stored"
 NUMBER = re.compile(r"\.?\d")
-OPERATORS = {1: ("==", "!=", "<", "<=", ">", ">="), 2: ("+", "-"), 3: ("*", "/")}
+POWER = "**"
+CALLED = {POWER: "pow", "%": "remainder", "//": "floor_divide"}  # operators that are functions
+STRENGTH_OF = {**STRENGTH, "%": STRENGTH["*"], "//": STRENGTH["*"]}  # of operators between two operands, but for the power
+MOST_NESTED = 100  # parentheses and calls within one another
+DEEPEST = 200  # operators within one another: passes call themselves for each
+COMPARISON = STRENGTH["<"]
+CHAINED = "comparisons are not chained: write (A[i] < B[i]) * (B[i] < C[i]), or parentheses around one of them"
 VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?:, (once)|, rest (\d+))?(, masked)?>")
 
 
@@ -72,16 +80,44 @@ def parse_expr(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Exp
     (A[i,j] + 2) * abs(x[j])
     """
     reader = _Reader(text, dict(tensors or {}))
-    expr = reader.expression()
+    expr = reader.whole()
     reader.expect_end()
     return expr
+
+
+def operated(op: str, left: Expr, right: Expr) -> Expr:
+    """Two operands joined by an operator, some of which are functions.
+
+    >>> print(parse_expr("-x[i] ** 2 % 3"))
+    remainder(0 - pow(x[i], 2), 3)
+    """
+    return Call(CALLED[op], (left, right)) if op in CALLED else Binary(op, left, right)
+
+
+def number(token: str) -> float | complex:
+    """The number that a token spells.
+
+    >>> number("2e3"), number("1.5j")
+    (2000.0, 1.5j)
+    """
+    return complex(token) if token[-1] in "jJ" else float(token)
+
+
+def depth_of(expr: Expr) -> int:
+    """How many operators and functions stand within one another, at most; found without recursion."""
+    deepest, waiting = 0, [(expr, 0)]
+    while waiting:
+        inner, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        waiting += [(arg, depth + 1) for arg in arguments_of(inner)]
+    return deepest
 
 
 class _Reader:
     """Recursive descent over the tokens of one text."""
 
     def __init__(self, text: str, tensors: dict[str, TensorVar], dtype: str = "float32"):
-        self.text, self.tensors, self.dtype, self.at = text, tensors, dtype, 0
+        self.text, self.tensors, self.dtype, self.at, self.depth = text, tensors, dtype, 0, 0
         self.tokens = [(m.start(1), m[1]) for m in TOKEN.finditer(text)]
 
     def peek(self) -> str:
@@ -166,29 +202,71 @@ class _Reader:
         if op not in ("=", *REDUCTIONS):
             self.at -= 1
             raise self.error(f"expected = or {', '.join(op for op in REDUCTIONS if ' ' not in op)}, found {op}")
-        return Assignment(lhs, self.expression(), op)
+        return Assignment(lhs, self.whole(), op)
 
-    def expression(self, strength: int = 1) -> Expr:
-        """Operators that bind at least so much; those of one strength from left to right."""
-        if strength not in OPERATORS:
-            return self.factor()
-        expr = self.expression(strength + 1)
-        while self.peek() in OPERATORS[strength]:
-            op = self.take()
-            expr = Binary(op, expr, self.expression(strength + 1))
+    def whole(self) -> Expr:
+        """An expression whose operators are not too deep for the passes.
+
+        Raises:
+            ExpressionError: they are.
+        """
+        expr = self.expression()
+        if depth_of(expr) > DEEPEST:
+            raise self.error(f"more than {DEEPEST} operators in a row, or within one another: split the statement in two")
         return expr
 
-    def factor(self) -> Expr:
+    def expression(self, strength: int = 1) -> Expr:
+        """Operators that bind at least this strongly; those of one strength from left to right.
+
+        Raises:
+            ExpressionError: a chain of comparisons, or deeper nesting than :data:`MOST_NESTED`.
+        """
+        expr = self.unary()
+        compared = False
+        while (found := STRENGTH_OF.get(self.peek(), 0)) >= strength:
+            if compared and found == COMPARISON:
+                raise self.error(CHAINED)
+            compared = found == COMPARISON
+            expr = operated(self.take(), expr, self.expression(found + 1))
+        return expr
+
+    def unary(self) -> Expr:
+        """A sign before a power: ``-x ** 2`` is ``-(x ** 2)``."""
+        negative = False
+        while self.peek() in ("+", "-"):
+            negative ^= self.take() == "-"
+        inner = self.power()
+        if not negative:
+            return inner
+        return Literal(-inner.value, inner.dtype) if isinstance(inner, Literal) else Binary("-", Literal(0.0, self.dtype), inner)
+
+    def power(self) -> Expr:
+        """An operand, or one to a power; powers are read from right to left."""
+        base = self.operand()
+        if self.peek() != POWER:
+            return base
+        return operated(self.take(), base, self.nested(self.unary))
+
+    def nested(self, read: Callable[[], Expr]) -> Expr:
+        """What stands one level deeper.
+
+        Raises:
+            ExpressionError: the nesting is too deep.
+        """
+        self.depth += 1
+        if self.depth > MOST_NESTED:
+            raise self.error(f"parentheses, calls and powers nest more than {MOST_NESTED} deep: split the statement in two")
+        expr = read()
+        self.depth -= 1
+        return expr
+
+    def operand(self) -> Expr:
         token = self.peek()
         if NUMBER.match(token):
-            return Literal(float(self.take()), self.dtype)
-        if token == "-":
-            self.take()
-            inner = self.factor()
-            return Literal(-inner.value, inner.dtype) if isinstance(inner, Literal) else Binary("-", Literal(0.0, self.dtype), inner)
+            return Literal(number(self.take()), self.dtype)
         if token == "(":
             self.take()
-            inner = self.expression()
+            inner = self.nested(self.expression)
             self.take(")")
             return inner
         if self.at + 1 < len(self.tokens) and self.tokens[self.at + 1][1] == "(":
@@ -214,10 +292,10 @@ class _Reader:
             self.at -= 1
             raise self.error(f"unknown function {name}: known are {', '.join((*FUNCTIONS, STORED))}")
         self.take("(")
-        args = [self.expression()]
+        args = [self.nested(self.expression)]
         while self.peek() == ",":
             self.take()
-            args.append(self.expression())
+            args.append(self.nested(self.expression))
         self.take(")")
         if len(args) != FUNCTIONS[name].arity:
             raise self.error(f"{name} takes {FUNCTIONS[name].arity} arguments, not {len(args)}")

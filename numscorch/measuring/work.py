@@ -171,7 +171,7 @@ def _needs(value: Expr, sparse: set[str]) -> list[Term]:
             return [Term((), 0)]
 
 
-def _number(value: Expr) -> float | None:
+def _number(value: Expr) -> float | complex | None:
     return value.value if isinstance(value, Literal) else None
 
 

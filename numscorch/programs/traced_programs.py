@@ -172,7 +172,7 @@ class _Writer:
         strength = STRENGTH[node.form]
         inner = is_open and strength < STRENGTH["*"]
         (left, first), (right, second) = (self._argument(arg, node, names, letters, inner, lead) for arg in node.args)
-        left, right = left if first >= strength else f"({left})", right if second > strength else f"({right})"
+        left, right = left if first >= strength + (strength == 1) else f"({left})", right if second > strength else f"({right})"
         return f"{left} {node.form} {right}", strength
 
     def _masked(self, node: Node, names: Names, letters: Letters, is_open: bool) -> tuple[str, int] | None:

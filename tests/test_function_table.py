@@ -1,0 +1,83 @@
+"""Every function of ``ir/function_table.py``: its value in Python, compiled and of dense tensors, and its derivatives, against torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.codegen import routines
+from numscorch.dense import function_of, value_of
+from numscorch.ir.function_table import FUNCTIONS
+from numscorch.ir.gradient import derivative
+from numscorch.ir.notation import parse_expr
+
+POINTS = np.array([-np.inf, -30, -3, -2.5, -2, -1, -0.5, -0.0, 0.0, 0.3, 0.5, 1, 1.5, 3, 7, 25, np.inf, np.nan])
+FINITE = ("lerp", "pow")  # torch and numpy differ at infinities: pow(-inf, 0.5), and lerp by infinite weights
+
+
+def grid(name: str) -> list[np.ndarray]:
+    """All combinations of points, as many as the function has arguments."""
+    arity = FUNCTIONS[name].arity
+    points = POINTS[np.isfinite(POINTS)] if name in FINITE else POINTS
+    return [each.ravel() for each in np.meshgrid(*[points if arity < 3 else points[::2]] * arity)]
+
+
+def values(function: Callable[..., Any], arguments: list[np.ndarray]) -> torch.Tensor:
+    with np.errstate(all="ignore"):
+        return torch.tensor([float(function(*each)) for each in zip(*arguments, strict=True)], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values(name: str) -> None:
+    arguments = grid(name)
+    expected = function_of(name)(*map(torch.from_numpy, arguments))
+    for function in (FUNCTIONS[name].evaluate, FUNCTIONS[name].value, getattr(routines, name, abs)):
+        torch.testing.assert_close(values(function, arguments), expected, rtol=1e-12, atol=1e-14, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives(name: str) -> None:
+    """Where torch's are finite, and no argument is NaN."""
+    arguments = [torch.from_numpy(each).requires_grad_() for each in grid(name)]
+    result = function_of(name)(*arguments)
+    if not result.requires_grad:
+        assert set(FUNCTIONS[name].slopes) == {"0"}
+        return
+    found = torch.autograd.grad(result.sum(), arguments, allow_unused=True)
+    call = parse_expr(f"{name}({', '.join('ABC'[: len(arguments)])})")
+    for at, expected in enumerate(found):
+        mine = value_of(derivative(call, "ABC"[at]), [a.detach() for a in arguments], torch.float64).expand(result.shape)
+        expected = torch.zeros_like(mine) if expected is None else expected
+        compared = expected.isfinite() & ~torch.stack(arguments).isnan().any(0)
+        torch.testing.assert_close(mine[compared], expected[compared], rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.keeps_whole])
+def test_whole_numbers(name: str, plain: None) -> None:
+    """Integers have integer values; division by 0 is left to torch."""
+    whole = np.array([-7, -2, -1, 1, 2, 5])
+    arguments = [torch.from_numpy(each.ravel()) for each in np.meshgrid(*[whole] * FUNCTIONS[name].arity)]
+    text = f"R[i] = {name}({', '.join(f'{letter}[i]' for letter in 'ABC'[: len(arguments)])})"
+    given = {letter: ns.from_torch(each, ns.Format("s")) for letter, each in zip("ABC", arguments, strict=False)}
+    result = ns.evaluate(text, format="dense", **given)
+    assert result.dtype == torch.int64
+    assert torch.equal(result, function_of(name)(*arguments))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_sparse(name: str, plain: None) -> None:
+    """Of sparse operands, without an entry at some coordinates; a row of float32 in registers, or scalar."""
+    generator = torch.Generator().manual_seed(0)
+    arity = FUNCTIONS[name].arity
+    arguments = [torch.rand(5, 19, generator=generator) * (torch.rand(5, 19, generator=generator) < 0.5) for _ in range(arity)]
+    text = f"R[i,j] = {name}({', '.join(f'{letter}[i,j]' for letter in 'ABC'[:arity])})"
+    given = {letter: ns.from_torch(each, ns.CSR) for letter, each in zip("ABC", arguments, strict=False)}
+    expected = function_of(name)(*arguments)
+    if FUNCTIONS[name].annihilates:  # 0 / 0 doesn't arise where nothing is stored
+        expected = torch.where(arguments[0] == 0, 0, expected)
+    torch.testing.assert_close(ns.evaluate(text, format="dense", **given), expected, equal_nan=True)
