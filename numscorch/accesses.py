@@ -11,6 +11,7 @@ from .ir.functions import is_zero, simplified
 from .ir.implicit import Identity
 from .ir.index import (
     PATTERN,
+    RELATION,
     Access,
     Assignment,
     Binary,
@@ -101,7 +102,7 @@ class Accesses:
     def _strides(self, names: Sequence[str], operand: Operand, fmt: Format | None) -> tuple[int, ...]:
         if fmt is None:
             return self.strided(names, operand.shape, operand.strides)[1]
-        return _dense_strides(fmt, operand.shape) if flattened(fmt).is_dense else ()
+        return _dense_strides(fmt, operand.shape) if fmt.is_full else ()
 
     def _is_inner(self, var: IndexVar) -> bool:
         return any(var in self.splitting.variables(name)[1:] for name in self.splitting.parts)
@@ -149,7 +150,7 @@ class Accesses:
         patterns = {access.tensor.name for access in accesses_in(value) if not access.tensor.has_values}
         stored = [at for at in found if NAMES[at] in patterns]
         found = [mask] if mask is not None else stored or found
-        found = [at for at in found if not flattened(self.formats[at] or dense(0)).is_dense]
+        found = [at for at in found if not (self.formats[at] or dense(0)).is_full]
         if len(found) != 1 or not is_zero(simplified(value, {NAMES[found[0]]})):
             return None
         return found[0]
@@ -166,7 +167,7 @@ class Accesses:
             return [Access(TensorVar(NAMES[at], dense(len(variables)), operand.dtype, strides=letters), variables)]
         flat, sizes = flattened(fmt), fmt.sizes(operand.shape)
         own = operand.shape if fmt.is_plain else sizes
-        strides = letters_of(own, _dense_strides(fmt, operand.shape)) if flat.is_dense else ""
+        strides = letters_of(own, _dense_strides(fmt, operand.shape)) if fmt.is_full else ""
         tensor = TensorVar(NAMES[at], flat, operand.dtype, operand.index_dtype, strides)
         if fmt.is_plain:
             return self._sparse(tensor, names, operand)
@@ -186,7 +187,7 @@ class Accesses:
         names, fmt = request.subscripts.operands[at], self.formats[at]
         whole = all(self.extents[IndexVar(name)] == size for name, size in zip(names, self.operands[at].shape, strict=True))
         alike = names == request.subscripts.operands[owner] and fmt == self.formats[owner] and len(set(names)) == len(names)
-        if not (whole and alike) or fmt is None or not fmt.is_plain or flattened(fmt).is_dense:
+        if not (whole and alike) or fmt is None or not fmt.is_plain or fmt.is_full:
             return None
         read = [] if request.value is None else [access.tensor for access in accesses_in(request.value) if access.tensor.name == NAMES[at]]
         annihilates = request.value is None or is_zero(simplified(request.value, {NAMES[owner]}))
@@ -211,7 +212,7 @@ class Accesses:
                 indices[dimension] = self._fresh(var, 1)
             elif var in above:
                 indices[dimension] = self._fresh(var, self.extents[var])
-                eye = TensorVar(f"I{len(identities)}{tensor.name}", Format((Dense(), Identity())), PATTERN)
+                eye = TensorVar(f"I{len(identities)}{tensor.name}", Format((Dense(), Identity())), RELATION)
                 identities.append(Access(eye, (var, indices[dimension])))
         return [Access(tensor, tuple(indices)), *identities]
 

@@ -60,7 +60,8 @@ def einsum(
             entry that isn't stored annihilates a term, and a dense result without terms is inf or -inf.
             Without terms, the ``max`` of integers is the data type's smallest number.
         mask: a sparse tensor, ours or torch's, of the result's shape; only where it has an entry is the result
-            computed, and the result has its pattern, in CSR where it is stored in blocks or hash tables. Its values don't matter.
+            computed, and the result has its pattern; the format may be a plain one (CSR, say) where the mask is stored in blocks or
+            hash tables. Its values don't matter, and a mask in a dense format changes nothing.
         schedule: what the passes must do, as ``"reorder(i, k, j) parallelize(i) vectorize(j)"``; what is
             left out, they decide. ``parallelize()`` and ``vectorize()`` ask for none.
         sparsifier: of ``numscorch.sparsify``: only what it keeps of the result is stored, as ``sparsify`` stores it, or in ``format``.

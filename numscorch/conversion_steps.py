@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from .copies import can_be_copied
-from .ir.derived_formats import flattened, runs_of
+from .ir.derived_formats import runs_of
 from .ir.format import Format, sorted_format
 from .ir.implicit import Implicit
 from .ir.level import Level
@@ -38,7 +38,7 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
     (i, j) -> (i: dense, j // 2: compressed(unique=False), j % 2: singleton)
     (i, j) -> (i: dense, j // 2: compressed, j % 2: dense)
     """
-    if flattened(source).is_dense or source == target or source.order != target.order:
+    if source.is_full or source == target or source.order != target.order:
         return ()
     base, spread = _compressed(target, lambda level: level.spaced or _refuses(level)), _compressed(target, lambda level: level.spaced)
     if not can_be_written(base) or not can_be_written(spread) or not can_be_spaced(target):
@@ -95,7 +95,7 @@ def can_be_written(format: Format) -> bool:
     """Whether kernels write it: levels are appended to, or positions follow from coordinates."""
     stored = all(level.is_located or level.appended for level in format.levels)
     lists = all(first == last or not format.levels[first].is_unique for first, last in runs_of(format))
-    return stored and lists and not flattened(format).is_dense
+    return stored and lists and not format.is_full
 
 
 def _compressed(format: Format, chosen: Callable[[Level], bool]) -> Format:

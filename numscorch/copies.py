@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from .ir.derived_formats import flattened
 from .ir.format import Format
-from .ir.index import PATTERN, Access, Assignment, IndexVar, TensorVar, product, variables_in
+from .ir.index import RELATION, Access, Assignment, IndexVar, TensorVar, product, variables_in
 from .ir.level import INT32_MAX, Level
 from .ir.levels import Dense
 from .ir.parts import Part
@@ -123,4 +123,4 @@ def _diagonal(part: Part, row: int) -> Access:
 
 
 def _renaming(name: str, parts: Sequence[Part], levels: Sequence[Level]) -> Access:
-    return Access(TensorVar(name, Format.flat(levels), PATTERN), tuple(map(variable, parts)))
+    return Access(TensorVar(name, Format.flat(levels), RELATION), tuple(map(variable, parts)))

@@ -229,8 +229,10 @@ class Call:
         names, pattern = self.request.subscripts.operands[at], self.patterns[at]
         extents, stretched = self.extents(), self.stretched()
         shared = frozenset(k for k, p in enumerate(self.patterns) if self.result is not None and p is self.result)
-        is_sparse = pattern is not None and not all(level.full for level in pattern.format.levels)
+        is_sparse = pattern is not None and not pattern.format.is_full
         present = frozenset(self.annihilating()) if self.request.op in SEMIRINGS else frozenset()
+        if self.request.mask is not None and self.result is None:  # the upstream gradient is dense
+            present |= {self.request.mask}
         made = gradient_of(self.request, at, is_sparse, stretched, shared, present)
         if made is None:
             return None
@@ -240,7 +242,7 @@ class Call:
         if result is not None:
             operands.append(result if self.result is None else SparseTensor(self.result, result))
         operands += [self.tensor(k, values[k]) for k in made.reads]
-        operands += [self.tensor(k, torch.ones_like(values[k])) for k in made.present]
+        operands += [self.tensor(k, torch.ones_like(values[k], dtype=upstream.dtype)) for k in made.present]
         if made.masked and pattern is not None:
             operands.append(SparseTensor(pattern, values[at].detach()))  # of which just the pattern is read
         found = compute(made.request, operands, None if is_sparse else "dense")

@@ -47,7 +47,7 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
     check_reduction(reduce, operands)
     operands = lengthened(expr, operands) if reduce == "sum" else operands
     asked = _asked_of(expr, operands, reduce, mask, schedule)
-    wanted = format if asked.terms or mask is not None else "dense"  # without terms, every entry is the identity
+    wanted = format if asked.terms or asked.is_masked else "dense"  # without terms, every entry is the identity
     result = compute(asked.request, asked.taken(operands, mask), wanted, out)
     if reduce == "mean":
         _divide(result, asked.terms)
@@ -87,7 +87,7 @@ class _Asked:
 
     Args:
         named: the indices of each operand, of whose dimensions the diagonal is taken where they repeat; None where none does.
-        request: of the operands then, and the mask.
+        request: of the operands then, and the mask, unless that stores every coordinate.
         terms: how many are joined for each entry of the result.
     """
 
@@ -95,23 +95,31 @@ class _Asked:
     request: Request
     terms: int
 
+    @property
+    def is_masked(self) -> bool:
+        """Whether the mask is the request's last operand."""
+        return self.request.mask is not None
+
     def taken(self, operands: Sequence[Any], mask: Any) -> Sequence[Any]:
         """The operands that the request takes."""
         if self.named is not None:
             operands = list(map(_diagonal, self.named, operands))
-        return operands if mask is None else (*operands, mask)
+        return (*operands, mask) if self.is_masked else operands
 
 
 def _asked_of(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None) -> _Asked:
     if mask is not None:
         _check_is_mask(mask)
     shapes = tuple([tuple(operand.shape) for operand in operands])
-    return _asked(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule)
+    selects = not (isinstance(mask, SparseTensor) and mask.format.is_full)
+    return _asked(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule, selects)
 
 
 @lru_cache(maxsize=1024)
-def _asked(expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None, schedule: str | None) -> _Asked:
+def _asked(expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None, schedule: str | None, selects: bool = True) -> _Asked:
     """The request for operands of these shapes, and a mask of that shape, where there is one.
+
+    A mask that selects nothing, since it stores every coordinate, takes no part.
 
     >>> asked = _asked("ij,jk->ik", ((2, 3), (3, 4)), "sum", (2, 4), None)
     >>> str(asked.request.subscripts), asked.terms
@@ -124,8 +132,10 @@ def _asked(expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None
     of_diagonals = subscripts.operands != named
     if mask is not None:
         _check_shape(mask, tuple(sizes[name] for name in subscripts.result), expr)
+    is_masked = mask is not None and selects
+    if is_masked:
         subscripts = Subscripts((*subscripts.operands, subscripts.result), subscripts.result)
-    request = _request(subscripts, reduce, mask is not None)
+    request = _request(subscripts, reduce, is_masked)
     request = request if schedule is None else scheduled(request, schedule)
     terms = prod(size for name, size in sizes.items() if name not in subscripts.result)
     return _Asked(named if of_diagonals else None, request, terms)

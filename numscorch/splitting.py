@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from .ir.derived_formats import without_parts
 from .ir.format import Format, sorted_format
 from .ir.implicit import Within
-from .ir.index import PATTERN, Access, IndexVar, TensorVar
+from .ir.index import RELATION, Access, IndexVar, TensorVar
 from .ir.level import Level
 from .ir.levels import Dense
 from .ir.parts import Part
@@ -87,7 +87,7 @@ class Splitting:
         for name, parts in self.parts.items():
             left = extents[IndexVar(name)] % parts[0].divisor
             if left and name != padded:
-                inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(left))), PATTERN)
+                inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(left))), RELATION)
                 found.append(Access(inside, tuple(self.variables(name))))
         return found
 

@@ -114,3 +114,31 @@ def test_a_call_without_gradients_leaves_those_of_later_calls_alone(is_parameter
         ns.einsum("ij,jk->ik", held, B)
     (found,) = torch.autograd.grad(ns.einsum("ij,jk->ik", held, B).sum(), held.values)
     torch.testing.assert_close(found, B.sum(1) if format == "CSR" else B.sum(1).repeat(3))
+
+
+IMPLICIT = [
+    "(i: dense, j: identity)",
+    "(i: compressed, j: causal)",
+    "(j: dense, i: band(1, 1))",
+    "(i: dense, j: band(2, 0))",
+    "(j: dense, i: identity)",
+]
+PAIRS = ["ij,ij->", "ji,ij->ij", "ij,jk->ik", "ik,ij->jk"]
+
+
+@pytest.mark.parametrize("levels", IMPLICIT)
+@pytest.mark.parametrize("expr", PAIRS)
+def test_gradients_of_operands_with_implicit_levels(levels: str, expr: str) -> None:
+    """Beside a dense operand, beside a sparse one, and as both operands."""
+    diagonal = torch.diag(torch.arange(1.0, 5, dtype=torch.float64))
+    A, D = ns.from_torch(diagonal, f"(i, j) -> {levels}"), torch.arange(16.0, dtype=torch.float64).reshape(4, 4)
+    with uncompiled():
+        for B in (D, ns.from_torch(D, ns.CSR), A):
+            compare(lambda given, format: ns.einsum(expr, *given.values(), format=format), {"A": A, "B": B}, ns.COO(2), levels)
+
+
+def test_the_gradient_of_a_causal_matrix_times_its_transpose() -> None:
+    full = torch.arange(1.0, 17, dtype=torch.float64).reshape(4, 4).tril()
+    A = ns.from_torch(full, "(i, j) -> (i: dense, j: causal)")
+    with uncompiled():
+        compare(lambda given, _: given["A"] @ given["A"].t(), {"A": A}, None, "A @ A.t()")

@@ -74,3 +74,75 @@ def test_a_mask_that_does_not_fit_is_refused_after_one_that_does(plain: pytest.M
             ns.einsum("ij,jk->ik", A, A, mask=ns.from_torch(torch.ones(5, 4), ns.CSR))
         with pytest.raises(ns.UnsupportedError, match="mask must be sparse"):
             ns.einsum("ij,jk->ik", A, A, mask=torch.ones(4, 4))
+
+
+SPLIT = [
+    f"(i, j) -> ({outer} // 2: {above}, {other}: dense, {outer} % 2: {level})"
+    for outer, other in (("i", "j"), ("j", "i"))
+    for above, level in (("dense", "compressed"), ("dense", "bitmap"), ("dense", "hash"), ("compressed", "fixed"))
+]
+IMPLICIT = [
+    f"(i, j) -> ({above}: {stored}, {below}: {level})"
+    for above, below in (("i", "j"), ("j", "i"))
+    for stored, level in (("dense", "identity"), ("dense", "causal"), ("compressed", "band(1, 1)"), ("dense", "band(0, 2)"))
+]
+
+
+def pattern_of(mask: ns.SparseTensor) -> torch.Tensor:
+    """The coordinates that a mask stores, as a dense tensor of truth values."""
+    stored = torch.zeros(mask.shape, dtype=torch.bool)
+    stored[tuple(mask.indices())] = True
+    return stored
+
+
+def check_selects(mask: ns.SparseTensor) -> None:
+    """The entries of a product at a mask, of dense and sparse operands, are those of the mask, and no entry is stored beside them."""
+    rows, columns = mask.shape
+    A, B, where = numbers(rows, 3), numbers(3, columns), pattern_of(mask)
+    for left, right in ((A, B), (A, ns.from_torch(B, ns.CSC)), (ns.from_torch(A, ns.COO(2)), ns.from_torch(B, ns.CSR))):
+        for format in (None, ns.COO(2)):
+            made = ns.einsum("ik,kj->ij", left, right, mask=mask, format=format)
+            assert torch.equal(pattern_of(made), where)
+            assert torch.equal(made.to_dense(), A @ B * where)
+        assert torch.equal(ns.einsum("ik,kj->ij", left, right, mask=mask, format="dense"), A @ B * where)
+    beside = ns.from_torch(numbers(rows, columns), ns.DCSR)
+    assert torch.equal(ns.einsum("ij->ij", beside, mask=mask).to_dense(), beside.to_dense() * where)
+    assert torch.equal(ns.einsum("ij,i->ij", beside, A[:, 0], reduce="max", mask=mask).to_dense(), beside.to_dense() * A[:, :1] * where)
+
+
+@pytest.mark.parametrize("text", SPLIT)
+def test_masks_of_split_dimensions_with_a_sparse_part(text: str, plain: pytest.MonkeyPatch) -> None:
+    check_selects(ns.from_torch(kept(5, 7).float() * 5, ns.Format(text)))
+
+
+@pytest.mark.parametrize("text", IMPLICIT)
+def test_masks_of_implicit_levels(text: str, plain: pytest.MonkeyPatch) -> None:
+    mask = ns.from_torch(torch.eye(5) * 5, ns.Format(text))
+    check_selects(mask)
+    assert ns.einsum("ik,jk->ij", numbers(5, 2), numbers(5, 2), mask=mask).format == mask.format
+
+
+def test_a_large_band_selects_without_a_dense_tensor(plain: pytest.MonkeyPatch) -> None:
+    count, format = 60_000, ns.Format("(i, j) -> (i: dense, j: band(1, 1))")
+    rows = torch.arange(count)
+    mask = ns.from_coo(torch.stack([rows, rows]), torch.ones(count), (count, count), format)
+    problem = str(ns.explain("i,j->ij", torch.rand(count), torch.rand(count), mask=mask))
+    assert "is the mask" in problem
+    small = ns.from_coo(torch.stack([rows[:5], rows[:5]]), torch.ones(5), (5, 5), format)
+    with ns.strict():
+        assert ns.einsum("i,j->ij", numbers(5), numbers(5), mask=small).format == format
+
+
+@pytest.mark.parametrize("text", ["dd", "(i, j) -> (j: dense, i: dense)", "(i, j) -> (i // 2: dense, j: dense, i % 2: dense)"])
+@pytest.mark.parametrize("shape", [(5, 4), (4, 6)], ids=str)
+def test_a_mask_that_stores_every_coordinate_changes_nothing(text: str, shape: tuple[int, int], plain: pytest.MonkeyPatch) -> None:
+    rows, columns = shape
+    mask, A, B = ns.from_torch(torch.full(shape, 5.0), ns.Format(text)), numbers(rows, 3), numbers(3, columns)
+    S = ns.from_torch(A, ns.CSR)
+    assert torch.equal(ns.einsum("ik,kj->ij", A, B, mask=mask), A @ B)
+    assert torch.equal(ns.einsum("ik,kj->ij", S, B, mask=mask, format="dense"), A @ B)
+    assert torch.equal(ns.einsum("ik,kj->ij", S, B, mask=mask, format=ns.CSR).to_dense(), A @ B)
+    assert torch.equal(ns.einsum("ij->ij", A, mask=ns.from_torch(torch.full((rows, 3), 5.0), ns.Format(text))), A)
+    assert torch.equal(ns.evaluate("R[i,j] = stored(M[i,j]) * A[i,k] * B[k,j]", M=mask, A=A, B=B), A @ B)
+    with pytest.raises(ns.SizeError, match="mask has shape"):
+        ns.einsum("ik,kj->ij", A, B[:, :-1], mask=mask)

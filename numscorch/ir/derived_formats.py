@@ -53,12 +53,23 @@ def realized(flat: Format, base: Format) -> Format:
 
 
 def without_parts(fmt: Format) -> Format:
-    """A plain, ordered format for the same tensor: each dimension is dense if all its parts are, else compressed."""
+    """A plain, ordered format that stores the same entries.
+
+    A dimension is dense if all its parts are, unless a sparse level of a dimension above it chooses among its coordinates.
+
+    >>> from numscorch.ir.format import BCSR
+    >>> without_parts(BCSR(2, 3)).name
+    'CSR'
+    >>> without_parts(Format("(i, j) -> (i // 2: dense, j: dense, i % 2: compressed)")).name
+    'DCSR'
+    """
     if fmt.is_plain:
         return fmt
-    levels: dict[int, Level] = {}
-    for part, level in zip(fmt.parts, fmt.levels, strict=True):
-        if part.minus is None:
-            full = level.full or isinstance(level, Range)
-            levels[part.dimension] = Dense() if full and levels.get(part.dimension, Dense()).full else Compressed()
-    return Format(levels.values(), list(levels))
+    stored = [(part.dimension, level.full or isinstance(level, Range)) for part, level in zip(fmt.parts, fmt.levels, strict=True)]
+    order = list(dict.fromkeys(part.dimension for part in fmt.parts if part.minus is None))
+    levels: list[Level] = []
+    for place, dimension in enumerate(order):
+        above = set(order[: place + 1])
+        first = next(at for at, part in enumerate(fmt.parts) if part.dimension == dimension and part.minus is None)
+        levels.append(Dense() if all(full for own, full in stored[first:] if own in above) else Compressed())
+    return Format(levels, order)

@@ -99,7 +99,12 @@ class Format:
     @cached_property
     def is_dense(self) -> bool:
         """Whether each level stores a dimension, and all its coordinates: nothing but values, addressed by strides."""
-        return all(level.full for level in self.levels) and self.is_plain
+        return self.is_full and self.is_plain
+
+    @cached_property
+    def is_full(self) -> bool:
+        """Whether every coordinate is stored, so that the format leaves nothing out: a dense format, or blocks of one."""
+        return all(level.full for level in self.levels)
 
     @cached_property
     def name(self) -> str:

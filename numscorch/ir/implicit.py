@@ -101,7 +101,8 @@ class Band(Implicit):
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         start, outer = mode.parent.begin * self.width, mode.outer[-1]
         first = call("max", Const(0), Const(self.lower) - outer)
-        return start + first, start + call("min", Const(self.width), mode.size - outer + self.lower)
+        end = call("min", Const(self.width), mode.size - outer + self.lower)
+        return start + first, start + call("max", first, end)  # a row may lie below the last column
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position - mode.parent.begin * self.width + mode.outer[-1] - Const(self.lower)

@@ -34,7 +34,8 @@ from .workspace_levels import Beside
 
 SCALAR = Format("")
 RETURNED = "_returned"  # ends the name of what is returned beside the result
-PATTERN = "pattern"  # the data type of what is read for where it stores something
+PATTERN = "pattern"  # the data type of an operand of which only the pattern is read
+RELATION = "relation"  # the data type of a pattern that the compiler adds: how variables follow from others
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ class TensorVar:
 
     @property
     def has_values(self) -> bool:
-        """Whether it stores values; a pattern tensor (identity) is 1 wherever it is stored."""
-        return self.dtype != PATTERN
+        """Whether its values are read; a pattern or a relation is 1 wherever it is stored."""
+        return self.dtype not in (PATTERN, RELATION)
 
     def __str__(self) -> str:
         return self.name
@@ -110,8 +111,7 @@ class Access:
 
     def __str__(self) -> str:
         text = f"{self.tensor}[{','.join(map(str, self.indices))}]" if self.indices else self.tensor.name
-        is_stored = self.tensor.format.is_dense or any(level.arrays for level in self.tensor.format.levels)  # not an identity
-        return f"stored({text})" if is_stored and not self.tensor.has_values else text
+        return f"stored({text})" if self.tensor.dtype == PATTERN else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +217,9 @@ def factors_of(expr: Expr) -> list[Expr]:
             return [expr]
 
 
-def is_identity(access: Access) -> bool:
-    """Whether it stores nothing at all: neither values nor coordinates."""
-    return not access.tensor.has_values and not any(level.arrays for level in access.tensor.format.levels)
+def is_relation(access: Access) -> bool:
+    """Whether the compiler added the access, as that of a diagonal: no operand stands behind it, so it has one format only."""
+    return access.tensor.dtype == RELATION
 
 
 def is_product(expr: Expr) -> bool:

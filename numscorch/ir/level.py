@@ -210,7 +210,7 @@ class Level:
         return f"{self.spelling}({', '.join(listed)})" if listed else self.spelling
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        """First position below the parent, and one past the last."""
+        """First position below the parent, and one past the last, which is never less than the first."""
         raise NotImplementedError
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .derived_formats import runs_of
 from .format import Format
-from .index import Access, Forall, IndexVar, KindTiles, Stmt, Tile, is_identity, operands_of, result_of
+from .index import Access, Forall, IndexVar, KindTiles, Stmt, Tile, is_relation, operands_of, result_of
 
 
 def can_be_placed(fmt: Format) -> bool:
@@ -82,7 +82,7 @@ def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence
     """
     walked = list(order)
     loose = {access.level_var(at) for access in operands for at, level in enumerate(access.tensor.format.levels) if not level.is_ordered}
-    for access in filter(is_identity, operands):
+    for access in filter(is_relation, operands):
         walked = _renamed(access, set(result.indices), walked)
         loose |= set(access.indices) if loose & set(access.indices) else set()
     wanted = [result.level_var(at) for at in range(len(result.indices))]

@@ -265,7 +265,7 @@ class Binder:
         if lattice.is_walk:
             (walked,) = lattice.iterated
             return f"cuts_of(P{NAMES.index(walked)}, {pieces})"
-        levelled = [a for a in self.accesses.values() if not (a.tensor.is_dense or a.tensor.shares or ix.is_identity(a))]
+        levelled = [a for a in self.accesses.values() if not (a.tensor.is_dense or a.tensor.shares or ix.is_relation(a))]
         sparse = [a for a in levelled if a.level_var(0) == loop.var]
         if sparse:
             largest = max(sparse, key=lambda a: self.operands[NAMES.index(a.tensor.name)].counts[-1])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import exp, inf
 
 from ..ir.format import Format, sorted_format
-from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_identity, is_product, variables_in
+from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_product, is_relation, variables_in
 from ..ir.level import Level
 from .facts import Facts
 
@@ -70,7 +70,7 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
     Estimated where coordinates repeat (in how many runs isn't known), and where the tensor is to
     be stored otherwise than it is: no more than there are values, or places for them.
     """
-    if is_identity(access):
+    if is_relation(access):
         return _implied(access, facts)
     fmt, measured = facts.count(access.tensor.name)
     counts, places = [], 1.0
@@ -125,7 +125,7 @@ def _spread(access: Access, at: int, sparse: Sequence[tuple[Access, tuple[float,
     Long rows are chosen more often only if long columns lead to them, as in a product of a matrix with itself; so the other
     operand must be as large and as uneven.
     """
-    if not at or is_identity(access) or facts.count(access.tensor.name)[0] != access.tensor.format:
+    if not at or is_relation(access) or facts.count(access.tensor.name)[0] != access.tensor.format:
         return 1.0
     alike = [other for other, _ in sparse if other is not access and facts.alike(access.tensor.name, other.tensor.name)]
     return facts.spread(access.tensor.name, at) if any(_chooses(other, access, at) for other in alike) else 1.0

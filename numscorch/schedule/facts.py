@@ -170,12 +170,12 @@ class Facts:
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of one value.
+    """Bytes of one value; 0 for a pattern, which has no values.
 
-    >>> [itemsize(dtype) for dtype in ("float32", "int8", "complex128")]
-    [4, 1, 16]
+    >>> [itemsize(dtype) for dtype in ("float32", "int8", "complex128", "pattern")]
+    [4, 1, 16, 0]
     """
-    return int("".join(filter(str.isdigit, dtype))) // 8
+    return int("".join(filter(str.isdigit, dtype)) or 0) // 8
 
 
 def rounded(size: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..ir.derived_formats import can_be_assembled
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified
-from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, is_identity, is_product, variables_in
+from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, is_product, is_relation, variables_in
 from ..ir.levels import Compressed, Dense
 
 
@@ -25,7 +25,7 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_ord
     collected in no order stay so: sorting takes longer than many a product.
     """
     accesses = dict.fromkeys(accesses_in(stmt.rhs))  # a tensor that is there twice is one operand
-    sparse = [a for a in accesses if not a.tensor.is_dense and not is_identity(a)]
+    sparse = [a for a in accesses if not a.tensor.is_dense and not is_relation(a)]
     whole = [a for a in sparse if set(a.indices) == set(stmt.lhs.indices)]
     masks = [a for a in whole if not a.tensor.has_values]
     keepers = masks or whole

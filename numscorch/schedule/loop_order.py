@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from ..errors import ScheduleError
-from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_identity, is_product, map_expr, variables_in
+from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_product, is_relation, map_expr, variables_in
 from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost
 from .constants import chosen_by_table
@@ -176,7 +176,7 @@ def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], va
 def _may_follow(rhs: Expr, prefix: tuple[IndexVar, ...], var: IndexVar, shared: str | None) -> bool:
     """Whether a variable may come next: the operand whose pattern the result keeps is never stored otherwise."""
     for access in accesses_in(rhs):
-        if access.tensor.name != shared and not is_identity(access):
+        if access.tensor.name != shared and not is_relation(access):
             continue
         for at, level in enumerate(access.tensor.format.levels):
             above = {access.level_var(up) for up in range(at)}

@@ -3,8 +3,8 @@
     parallel_forall(i0_by4, forall(i1_by4, forall(i0_of4, forall(i0, forall(i1_of4, forall(i1, B[i0,i1] = A[i0_by4,i1_by4,i0_of4,i1_of4] * J0[i0_by4,i0_of4,i0] * J1[i1_by4,i1_of4,i1]))))))
 
 A: (i, j, k, l) -> (i: dense, j: compressed, k: dense(4), l: dense(4)) float32, int32 indices
-J0: (i, j, k) -> (i: dense, j: dense, k: joined((4,))) pattern, int64 indices
-J1: (i, j, k) -> (i: dense, j: dense, k: joined((4,), uneven=True)) pattern, int64 indices
+J0: (i, j, k) -> (i: dense, j: dense, k: joined((4,))) relation, int64 indices
+J1: (i, j, k) -> (i: dense, j: dense, k: joined((4,), uneven=True)) relation, int64 indices
 B: CSR float32, int32 indices
 """
 

@@ -3,7 +3,7 @@
     parallel_forall(i0, forall(i1, forall(i1_by4, forall(i1_of4, B[i1_by4,i0,i1_of4] = A[i0,i1] * Q1[i1,i1_by4,i1_of4]))))
 
 A: CSR float32, int32 indices
-Q1: (i, j, k) -> (i: dense, j: quotient(4), k: quotient(1, 4)) pattern, int64 indices
+Q1: (i, j, k) -> (i: dense, j: quotient(4), k: quotient(1, 4)) relation, int64 indices
 B: doo float32, int32 indices
 """
 

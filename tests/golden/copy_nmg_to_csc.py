@@ -3,7 +3,7 @@
     parallel_forall(i0_by3, forall(i1, forall(i0_of3, forall(i0, B[i0,i1] = A[i0_by3,i1,i0_of3] * J0[i0_by3,i0_of3,i0]))))
 
 A: (i, j, k) -> (i: dense, j: grouped(2, 3, 8), k: combination(2, 3, 8)) float32, int32 indices
-J0: (i, j, k) -> (i: dense, j: dense, k: joined((3,))) pattern, int64 indices
+J0: (i, j, k) -> (i: dense, j: dense, k: joined((3,))) relation, int64 indices
 B: CSC float32, int32 indices
 """
 

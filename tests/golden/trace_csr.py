@@ -3,7 +3,7 @@
     where(B = t, parallel_forall(i, forall(i_1, t += A[i,i_1] * I0A[i,i_1])))
 
 A: CSR float32, int32 indices
-I0A: (i, j) -> (i: dense, j: identity) pattern, int64 indices
+I0A: (i, j) -> (i: dense, j: identity) relation, int64 indices
 B: dense float32
 """
 
