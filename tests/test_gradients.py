@@ -142,3 +142,27 @@ def test_the_gradient_of_a_causal_matrix_times_its_transpose() -> None:
     A = ns.from_torch(full, "(i, j) -> (i: dense, j: causal)")
     with uncompiled():
         compare(lambda given, _: given["A"] @ given["A"].t(), {"A": A}, None, "A @ A.t()")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bool])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_gradients_of_a_dense_result_are_zero_outside_of_its_mask(reduce: str, dtype: torch.dtype) -> None:
+    where, generator = torch.eye(4, dtype=torch.bool), torch.Generator().manual_seed(0)
+    x, y = (torch.randn(4, 4, dtype=torch.float64, generator=generator).requires_grad_() for _ in range(2))
+    terms = 1 if reduce == "sum" else 4
+    with uncompiled():
+        ns.einsum("ik,kj->ij", x, y, mask=ns.from_torch(where.to(dtype), ns.CSR), reduce=reduce, format="dense").sum().backward()
+    torch.testing.assert_close(x.grad, (where.double() / terms) @ y.detach().T)
+    torch.testing.assert_close(y.grad, x.detach().T @ (where.double() / terms))
+
+
+def test_rows_of_a_band_below_the_last_column_read_nothing() -> None:
+    full = torch.eye(6, 2, dtype=torch.float64)
+    A, B, C = (
+        torch.ones(6, 6, dtype=torch.float64),
+        torch.ones(6, 2, dtype=torch.float64),
+        ns.from_torch(full, "(i, j) -> (i: dense, j: band(1, 1))"),
+    )
+    with uncompiled():
+        made = ns.einsum("ij,ik,jk->ij", ns.from_torch(A, ns.COO(2)), B, C)
+    torch.testing.assert_close(made.to_dense(), A * (B @ full.T))
