@@ -37,6 +37,10 @@ class OperandError(UnsupportedError, TypeError):
     """Something was passed that is no tensor, or no number where one is needed."""
 
 
+class MissingError(AttributeError, UnsupportedError):
+    """A SparseTensor has no such attribute; the text says what to write instead where torch's tensors have it."""
+
+
 class MemoryLimitError(NumscorchError, MemoryError):
     """A limit on the process's memory leaves too little to compile a kernel."""
 

@@ -83,6 +83,8 @@ class PythonOperators:
     __pow__, __rpow__ = _binary("pow"), _binary("pow", flipped=True)
     __gt__, __ge__, __lt__, __le__, __eq__, __ne__ = map(_binary, ("gt", "ge", "lt", "le", "eq", "ne"))
     __iadd__, __isub__, __imul__, __itruediv__ = map(_binary, ("add_", "sub_", "mul_", "div_"))
+    __lshift__, __rlshift__ = _binary("bitwise_left_shift"), _binary("bitwise_left_shift", flipped=True)
+    __rshift__, __rrshift__ = _binary("bitwise_right_shift"), _binary("bitwise_right_shift", flipped=True)
     __and__, __or__, __xor__ = map(_binary, ("and", "or", "xor"))
     __rand__, __ror__, __rxor__ = (_binary(name, flipped=True) for name in ("and", "or", "xor"))
     __float__, __int__, __complex__ = _number(float), _number(int), _number(complex)

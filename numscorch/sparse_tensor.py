@@ -12,14 +12,14 @@ import torch
 
 from . import convert
 from .arrays import as_tensor
-from .errors import FormatError, OperandError, RangeError, SizeError, UnsupportedError
+from .errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from .ir.format import Format, as_format, dense
 from .ledgers import note
 from .packing import entry_count
 from .pattern import Pattern
 from .python_operators import OPERATORS as OPERATORS
 from .python_operators import PythonOperators
-from .ways_out import WAYS_OUT, way_out
+from .ways_out import refusal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -317,8 +317,9 @@ class SparseTensor(PythonOperators):
             return PROPERTIES[name](self)
         ours = None if name.startswith("_") else OPERATORS.get(name)
         if ours is None:
-            hint = f": {way_out(name)}" if name in WAYS_OUT and not name.startswith("_") else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+            is_torchs = hasattr(torch.Tensor, name) and not name.startswith("__")
+            told = refusal(name) if is_torchs else f"a SparseTensor has no attribute {name!r}"
+            raise MissingError(told, name=name, obj=self)
         return partial(ours, self)
 
     @beside_programs
@@ -342,7 +343,8 @@ class SparseTensor(PythonOperators):
         ours = FUNCTIONS.get(func)
         if ours is None:
             name = getattr(func, "__name__", str(func))
-            raise UnsupportedError(f"torch's {name} does not take a SparseTensor yet: {way_out(name)}")
+            name = f"masked.{name}" if str(getattr(func, "__module__", "")).startswith("torch.masked") else name
+            raise UnsupportedError(refusal(name))
         return ours(*args, **kwargs) if kwargs else ours(*args)
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ COUNTED = "count A.values, and A.numel() - A.nnz zeros beside them, or use .to_d
 WRITTEN = "patterns never change: add A + ns.from_coo(indices, values, A.shape), or assign to A.values"
 MOVED = "add what moves, as A + ns.from_coo(indices, values, A.shape, coalesce=True)"
 SHARED = "numpy and SciPy read A.values.numpy() and A.to_scipy() without a copy; or use .to_dense()"
+MASKED = "mask with torch.where(mask, A, 0) or A * mask, and reduce that; or use .to_dense()"
 FILTERED = "write it as an einsum, or use .to_dense()"
 
 WAYS_OUT: dict[str, str] = {
@@ -28,14 +29,13 @@ WAYS_OUT: dict[str, str] = {
     ),
     **dict.fromkeys(("scatter", "scatter_add", "index_add", "index_copy", "index_put", "index_fill", "masked_scatter", "put"), MOVED),
     **dict.fromkeys(
-        ("scatter_", "scatter_add_", "index_add_", "index_copy_", "index_put_", "index_fill_", "masked_fill_", "fill_", "put_"), WRITTEN
+        ("scatter_", "scatter_add_", "index_add_", "index_copy_", "index_put_", "index_fill_", "fill_", "put_"), WRITTEN
     ),
     **dict.fromkeys(("numpy", "__array__", "data_ptr", "storage", "untyped_storage"), SHARED),
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "fft_fft", "fft_rfft", "fft_fft2", "fft_ifft", "unfold", "interpolate", "max_pool1d", "avg_pool1d"),
         FILTERED,
     ),
-    **dict.fromkeys(("clamp_", "tril_", "triu_", "lerp_", "relu_", "abs_", "exp_"), "use what the function without the underscore returns"),
     **dict.fromkeys(("lerp", "hypot", "atan2", "copysign"), "write it with evaluate, or of A.values where patterns are the same"),
     "repeat_interleave": "select each several times, as A[torch.arange(n).repeat_interleave(2)]",
     "aminmax": "use A.amin(dim) and A.amax(dim)",
@@ -69,4 +69,13 @@ def way_out(name: str) -> str:
     >>> way_out("linalg_solve")
     'use scipy.sparse.linalg.spsolve(A.to_scipy().tocsc(), b.numpy())'
     """
-    return WAYS_OUT.get(name, DENSE)
+    return WAYS_OUT.get(name, MASKED if name.startswith("masked.") else DENSE)
+
+
+def refusal(name: str) -> str:
+    """The text of the error of a function of torch that takes no SparseTensor.
+
+    >>> refusal("as_strided")
+    "torch's as_strided does not take a SparseTensor yet: a SparseTensor has no strides: use slices, reshape and permute"
+    """
+    return f"torch's {name} does not take a SparseTensor yet: {way_out(name)}"

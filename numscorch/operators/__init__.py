@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, wraps
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,16 +16,19 @@ from ..gradients import attached
 from ..ir.format import COO, sorted_format
 from ..sparse_parameter import SparseParameter, unwrapped
 from ..sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
+from .arguments import checked
 from .attributes import ATTRIBUTES
 from .bits import BITWISE
+from .bounds import BOUNDS
 from .distances import DISTANCES
 from .elementwise import NAMED, is_sparse, mul
 from .gathering import GATHERING, getitem, setitem
+from .in_place import in_place_of
 from .indexing import diagonal, index_select, narrow, select, tril, triu
 from .moves import MOVES
 from .objects import OBJECTS, contains, iterated
 from .pieces import PIECES
-from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm
+from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
 from .quotients import QUOTIENTS
 from .rearrangement import rearrange
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
@@ -76,9 +79,15 @@ CASTS = {
         "double": "float64",
         "half": "float16",
         "bfloat16": "bfloat16",
+        "char": "int8",
+        "byte": "uint8",
+        "short": "int16",
         "int": "int32",
         "long": "int64",
         "bool": "bool",
+        "chalf": "complex32",
+        "cfloat": "complex64",
+        "cdouble": "complex128",
     }.items()
 }
 BESIDES = {
@@ -97,11 +106,15 @@ def _flipped(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cast(dtype: torch.dtype) -> Callable[..., Any]:
-    return lambda input: input.to(dtype)
+    def cast(input: SparseTensor, memory_format: Any = None) -> SparseTensor:
+        return input.to(dtype)
+
+    return cast
 
 
 TABLES = {
     **NAMED,
+    **BOUNDS,
     **QUOTIENTS,
     **REDUCING,
     **STATISTICS,
@@ -116,29 +129,14 @@ TABLES = {
     **INDEX_ARRAYS,
 }
 PLAIN = (SparseTensor, int, float, bool, type(None))
-NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # names that torch takes from numpy
 PYTHONS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
 
-def _with_numpys_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of ``dim``, which may be called ``axis``, and ``keepdim``, ``keepdims``; any other as it is."""
-    if "dim" not in inspect.signature(function).parameters:
-        return function
-
-    @wraps(function)
-    def renamed(*args: Any, **kwargs: Any) -> Any:
-        if NUMPYS.keys().isdisjoint(kwargs):
-            return function(*args, **kwargs)
-        given = {NUMPYS[name]: kwargs.pop(name) for name in list(kwargs) if name in NUMPYS}
-        return function(*args, **kwargs, **given)
-
-    return renamed
-
-
-OPERATORS.update(PRODUCT_OPERATORS)
-OPERATORS.update({name: beside_programs(_with_numpys_names(own)) for name, own in TABLES.items()})
-OPERATORS.update({name: beside_programs(_cast(dtype)) for name, dtype in CASTS.items()})
-OPERATORS.update({other: OPERATORS[name] for other, name in BESIDES.items()})
+TABLES.update({name: _cast(dtype) for name, dtype in CASTS.items()})
+TABLES.update({other: TABLES[name] for other, name in BESIDES.items()})
+TABLES.update(in_place_of(TABLES))
+OPERATORS.update({name: own if name == "einsum" else checked(name, own) for name, own in PRODUCT_OPERATORS.items()})
+OPERATORS.update({name: beside_programs(checked(name, own)) for name, own in TABLES.items()})
 
 
 def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., Any], Callable[..., Any]]:
@@ -178,6 +176,8 @@ FUNCTIONS.update(
         torch.Tensor.__rmod__: _flipped(OPERATORS["remainder"]),
         torch.Tensor.__floordiv__: OPERATORS["floor_divide"],
         torch.Tensor.__rfloordiv__: _flipped(OPERATORS["floor_divide"]),
+        torch.Tensor.__lshift__: OPERATORS["bitwise_left_shift"],
+        torch.Tensor.__rshift__: OPERATORS["bitwise_right_shift"],
         **{getattr(torch.Tensor, f"__{name}__"): function for name, function in BITWISE.items()},
         **{getattr(torch.Tensor, f"__r{name}__"): _flipped(BITWISE[name]) for name in ("and", "or", "xor")},
         torch.linalg.diagonal: lambda A, *, offset=0, dim1=-2, dim2=-1: OPERATORS["diagonal"](A, offset, dim1, dim2),
@@ -186,7 +186,7 @@ FUNCTIONS.update(
         torch.linalg.multi_dot: multi_dot,
         torch.linalg.norm: linalg_norm,
         torch.linalg.vector_norm: vector_norm,
-        torch.sparse.mm: matmul,
+        torch.sparse.mm: checked("sparse.mm", sparse_mm),
         torch.sparse.sampled_addmm: sampled_addmm,
         torch.sparse.softmax: OPERATORS["softmax"],
         torch.sparse.addmm: OPERATORS["addmm"],

@@ -73,8 +73,13 @@ def _is_contiguous(input: SparseTensor, memory_format: Any = None) -> bool:
     return True
 
 
-def _type_as(input: SparseTensor, other: Any) -> SparseTensor:
+def _type_as(input: Any, other: Any) -> Any:
     return input.to(other.dtype)
+
+
+def _type(input: SparseTensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """torch's name of the values' type; with a data type, or such a name, the tensor in that data type."""
+    return input.values.type() if dtype is None else input.with_values(input.values.type(dtype))
 
 
 def _new(name: str) -> Callable[..., torch.Tensor]:
@@ -122,5 +127,6 @@ ATTRIBUTES: dict[str, Callable[..., Any]] = {
     "register_hook": register_hook,
     "retain_grad": lambda input: input.values.retain_grad(),
     "stride": _stride,
+    "type": _type,
     "type_as": _type_as,
 }

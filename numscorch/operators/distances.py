@@ -16,8 +16,9 @@ from ..sparse_tensor import SparseTensor
 from .elementwise import div, is_sparse, mul, sub
 from .elementwise import mean as average
 from .elementwise import sum as total
-from .entries import strided
+from .entries import broadcast_shape, strided
 from .products import check_inner
+from .rearranging import place
 from .reducing import norm
 from .statistics import root
 
@@ -84,18 +85,33 @@ def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e
     >>> normalize(ns.from_torch(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))).values
     tensor([0.6000, 0.8000, 1.0000])
     """
-    return div(input, norm(input, p, dim, keepdim=True, out=out).clamp_min(eps))
+    return div(input, strided(norm(input, p, dim, keepdim=True, out=out)).clamp_min(eps))
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torch.Tensor:
-    """The cosine of the angle between vectors along a dimension; dense."""
-    lengths = [_length(t, dim).clamp_min(eps) for t in (x1, x2)]
-    cosine: torch.Tensor = strided(total(mul(x1, x2), dim)) / (lengths[0] * lengths[1])
+    """The cosine of the angle between vectors along a dimension of the shape to which the tensors broadcast; dense.
+
+    Raises:
+        RangeError: that shape has no such dimension.
+        SizeError: the tensors don't broadcast.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[3.0, 0.0], [4.0, 0.0]]))
+    >>> cosine_similarity(A, torch.tensor([1.0, 1.0]), dim=0)
+    tensor([0.9899, 0.0000])
+    """
+    shape = broadcast_shape("cosine_similarity", x1.shape, x2.shape)
+    at = place(dim, len(shape))
+    first, second = (t if t.ndim == len(shape) else t.reshape((1,) * (len(shape) - t.ndim) + tuple(t.shape)) for t in (x1, x2))
+    lengths = [_length(t, at, shape[at]).clamp_min(eps) for t in (first, second)]
+    cosine: torch.Tensor = strided(total(mul(first, second), at)) / (lengths[0] * lengths[1])
     return cosine
 
 
-def _length(tensor: Any, dim: int) -> Any:
-    return norm(tensor, 2, dim) if isinstance(tensor, SparseTensor) else torch.linalg.vector_norm(tensor, 2, dim)
+def _length(tensor: Any, dim: int, size: int) -> Any:
+    """The Euclidean norm along a dimension, which is broadcast to a size."""
+    length = norm(tensor, 2, dim) if isinstance(tensor, SparseTensor) else torch.linalg.vector_norm(tensor, 2, dim)
+    return length if tensor.shape[dim] == size else length * size**0.5
 
 
 def dist(input: Any, other: Any, p: float = 2) -> Any:

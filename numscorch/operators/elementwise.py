@@ -18,7 +18,7 @@ from torch import Tensor
 from ..computing import compute
 from ..convert import densified
 from ..datatypes import WIDENED
-from ..errors import ExpressionError, OperandError, RangeError, SizeError, UnsupportedError
+from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.functions import is_zero, simplified
 from ..ir.notation import parse_expr
 from ..ledgers import densifying
@@ -165,30 +165,13 @@ def mul(input: Any, other: Any) -> Any:
     return made if made is not None else _joined("{A} * {B}", input, other)
 
 
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
-    """The quotient, at the numerator's entries: 0 / 0 doesn't arise where nothing is stored.
-
-    Args:
-        rounding_mode: None, or as in torch "floor" or "trunc".
-    """
-    if rounding_mode is not None:
-        return _rounded(input, other, rounding_mode)
+def div(input: Any, other: Any) -> Any:
+    """The quotient, at the numerator's entries: 0 / 0 doesn't arise where nothing is stored."""
     if (scaled := _scaled(torch.div, input, other)) is not None:
         return scaled
     if all(getattr(t, "ndim", 0) and not (t.dtype.is_floating_point or t.dtype.is_complex) for t in (input, other)):
         input, other = input.to(torch.get_default_dtype()), other.to(torch.get_default_dtype())
     return _joined("{A} / {B}", input, other)
-
-
-def _rounded(input: Any, other: Any, mode: str) -> Any:
-    if mode == "floor":
-        return OPERATORS["floor_divide"](input, other)
-    if mode != "trunc":
-        raise ExpressionError(f"div with rounding_mode={mode!r}: torch knows None, 'trunc' and 'floor'")
-    made = OPERATORS["trunc"](div(input, other))
-    kinds = [value.dtype for value in (input, other) if hasattr(value, "dtype")]
-    whole = all(not (dtype.is_floating_point or dtype.is_complex) for dtype in kinds)
-    return made.to(kinds[0]) if whole and not isinstance(other, float) else made
 
 
 def maximum(input: Any, other: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..convert import densified
-from ..errors import SizeError, UnsupportedError
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO
 from ..packing import coordinates
 from ..runtime.memory import COORDINATE, check_entries
@@ -194,6 +194,8 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
             [3.]])
     """
     at = place(dim, input.ndim)
+    if not index.numel():  # torch takes an index of any shape then
+        return input.values.new_zeros(index.shape)
     fits = index.ndim == input.ndim and all(
         d == at or own <= size for d, (own, size) in enumerate(zip(index.shape, input.shape, strict=True))
     )
@@ -235,11 +237,24 @@ def take_along_dim(input: SparseTensor, indices: torch.Tensor, dim: int | None =
     return _along(input, at, indices.expand(shape))
 
 
-def masked_select(input: SparseTensor, mask: Any) -> Any:
-    """The entries where a mask holds, dense, row by row."""
-    if not isinstance(mask, SparseTensor) and broadcast_shape("masked_select", mask.shape, input.shape) == tuple(input.shape):
-        mask = mask.expand(input.shape)
-    return getitem(input, mask)
+def masked_select(input: Any, mask: Any) -> torch.Tensor:
+    """The entries where a mask holds, dense, row by row; tensor and mask broadcast, and either one may be sparse.
+
+    Raises:
+        OperandError: the mask holds other values than bool.
+        SizeError: the shapes don't broadcast.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    >>> masked_select(A, torch.tensor([False, True])), masked_select(A, A > 2)
+    (tensor([2., 4.]), tensor([3., 4.]))
+    """
+    if mask.dtype != torch.bool:
+        raise OperandError(f"masked_select by a mask of {mask.dtype}: it takes bool, as A != 0")
+    shape = broadcast_shape("masked_select", input.shape, mask.shape)
+    input, mask = (t if tuple(t.shape) == shape else t.expand(shape) for t in (input, mask))
+    chosen: torch.Tensor = getitem(input, mask) if isinstance(input, SparseTensor) else input[tuple(_places_of(mask))]
+    return chosen
 
 
 GATHERING: dict[str, Callable[..., Any]] = {

@@ -238,6 +238,15 @@ def _with_dimensions(input: Any, order: int) -> Any:
     return reshape(input, shape + (1,) * (order - len(shape)))
 
 
+def _like(name: str) -> Callable[..., Any]:
+    def as_other(input: Any, other: Any) -> Any:
+        return getattr(input, name)(tuple(other.shape))
+
+    as_other.__name__ = as_other.__qualname__ = f"{name}_as"
+    as_other.__doc__ = f"{name} to the shape of another tensor; either one may be sparse."
+    return as_other
+
+
 MOVES: dict[str, Callable[..., Any]] = {
     "atleast_1d": _at_least(1),
     "atleast_2d": _at_least(2),
@@ -245,7 +254,7 @@ MOVES: dict[str, Callable[..., Any]] = {
     "broadcast_to": expand,
     "diag": diag,
     "diag_embed": diag_embed,
-    "expand_as": lambda input, other: expand(input, tuple(other.shape)),
+    "expand_as": _like("expand"),
     "flip": flip,
     "fliplr": fliplr,
     "flipud": flipud,
@@ -255,10 +264,10 @@ MOVES: dict[str, Callable[..., Any]] = {
     "pad": pad,
     "ravel": flatten,
     "repeat": repeat,
-    "reshape_as": lambda input, other: reshape(input, tuple(other.shape)),
+    "reshape_as": _like("reshape"),
     "roll": roll,
     "tile": tile,
     "trace": trace,
     "unflatten": unflatten,
-    "view_as": lambda input, other: reshape(input, tuple(other.shape)),
+    "view_as": _like("view"),
 }

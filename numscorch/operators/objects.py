@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import wraps
 from math import prod
 from typing import Any
 
@@ -14,7 +13,7 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO
 from ..packing import at_entries
 from ..sparse_tensor import OPERATORS, SparseTensor
-from .elementwise import add, div, is_sparse, mul
+from .elementwise import add, is_sparse, mul
 from .entries import values_of
 from .unary import written
 
@@ -32,19 +31,6 @@ def detach(input: SparseTensor) -> SparseTensor:
 def contiguous(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
     """The tensor itself: its values are contiguous always."""
     return input
-
-
-def _of_dense(name: str, write: Callable[..., SparseTensor]) -> Callable[..., Any]:
-    """A function that writes into a SparseTensor, and, of a dense tensor, what torch's does with the other one made dense."""
-    theirs = getattr(torch.Tensor, name)
-
-    @wraps(write)
-    def written_to(input: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(input, SparseTensor):
-            return write(input, other, *args, **kwargs)
-        return theirs(input, densified(other, name, f"{name.rstrip('_')} without the underscore takes it as it is"), *args, **kwargs)
-
-    return written_to
 
 
 def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTensor:
@@ -92,16 +78,6 @@ def sub_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
 def _only_sparse(other: Any, what: str) -> None:
     if not isinstance(other, SparseTensor):
         raise UnsupportedError(f"{what} of a dense tensor or a number would store every entry: use A + other, which is dense")
-
-
-def mul_(input: SparseTensor, other: Any) -> SparseTensor:
-    """Multiply by a number, or by a tensor, at the stored entries."""
-    return written(input, _at_entries(input, mul(input, other), "mul_"))
-
-
-def div_(input: SparseTensor, other: Any) -> SparseTensor:
-    """Divide by a number, or by a tensor, at the stored entries."""
-    return written(input, _at_entries(input, div(input, other), "div_"))
 
 
 def share_memory_(input: SparseTensor) -> SparseTensor:
@@ -201,12 +177,25 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 
 
 def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
-    def like(input: SparseTensor, *args: Any, dtype: torch.dtype | None = None, requires_grad: bool = False, **kwargs: Any) -> SparseTensor:
+    def like(
+        input: SparseTensor,
+        *args: Any,
+        dtype: torch.dtype | None = None,
+        layout: torch.layout | None = None,
+        requires_grad: bool = False,
+        memory_format: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if layout is torch.strided:
+            example = input._values.new_zeros(()).expand(input.shape)
+            contiguous = torch.contiguous_format
+            return make(example, *args, dtype=dtype, memory_format=contiguous, requires_grad=requires_grad, **kwargs)
+        input = input if layout is None else OPERATORS["to_sparse"](input, layout=layout)
         values = at_entries(input.pattern, lambda values: make(values, *args, dtype=dtype, **kwargs), input._values.detach())
         return SparseTensor(input.pattern, values.requires_grad_(requires_grad))
 
     like.__name__ = like.__qualname__ = make.__name__
-    like.__doc__ = f"torch's {make.__name__}, at the entries that are stored."
+    like.__doc__ = f"torch's {make.__name__}, at the entries that are stored; with ``layout=torch.strided``, dense and of all entries."
     return like
 
 
@@ -233,22 +222,20 @@ def iterated(input: SparseTensor) -> Iterator[Any]:
 
 OBJECTS: dict[str, Callable[..., Any]] = {
     **LIKE,
-    "add_": _of_dense("add_", add_),
+    "add_": add_,
     "allclose": allclose,
     "clone": clone,
     "contiguous": contiguous,
     "count_nonzero": count_nonzero,
     "nonzero": nonzero,
-    "copy_": _of_dense("copy_", copy_),
+    "copy_": copy_,
     "detach": detach,
-    "div_": _of_dense("div_", div_),
     "equal": equal,
     "is_shared": is_shared,
     "item": item,
-    "mul_": _of_dense("mul_", mul_),
     "numel": numel,
     "share_memory_": share_memory_,
-    "sub_": _of_dense("sub_", sub_),
+    "sub_": sub_,
     "tolist": tolist,
     "zero_": zero_,
 }

@@ -11,9 +11,9 @@ from torch.autograd import forward_ad
 
 from ..api import any_autocast, einsum, is_compiling
 from ..computing import compute
-from ..errors import SizeError, UnsupportedError
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import SparseTensor
+from ..sparse_tensor import OPERATORS, SparseTensor
 
 
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
@@ -125,6 +125,17 @@ def _product(left: int, right: int) -> str:
     return f"{before}{rows}j,{after}j{columns}->{before or after}{rows}{columns}"
 
 
+def sparse_mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
+    """torch.sparse.mm: :func:`matmul` of two matrices.
+
+    Raises:
+        UnsupportedError: ``reduce``, which torch takes of CSR matrices alone.
+    """
+    if reduce is not None:
+        raise UnsupportedError(f'torch.sparse.mm with reduce={reduce!r}: use einsum("ij,jk->ik", A, B, reduce="max"), or "min" or "mean"')
+    return mm(mat1, mat2)
+
+
 def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     """:func:`matmul` of two matrices."""
     return _multiplied("mm", MATRICES, input, mat2, out)
@@ -152,10 +163,30 @@ def _scaled_sum(name: str, input: Any, product: Any, beta: float, alpha: float) 
         SizeError: the input doesn't broadcast to the product's shape.
     """
     _check_fits(name, tuple(_shape_of(input)), tuple(product.shape))
+    if any(isinstance(factor, float) for factor in (beta, alpha)) and not (product.dtype.is_floating_point or product.dtype.is_complex):
+        beta, alpha = _whole_factors(name, product.dtype, beta, alpha)
     if name in OF_AUTOCAST and torch.is_autocast_enabled("cpu"):
         input = input.to(product.dtype)
+    if product.dtype is torch.bool:
+        both = OPERATORS["logical_and"]
+        return OPERATORS["logical_or"](both(product, bool(alpha)), both(input, bool(beta)))
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else product + (input if beta == 1 else input * beta)
+
+
+def _whole_factors(name: str, dtype: torch.dtype, beta: float, alpha: float) -> tuple[int, int]:
+    """Factors of whole numbers as torch takes them: some of its functions cut fractions off, the others refuse any float.
+
+    Raises:
+        OperandError: torch refuses.
+    """
+    ones = [torch.ones((1,) * rank, dtype=dtype) for rank in RANKS.get(name, ())]
+    try:
+        if ones:
+            getattr(torch, name)(*ones, beta=beta, alpha=alpha)
+    except RuntimeError as error:
+        raise OperandError(f"{name} of {dtype} with beta={beta} and alpha={alpha}: give whole numbers, or convert with .float()") from error
+    return int(beta), int(alpha)
 
 
 def _check_fits(name: str, own: tuple[int, ...], wanted: tuple[int, ...]) -> None:
@@ -284,6 +315,7 @@ def _dimensions(given: Sequence[int] | int) -> list[int]:
 
 
 MATRICES, MATRIX_AND_VECTOR, BATCHES = (2, 2), (2, 1), (3, 3)
+RANKS = {"addmm": (2, 2, 2), "addmv": (1, 2, 1), "addr": (2, 1, 1), "baddbmm": (3, 3, 3), "addbmm": (2, 3, 3)}
 OF_AUTOCAST = ("addmm", "addbmm", "baddbmm")  # whose result torch.autocast has in its own data type
 LINEAR = {1: "i,oi->o", 2: "bi,oi->bo"}
 PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from ..convert import densified
 from ..sparse_tensor import SparseTensor
+from . import elementwise
 from .elementwise import is_sparse, where
 from .entries import broadcast_shape, others_at, values_of, with_entries
 from .rearranging import expand
@@ -17,16 +19,34 @@ from .rearranging import expand
 def _quotient(name: str) -> Callable[..., Any]:
     theirs = getattr(torch, name)
 
-    def function(input: Any, other: Any, **kwargs: Any) -> Any:
-        if not isinstance(input, SparseTensor):
-            return theirs(_dense(input, name), _dense(other, name), **kwargs)
-        input = _widened(name, input, getattr(other, "shape", ()))
-        divisor = others_at(input, other) if isinstance(other, torch.Tensor | SparseTensor) else other
-        return with_entries(input, theirs(values_of(input), divisor, **kwargs))
+    def function(input: Any, other: Any) -> Any:
+        return _by_entries(theirs, name, input, other)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"torch's {name}, at the first tensor's entries, as div: 0 / 0 doesn't arise where nothing is stored."
     return function
+
+
+def _by_entries(function: Callable[..., torch.Tensor], name: str, input: Any, other: Any) -> Any:
+    """A function of two tensors that is 0 where the first one is, of that one's entries; of dense tensors where it is dense."""
+    if not isinstance(input, SparseTensor):
+        return function(_dense(input, name), _dense(other, name))
+    input = _widened(name, input, getattr(other, "shape", ()))
+    divisor = others_at(input, other) if isinstance(other, torch.Tensor | SparseTensor) else other
+    return with_entries(input, function(values_of(input), divisor))
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    """The quotient, at the numerator's entries: 0 / 0 doesn't arise where nothing is stored.
+
+    Args:
+        input: the numerator, sparse or dense.
+        other: the denominator: sparse, dense or a number.
+        rounding_mode: None, or as in torch "floor" or "trunc".
+    """
+    if rounding_mode is None:
+        return elementwise.div(input, other)
+    return _by_entries(partial(torch.div, rounding_mode=rounding_mode), "div", input, other)
 
 
 def _widened(what: str, input: SparseTensor, other: Sequence[int]) -> SparseTensor:
@@ -66,7 +86,8 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
 
 
 QUOTIENTS: dict[str, Callable[..., Any]] = {
-    **{name: _quotient(name) for name in ("remainder", "fmod", "floor_divide")},
+    **{name: _quotient(name) for name in ("remainder", "fmod", "floor_divide", "bitwise_left_shift", "bitwise_right_shift")},
+    "div": div,
     "isclose": isclose,
     "masked_fill": masked_fill,
 }

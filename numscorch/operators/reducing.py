@@ -11,7 +11,7 @@ import torch
 
 from ..api import einsum
 from ..convert import densified
-from ..errors import UnsupportedError
+from ..errors import SizeError, UnsupportedError
 from ..packing import at_entries
 from ..runtime.memory import check_bytes
 from ..sparse_tensor import SparseTensor
@@ -30,11 +30,32 @@ def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: 
     tensor([6., 0.])
     """
     input = input if dtype is None else input.to(dtype)
+    input = input.to(torch.int64) if dtype is None and not (input.dtype.is_floating_point or input.dtype.is_complex) else input
     gone = _dims(_whole(dim), input.ndim)
     letters = "abcdefghijklmnopqrstuvwxyz"[: input.ndim]
     reduced = f"{letters}->{''.join(letter for at, letter in enumerate(letters) if at not in gone)}"
     made = einsum(reduced, input, format="dense", reduce="prod")
     return made.reshape([1 if at in gone else size for at, size in enumerate(input.shape)]) if keepdim else made
+
+
+def sum_to_size(input: SparseTensor, *size: Any) -> Any:
+    """The sum over the dimensions along which a tensor of the given shape would be repeated to have this one's.
+
+    Raises:
+        SizeError: a tensor of that shape does not broadcast to this one's.
+
+    >>> import numscorch as ns
+    >>> sum_to_size(ns.from_torch(torch.tensor([[2.0, 3.0], [0.0, 4.0]])), 2, 1)
+    tensor([[5.],
+            [4.]])
+    """
+    wanted = tuple(int(own) for own in (size[0] if len(size) == 1 and not isinstance(size[0], int) else size))
+    before = input.ndim - len(wanted)
+    pairs = list(zip(wanted, input.shape[max(before, 0) :], strict=False))
+    if before < 0 or any(own not in (1, size) for own, size in pairs):
+        raise SizeError(f"sum_to_size {wanted} of shape {tuple(input.shape)}: each size is 1, or that of the tensor")
+    gone = (*range(before), *(before + at for at, (own, size) in enumerate(pairs) if own != size))
+    return total(input, gone, keepdim=True).reshape(wanted) if gone else input
 
 
 def norm(
@@ -140,6 +161,7 @@ def _tested(name: str, reduce: Callable[..., Any]) -> Callable[..., Any]:
 
 
 REDUCING: dict[str, Callable[..., Any]] = {
+    "sum_to_size": sum_to_size,
     "prod": prod,
     "norm": norm,
     "max": _extreme("max", amax),

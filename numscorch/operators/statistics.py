@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..construct import from_torch
 from ..datatypes import WIDENED
 from ..errors import SizeError, UnsupportedError
 from ..packing import coordinates
@@ -20,7 +21,7 @@ from .elementwise import Dim, _dims, _whole, amax, sub
 from .elementwise import sum as total
 from .entries import numbered, others_at, strided, values_of, with_entries
 from .indexing import narrow
-from .rearranging import place, transpose
+from .rearranging import cat, place, transpose
 from .unary import of_dense
 
 
@@ -96,9 +97,18 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
     return _shaped(powers.log() + largest, dim, keepdim).to(input.dtype)
 
 
-def diff(input: SparseTensor, n: int = 1, dim: int = -1) -> Any:
-    """What each entry is more than the one before along a dimension, n times over."""
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """What each entry is more than the one before along a dimension, n times over; first, tensors may be put in front and behind.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0, 5.0]]))
+    >>> diff(A, prepend=A[:, :1]).to_dense()
+    tensor([[0., 2., 3.]])
+    """
     at = place(dim, input.ndim)
+    parts = [part for part in (prepend, input, append) if part is not None]
+    if len(parts) > 1:
+        input = cat([part if isinstance(part, SparseTensor) else from_torch(part) for part in parts], at)
     for _ in range(n):
         length = max(input.shape[at] - 1, 0)
         input = sub(narrow(input, at, input.shape[at] - length, length), narrow(input, at, 0, length))

@@ -103,12 +103,6 @@ def pow(input: Any, exponent: Any) -> Any:
     return torch.pow(base, power)
 
 
-def hardtanh(input: SparseTensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
-    """torch.nn.functional.hardtanh; dense where 0 isn't between the bounds."""
-    made = clamp(input, min_val, max_val)
-    return written(input, made.values) if inplace and isinstance(made, SparseTensor) else made
-
-
 def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
     """The tensor, holding these values: written over its own, unless a gradient may need those.
 
@@ -133,22 +127,9 @@ def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
     return input
 
 
-def clamp(input: SparseTensor, min: Any = None, max: Any = None) -> Any:
-    """Each entry between two numbers; dense where 0 isn't between them."""
-    keeps = (min is None or min <= 0) and (max is None or max >= 0) if not any(isinstance(b, torch.Tensor) for b in (min, max)) else False
-    return (
-        SparseTensor(input.pattern, torch.clamp(input._values, min, max))
-        if keeps
-        else torch.clamp(densified(input, "clamp", FROM_ZERO), min, max)
-    )
-
-
 UNARY: dict[str, Callable[..., Any]] = {
     **{name: _of_values(name) for name in KEEPING_ZERO.split()},
     **{name: of_dense(name) for name in OTHERS.split()},
     "dropout": dropout,
     "pow": pow,
-    "clamp": clamp,
-    "clip": clamp,
-    "hardtanh": hardtanh,
 }

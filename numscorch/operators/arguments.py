@@ -1,0 +1,107 @@
+"""Arguments of the operators in the table: torch's and numpy's names for them, and which of them may be sparse.
+
+The annotations of a function say which: ``SparseTensor`` must be sparse, ``Any`` may be, ``torch.Tensor`` is dense. A sparse
+argument in a dense one's place, as an index or a weight, is made dense, and the ledger lists it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter
+from typing import Any
+
+import torch
+
+from ..convert import densified
+from ..errors import OperandError, UnsupportedError
+from ..sparse_parameter import SparseParameter
+from ..sparse_tensor import SparseTensor
+from .unary import torchs
+
+NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # names that torch takes from numpy
+MAY_BE_SPARSE = ("Any", "Sequence[Any]", "SparseTensor", Parameter.empty)  # annotations; a lambda has none
+BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+LAYOUTS = ("memory_format",)  # which the values, a vector, cannot have
+
+
+class Signature:
+    """What a function of the table takes: the names of its arguments, and which ones have to be dense."""
+
+    def __init__(self, name: str, own: Callable[..., Any]):
+        given = inspect.signature(own).parameters.values()
+        self.name, self.names = name, frozenset(p.name for p in given if p.kind in (*BY_PLACE, Parameter.KEYWORD_ONLY))
+        self.by_place = [p.name for p in given if p.kind in BY_PLACE]
+        self.is_open = any(p.kind is Parameter.VAR_KEYWORD for p in given)
+        self.most = 1 << 30 if any(p.kind is Parameter.VAR_POSITIONAL for p in given) else len(self.by_place)
+        self.dense_args = any(p.kind is Parameter.VAR_POSITIONAL and p.name == "args" for p in given)
+        self.dense = frozenset(p.name for p in given if p.annotation not in MAY_BE_SPARSE and p.name in self.names)
+        self.dense_places = tuple(at for at, own_name in enumerate(self.by_place) if own_name in self.dense)
+        self.needs_sparse = next((p.annotation in ("SparseTensor", Parameter.empty) for p in given), False)
+
+    def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the arguments can be passed on as they are."""
+        if len(args) > self.most or not args or (self.needs_sparse and type(args[0]) is not SparseTensor):
+            return False
+        if any(type(args[at]) is SparseTensor for at in self.dense_places if at < len(args)):
+            return False
+        if self.dense_args and any(type(own) is SparseTensor for own in args[len(self.by_place) :]):
+            return False
+        return not kwargs or (kwargs.keys() <= self.names and not any(type(own) is SparseTensor for own in kwargs.values()))
+
+    def fitted(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments by the function's own names, with dense ones where it takes no sparse ones.
+
+        Raises:
+            OperandError: it has no such argument.
+            UnsupportedError: ``out=``, which no sparse result can be written to.
+        """
+        named = {NUMPYS[key] if key in NUMPYS and NUMPYS[key] in self.names else key: own for key, own in kwargs.items()}
+        named = {key: own for key, own in named.items() if key in self.names or (own is not None and key not in LAYOUTS)}
+        if "out" in named and "out" not in self.names:
+            raise UnsupportedError(f"out= of {self.name} with a SparseTensor: use what is returned")
+        given = list(args)
+        while len(given) > self.most and given[-1] is None:
+            given.pop()
+        unknown = [f"{key}=" for key in named if key not in self.names and not self.is_open] + ["more by place"] * (len(given) > self.most)
+        if unknown:
+            takes = ", ".join([*self.by_place, *sorted(self.names - {*self.by_place})])
+            raise OperandError(f"{self.name} of a SparseTensor takes {takes}, not {', '.join(unknown)}: leave it out, or use .to_dense()")
+        for at, own in enumerate(given):
+            if at in self.dense_places or (self.dense_args and at >= len(self.by_place)):
+                given[at] = self._dense(own)
+        return given, {key: self._dense(own) if key in self.dense or key not in self.names else own for key, own in named.items()}
+
+    def _dense(self, value: Any) -> Any:
+        value = value.tensor if isinstance(value, SparseParameter) else value
+        return densified(value, self.name, "its argument is dense") if isinstance(value, SparseTensor) else value
+
+    def of_dense(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """torch's function, of a dense tensor beside sparse ones, which are made dense.
+
+        Raises:
+            OperandError: the first argument is no tensor.
+        """
+        first = args[0] if args else kwargs.get(self.by_place[0]) if self.by_place else None
+        if not isinstance(first, torch.Tensor):
+            raise OperandError(f"{self.name} of {type(first).__name__} beside a SparseTensor: it takes a tensor first")
+        theirs = getattr(torch.Tensor, self.name, None) or torchs(self.name)
+        return theirs(*map(self._dense, args), **{key: self._dense(own) for key, own in kwargs.items()})
+
+
+def checked(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the table whose arguments may have torch's or numpy's names, and be sparse where it takes dense ones."""
+    signature = Signature(name, own)
+
+    @wraps(own)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or signature.fits(args, kwargs):
+            return own(*args, **kwargs)
+        given, named = signature.fitted(args, kwargs)
+        first = given[0] if given else named.get(signature.by_place[0]) if signature.by_place else None
+        if signature.needs_sparse and not isinstance(first, SparseTensor):
+            return signature.of_dense(args, kwargs)
+        return own(*given, **named)
+
+    return call

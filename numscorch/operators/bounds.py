@@ -1,0 +1,55 @@
+"""Bounds under torch's names: each entry between two numbers, or between the entries of two tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..convert import densified
+from ..packing import at_entries
+from ..sparse_tensor import SparseTensor
+from .elementwise import _joined
+from .unary import FROM_ZERO, written
+
+
+def upper(input: Any, other: Any) -> Any:
+    """The larger one of each pair, as clamp has it: where both are equal, the gradient is all of ``input``'s."""
+    return _joined("where({A} >= {B}, {A}, where({A} != {A}, {A}, {B}))", input, other)
+
+
+def lower(input: Any, other: Any) -> Any:
+    """The smaller one of each pair; see :func:`upper`."""
+    return _joined("where({A} <= {B}, {A}, where({A} != {A}, {A}, {B}))", input, other)
+
+
+def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+    """Each entry between two bounds, numbers or tensors, any of them sparse; dense where 0 isn't between them.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> clamp(A, -1, 2).values, clamp(A, max=A / 2).values
+    (tensor([2., 2.]), tensor([1.0000, 1.5000]))
+    """
+    if any(isinstance(bound, torch.Tensor | SparseTensor) for bound in (min, max)):
+        input = input if min is None else upper(input, min)
+        return input if max is None else lower(input, max)
+    if (min is None or min <= 0) and (max is None or max >= 0):
+        return SparseTensor(input.pattern, at_entries(input.pattern, lambda values: torch.clamp(values, min, max), input._values))
+    return torch.clamp(densified(input, "clamp", FROM_ZERO), min, max)
+
+
+def hardtanh(input: SparseTensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+    """torch.nn.functional.hardtanh; dense where 0 isn't between the bounds."""
+    made = clamp(input, min_val, max_val).to(input.dtype)
+    return written(input, made.values) if inplace and isinstance(made, SparseTensor) else made
+
+
+BOUNDS: dict[str, Callable[..., Any]] = {
+    "clamp": clamp,
+    "clamp_max": lambda input, max: clamp(input, None, max),
+    "clamp_min": lambda input, min: clamp(input, min),
+    "clip": clamp,
+    "hardtanh": hardtanh,
+}

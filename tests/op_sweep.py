@@ -1,0 +1,348 @@
+"""torch's own samples of its operators (``op_db``) with sparse operands, compared with torch on dense tensors.
+
+Run by hand for counts per operator: ``python tests/op_sweep.py --count 40 --operators "linalg.*"``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import islice
+from typing import Any
+
+import torch
+from op_sweep_rules import KNOWN, OF_STORED, QUOTIENTS, RANDOM, REFUSALS, TIES
+
+import numscorch as ns
+from numscorch.errors import NumscorchError
+from numscorch.ir.levels import Compressed, Dense
+from numscorch.ir.padded import Bitmap, Fixed
+from numscorch.runtime.dispatch import uncompiled
+
+SHARES = {torch.float32: 5, torch.int64: 1, torch.bool: 1, torch.complex64: 1}  # data types, and how often each is drawn
+SAMPLES = 200  # samples read of one operator
+WAYS = ("all", "first", "later")  # which operands are sparse
+GOOD = ("same", "refused", "both raise")
+
+
+def blocks(order: int) -> ns.Format:
+    """Blocks of 2 x 2 in the last two dimensions; of 2 in a vector."""
+    names = [f"i{at}" for at in range(order)]
+    outer = [f"{name}: dense" for name in names[:-2]]
+    pair = names[-2:]
+    outer += [f"{name} // 2: {'compressed' if name == pair[-1] else 'dense'}" for name in pair]
+    return ns.Format(f"({', '.join(names)}) -> ({', '.join([*outer, *(f'{name} % 2: dense' for name in pair)])})")
+
+
+FORMATS: dict[str, Callable[[int], ns.Format]] = {
+    "COO": ns.COO,
+    "CSR": lambda order: ns.Format((*[Dense()] * (order - 1), Compressed())),
+    "CSC": lambda order: ns.Format((*[Dense()] * (order - 1), Compressed())).permuted(tuple(range(order))[::-1]),
+    "DCSR": ns.CSF,
+    "blocks": blocks,
+    "ELL": lambda order: ns.Format((*[Dense()] * (order - 1), Fixed())),
+    "bitmap": lambda order: ns.Format((*[Dense()] * (order - 1), Bitmap())),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of one operator, with sparse operands."""
+
+    operator: str
+    dtype: torch.dtype
+    sample: int
+    format: str
+    way: str
+    variant: str
+
+    def __str__(self) -> str:
+        return "|".join((self.operator, str(self.dtype).removeprefix("torch."), str(self.sample), self.format, self.way, self.variant))
+
+    @classmethod
+    def read(cls, text: str) -> Case:
+        """The case of such a text."""
+        operator, dtype, sample, *rest = text.split("|")
+        return cls(operator, getattr(torch, dtype), int(sample), *rest)
+
+
+@dataclass
+class Outcome:
+    """What became of a case: "same", "refused", "both raise"; "raw error", "other refusal", "wrong", "accepted" are faults."""
+
+    kind: str
+    told: str = ""
+
+
+@cache
+def operators() -> dict[str, Any]:
+    """torch's table by name and variant."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    return {f"{op.name}.{op.variant_test_name}".rstrip("."): op for op in op_db}
+
+
+def _calls(op: Any) -> dict[str, Callable[..., Any]]:
+    """An operator as function, and where it has them as method, in place, and as Python's operator."""
+    found: dict[str, Callable[..., Any]] = {}
+    variants = {"function": op.op, "method": op.method_variant, "inplace": op.inplace_variant, "operator": op.operator_variant}
+    for variant, theirs in variants.items():
+        name = getattr(theirs, "__name__", "")
+        if variant in ("method", "inplace") or getattr(torch.Tensor, name, None) is theirs is not None:
+            if hasattr(torch.Tensor, name):  # Python takes a method of torch's class for its own instances alone
+                found[variant] = partial(_method, name)
+        elif theirs is not None:
+            found[variant] = theirs
+    return found
+
+
+def _method(name: str, input: Any, *args: Any, **kwargs: Any) -> Any:
+    return getattr(input, name)(*args, **kwargs)
+
+
+@cache
+def samples(operator: str, dtype: torch.dtype) -> list[Any]:
+    """torch's samples of an operator."""
+    op = operators()[operator]
+    if dtype not in op.dtypes:
+        return []
+    torch.manual_seed(0)
+    random.seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(islice(op.sample_inputs("cpu", dtype, requires_grad=False), SAMPLES))
+
+
+def cases(operator: str, count: int) -> Iterator[Case]:
+    """So many random cases of an operator, the same ones in each run."""
+    rng = random.Random(operator)
+    variants = list(_calls(operators()[operator]))
+    weights = [6 if variant == "function" else 1 for variant in variants]
+    for dtype in rng.choices(list(SHARES), list(SHARES.values()), k=count):
+        given = samples(operator, dtype)
+        if given:
+            (variant,) = rng.choices(variants, weights)
+            yield Case(operator, dtype, rng.randrange(len(given)), rng.choice(list(FORMATS)), rng.choice(WAYS), variant)
+
+
+@dataclass
+class Operands:
+    """Replaces tensors among arguments: by sparse ones, and by dense ones with the same zeros."""
+
+    format: str
+    which: Callable[[int], bool]
+    trained: bool
+    rng: torch.Generator
+    count: int = 0
+    pairs: list[tuple[ns.SparseTensor, torch.Tensor]] = field(default_factory=list)
+
+    def __call__(self, value: Any) -> tuple[Any, Any]:
+        """A value for numscorch, and the same for torch."""
+        if isinstance(value, list | tuple):
+            both = [self(own) for own in value]
+            kind: Any = type(value) if not hasattr(value, "_fields") else lambda own: type(value)(*own)
+            return kind([ours for ours, _ in both]), kind([theirs for _, theirs in both])
+        if isinstance(value, dict):
+            pairs = {key: self(own) for key, own in value.items()}
+            return {key: ours for key, (ours, _) in pairs.items()}, {key: theirs for key, (_, theirs) in pairs.items()}
+        if not isinstance(value, torch.Tensor) or not can_be_sparse(value):
+            return value, value
+        self.count += 1
+        return self.sparse(value.detach()) if self.which(self.count - 1) else (value.detach().clone(), value.detach().clone())
+
+    def sparse(self, full: torch.Tensor) -> tuple[ns.SparseTensor, torch.Tensor]:
+        full = torch.where(torch.rand(full.shape, generator=self.rng) < 0.6, full, torch.zeros((), dtype=full.dtype)).contiguous()
+        made = ns.from_torch(full, FORMATS[self.format](full.ndim))
+        if self.trained and (full.is_floating_point() or full.is_complex()):
+            full = full.requires_grad_()
+            made = made.with_values(made.values.clone().requires_grad_())
+            self.pairs.append((made, full))
+        return made, full
+
+
+def can_be_sparse(value: torch.Tensor) -> bool:
+    return value.layout is torch.strided and value.ndim > 0 and value.dtype in SHARES and not value.is_quantized
+
+
+def run(case: Case) -> Outcome | None:
+    """Compute a case by numscorch and by torch; None if it has no operand that can be sparse."""
+    op, sample = operators()[case.operator], samples(case.operator, case.dtype)[case.sample]
+    call = _calls(op)[case.variant]
+    given = (sample.input, *sample.args), sample.kwargs
+    tensors = Operands("COO", lambda at: False, False, torch.Generator())
+    tensors(given)
+    later = random.Random(str(case)).randrange(1, tensors.count) if tensors.count > 1 else -1
+    which = {"all": lambda at: True, "first": lambda at: at == 0, "later": lambda at: at == later}[case.way]
+    if not tensors.count or (case.way == "later" and later < 0):
+        return None
+    trained = op.supports_autograd and case.variant != "inplace" and case.dtype.is_floating_point
+    made = Operands(case.format, which, trained, torch.Generator().manual_seed(case.sample))
+    (ours, our_names), (theirs, their_names) = made(given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected, error = attempt(call, theirs, their_names)
+        try:
+            found = call(*ours, **our_names)
+        except Exception as own:
+            return None if str(own).startswith("descriptor") else of_error(case, own, error)
+        if error is not None:
+            return expect("accepted", case, f"torch raises {type(error).__name__}: {str(error)[:150]}")
+        return compare(case, found, expected, made.pairs)
+
+
+def attempt(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Exception | None]:
+    torch.manual_seed(1)
+    try:
+        return call(*args, **kwargs), None
+    except Exception as error:
+        return None, error
+
+
+def of_error(case: Case, own: Exception, error: Exception | None) -> Outcome:
+    """The outcome of a case that raised."""
+    told = f"{type(own).__name__}: {own}"
+    if isinstance(own, NumscorchError):
+        if error is not None or any(re.search(known, str(own)) for known in REFUSALS):
+            return Outcome("refused" if error is None else "both raise", told)
+        return expect("other refusal", case, told)
+    if error is not None and isinstance(own, type(error)):
+        return Outcome("both raise", told)
+    return expect("raw error", case, told)
+
+
+def expect(kind: str, case: Case, told: str) -> Outcome:
+    """A fault, unless it is known to differ on purpose."""
+    known = any(re.fullmatch(name, case.operator) and re.search(text, f"{kind}: {told}") for name, text in KNOWN)
+    return Outcome("same" if known else kind, told)
+
+
+def compare(case: Case, found: Any, expected: Any, pairs: list[tuple[ns.SparseTensor, torch.Tensor]]) -> Outcome:
+    """The outcome of a case that both compute."""
+    try:
+        ours, theirs = list(leaves(found)), list(leaves(expected))
+        shallow = bool(re.fullmatch(RANDOM, case.operator) or re.fullmatch(OF_STORED, case.operator))
+        is_quotient = re.fullmatch(QUOTIENTS, case.operator) is not None
+        assert len(ours) == len(theirs), f"{len(ours)} results, torch {len(theirs)}"
+        for at, (own, other) in enumerate(zip(ours, theirs, strict=True)):
+            same(own, other, shallow or (at > 0 and case.operator in TIES), is_quotient)
+    except AssertionError as error:
+        return expect("wrong", case, str(error))
+    except Exception as error:
+        return expect("raw error", case, f"reading the result: {type(error).__name__}: {error}")
+    return Outcome("same") if shallow or not pairs else compare_gradients(case, ours, theirs, pairs)
+
+
+def compare_gradients(case: Case, ours: list[Any], theirs: list[Any], pairs: list[tuple[ns.SparseTensor, torch.Tensor]]) -> Outcome:
+    """The outcome of a case's gradients: those of torch, at the stored entries."""
+    differentiable = [at for at, own in enumerate(theirs) if isinstance(own, torch.Tensor) and own.requires_grad]
+    if not differentiable:
+        return Outcome("same")
+    rng = torch.Generator().manual_seed(2)
+    upstream = {at: torch.rand(theirs[at].shape, generator=rng).to(theirs[at].dtype) for at in differentiable}
+    _, error = attempt(torch.autograd.backward, ([theirs[at] for at in differentiable], [upstream[at] for at in differentiable]), {})
+    try:
+        dense = {at: made for at in differentiable if (made := dense_of(ours[at])).requires_grad}
+        torch.autograd.backward(list(dense.values()), [upstream[at] for at in dense])
+    except Exception as own:
+        return of_error(case, own, error)
+    if error is not None:
+        return Outcome("same")
+    try:
+        for A, full in pairs:
+            inside = A.with_values(torch.ones_like(A.values.detach())).to_dense() != 0
+            gradient = torch.zeros_like(full) if A.values.grad is None else A.with_values(A.values.grad).to_dense()
+            same(gradient, torch.where(inside, full.grad, 0) if full.grad is not None else torch.zeros_like(full), False)
+    except AssertionError as failed:
+        return expect("wrong", case, f"gradient: {failed}")
+    return Outcome("same")
+
+
+def dense_of(value: Any) -> Any:
+    is_sparse = isinstance(value, ns.SparseTensor) or (isinstance(value, torch.Tensor) and value.layout is not torch.strided)
+    return value.to_dense() if is_sparse else value
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Results one by one; those of several are in a tuple."""
+    if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
+        for own in value:
+            yield from leaves(own)
+    else:
+        yield value
+
+
+def same(own: Any, other: Any, shallow: bool, is_quotient: bool = False) -> None:
+    """Raise AssertionError unless a result is torch's; 0 / 0 of a quotient may be 0."""
+    if not isinstance(other, torch.Tensor):
+        assert own == other or (own != own and other != other), f"{own!r}, torch {other!r}"
+        return
+    own, other = dense_of(own), dense_of(other)
+    assert isinstance(own, torch.Tensor), f"{type(own).__name__}, torch a tensor"
+    assert own.shape == other.shape, f"shape {tuple(own.shape)}, torch {tuple(other.shape)}"
+    assert own.dtype == other.dtype, f"{own.dtype}, torch {other.dtype}"
+    if shallow or not own.numel():
+        return
+    own, other = own.detach().resolve_conj().resolve_neg(), other.detach().resolve_conj().resolve_neg()
+    other = torch.where(other.isnan() & (own == 0), own, other) if is_quotient else other
+    finite = other.isfinite() if other.is_floating_point() or other.is_complex() else torch.ones((), dtype=torch.bool)
+    size = float(torch.where(finite, other, 0).abs().max()) if other.dtype != torch.bool else 1.0
+    torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5 * max(size, 1.0), equal_nan=True)
+
+
+def sweep(names: list[str], count: int) -> Iterator[tuple[Case, Outcome]]:
+    """The outcomes of so many cases of each operator, kernels un-jitted."""
+    with uncompiled():
+        for name in names:
+            refused = 0
+            for case in cases(name, count):
+                if (outcome := run(case)) is None:
+                    continue
+                yield case, outcome
+                refused = refused + 1 if "does not take a SparseTensor" in outcome.told else -count
+                if refused == 4:  # so are the others
+                    break
+            samples.cache_clear()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=40, help="cases drawn for each operator")
+    parser.add_argument("--operators", default=".*", help="a pattern of names")
+    parser.add_argument("--case", help="one case, as the sweep prints it, with its traceback")
+    parser.add_argument("--show", type=int, default=2, help="faults printed for each operator")
+    parser.add_argument("--refusals", action="store_true", help="print how often each refusal was met")
+    options = parser.parse_args()
+    if options.case:
+        with uncompiled(), suppress(KeyboardInterrupt):
+            print(run(Case.read(options.case)))
+        return
+    total: Counter[str] = Counter()
+    told: Counter[str] = Counter()
+    for name in [name for name in operators() if re.fullmatch(options.operators, name)]:
+        counts: Counter[str] = Counter()
+        for case, outcome in sweep([name], options.count):
+            counts[outcome.kind] += 1
+            if outcome.kind not in GOOD and sum(counts[kind] for kind in counts if kind not in GOOD) <= options.show:
+                print(f"  {outcome.kind:<14}{case}   {' '.join(outcome.told.split())[:220]}")
+            if outcome.kind in ("refused", "other refusal"):
+                told[re.sub(r"[\d(].*", "", outcome.told.partition("\n")[0])[:110]] += 1
+        total += counts
+        if any(kind not in GOOD for kind in counts):
+            print(f"{name}: {dict(counts)}")
+        sys.stdout.flush()
+    print(f"{sum(total.values())} cases: {dict(total)}")
+    if options.refusals:
+        print(*(f"{number:>6}  {text}" for text, number in told.most_common()), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

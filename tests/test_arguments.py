@@ -1,0 +1,113 @@
+"""Arguments of operators: torch's names for them, sparse tensors in dense ones' places, and what is not taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import numscorch as ns
+from numscorch.operators.arguments import Signature
+
+pytestmark = pytest.mark.usefixtures("plain")
+FORMATS = {"CSR": ns.CSR, "COO": ns.COO(2), "CSC": ns.CSC, "BCSR": ns.BCSR(2, 2), "ELL": ns.ELL}
+FULL = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]])
+D, v = torch.tensor([[0.5, -1.0, 2.0], [4.0, 0.25, -3.0]]), torch.tensor([1.0, 0.0, 2.0])
+s = ns.from_torch(v)
+index = torch.tensor([[1, 0, 1], [0, 0, 1]])
+
+
+def dense(made: Any) -> Any:
+    return made.to_dense() if isinstance(made, ns.SparseTensor) else made
+
+
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "a weight of cross_entropy": lambda A, v: F.cross_entropy(D, torch.tensor([0, 1]), weight=v),
+    "expand_as": lambda A, v: D[:, :1].expand_as(A),
+    "expand_as of a vector": lambda A, v: v.expand_as(A),
+    "a dense vector's expand_as": lambda A, v: D[0].expand_as(A),
+    "view_as": lambda A, v: D.t().reshape(-1).view_as(A),
+    "reshape_as": lambda A, v: D.reshape_as(A),
+    "type_as": lambda A, v: D.long().type_as(A),
+    "an index of gather": lambda A, v: torch.gather(D, 1, index if isinstance(A, torch.Tensor) else ns.from_torch(index)),
+    "an index of take": lambda A, v: torch.take(A, index if isinstance(A, torch.Tensor) else ns.from_torch(index)),
+    "an index of index_select": lambda A, v: torch.index_select(D, 1, v.long()),
+    "div, truncated": lambda A, v: torch.div(D, A + 1, rounding_mode="trunc"),
+    "div, rounded down": lambda A, v: torch.div(A[:, 1:2], v + 3, rounding_mode="floor"),
+    "div of a dense tensor": lambda A, v: torch.div(D, A, rounding_mode="floor"),
+    "a lower bound": lambda A, v: torch.clamp(A, A / 2, None),
+    "bounds": lambda A, v: torch.clamp(A, -v, v),
+    "a dense tensor between bounds": lambda A, v: torch.clamp(D, -A, A),
+    "clamp_min": lambda A, v: torch.clamp_min(A, v),
+    "clamp_max": lambda A, v: A.clamp_max(0.5),
+    "diff in front of": lambda A, v: torch.diff(A, prepend=A),
+    "diff by place": lambda A, v: torch.diff(A, 1, 1, None, None),
+    "diff of a dense tensor": lambda A, v: torch.diff(D, prepend=A, append=A),
+    "axis and keepdims": lambda A, v: torch.sum(A, axis=1, keepdims=True),
+    "memory_format": lambda A, v: A.double().float(memory_format=torch.preserve_format),
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", CALLS)
+def test_results_are_torchs(name: str, format: str) -> None:
+    call = CALLS[name]
+    torch.testing.assert_close(dense(call(ns.from_torch(FULL, FORMATS[format]), s)), call(FULL, v), equal_nan=True)
+
+
+def test_a_sparse_argument_in_a_dense_ones_place_is_listed_and_refused_in_strict_mode() -> None:
+    with ns.ledger() as led:
+        F.cross_entropy(D, torch.tensor([0, 1]), weight=s)
+    assert [entry.kind for entry in led] == ["densification"]
+    with ns.strict(), pytest.raises(ns.UnsupportedError, match=r"cross_entropy makes a tensor s .* dense"):
+        F.cross_entropy(D, torch.tensor([0, 1]), weight=s)
+
+
+A = ns.from_torch(FULL)
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a keyword": (lambda: A.diff(steps=2), r"diff of a SparseTensor takes input, n, dim, prepend, append, not steps="),
+    "too many": (lambda: A.tril(0, 1), r"tril of a SparseTensor takes input, diagonal, not more by place"),
+    "out": (lambda: torch.sin(A, out=torch.empty(2, 3)), r"out= of sin with a SparseTensor: use what is returned"),
+    "no tensor": (lambda: ns.tril(None, A), r"tril of NoneType beside a SparseTensor"),
+    "a reduction of products": (lambda: torch.sparse.mm(A, A.t(), "amax"), r"reduce='amax': use einsum"),
+    "torch.masked": (lambda: torch.masked.sum(A, 1, mask=D > 0), r"torch's masked.sum does not take .* yet: mask with torch.where"),
+    "torch.masked, a mask": (lambda: torch.masked.amax(D, 1, mask=A > 0), r"torch's masked.amax does not take a SparseTensor"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_taken(name: str) -> None:
+    call, text = REFUSED[name]
+    with pytest.raises(ns.UnsupportedError, match=text):
+        call()
+
+
+def test_torch_masked_takes_dense_tensors_as_before() -> None:
+    torch.testing.assert_close(torch.masked.sum(D, 1, mask=D > 0), torch.where(D > 0, D, 0).sum(1))
+
+
+def test_annotations_say_what_may_be_sparse() -> None:
+    def function(input: ns.SparseTensor, other: Any, index: torch.Tensor, *, weight: torch.Tensor | None = None) -> None:
+        """An operator."""
+
+    function.__annotations__ = {"input": "SparseTensor", "other": "Any", "index": "torch.Tensor", "weight": "torch.Tensor | None"}
+    signature = Signature("function", function)
+    assert (signature.needs_sparse, signature.dense, signature.most) == (True, {"index", "weight"}, 3)
+    assert signature.fits((A, A, D), {"weight": v})
+    assert not any([signature.fits((A, A, A), {}), signature.fits((A, D, D), {"weight": s}), signature.fits((D, A, D), {})])
+
+
+@pytest.mark.parametrize("name", ["acosh_", "nanquantile", "index_fill", "igamma"])
+def test_a_missing_method_is_an_attribute_error_of_ours_with_the_way_out(name: str) -> None:
+    assert callable(getattr(torch.Tensor, name))
+    assert hasattr(A, name) == (name == "acosh_")
+    if name != "acosh_":
+        with pytest.raises(ns.errors.MissingError, match=f"torch's {name} does not take a SparseTensor yet: ") as error:
+            getattr(A, name)
+        assert isinstance(error.value, AttributeError)
+        assert (error.value.name, error.value.obj) == (name, A)
+    with pytest.raises(AttributeError, match="a SparseTensor has no attribute 'colour'"):
+        A.colour  # noqa: B018

@@ -1,0 +1,45 @@
+"""torch's samples of every operator of ``op_db``, with sparse operands: torch's result, or an error of ours that says what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from numscorch.sparse_tensor import FUNCTIONS, OPERATORS
+
+pytest.importorskip("expecttest", reason="torch.testing._internal needs it")
+op_sweep = pytest.importorskip("op_sweep")
+PARTS = 24  # of the table, so that workers share it
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_torchs_samples(part: int, scale: Callable[[int], int]) -> None:
+    names = sorted(op_sweep.operators())[part::PARTS]
+    outcomes = list(op_sweep.sweep(names, scale(40)))
+    faults = [f"{outcome.kind}: {case}: {outcome.told}" for case, outcome in outcomes if outcome.kind not in op_sweep.GOOD]
+    assert outcomes
+    assert not faults, "\n".join(faults)
+
+
+def kinds(operator: str) -> set[str]:
+    return {outcome.kind for _, outcome in op_sweep.sweep([operator], 20)}
+
+
+def test_the_sweep_sees_wrong_results_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kinds("sin") == {"same"}
+    monkeypatch.setitem(FUNCTIONS, torch.sin, torch.tan)
+    assert "wrong" in kinds("sin")
+    monkeypatch.setitem(FUNCTIONS, torch.sin, lambda A: OPERATORS["sin"](A.detach()))
+    assert {"wrong", "same"} == kinds("sin")  # of complex numbers and whole ones, no gradient is asked for
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), RuntimeError("of torch's"), op_sweep.NumscorchError("what is wrong?")])
+def test_the_sweep_sees_errors(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(A: Any) -> Any:
+        raise error
+
+    monkeypatch.setitem(FUNCTIONS, torch.sin, failing)
+    assert ("other refusal" if isinstance(error, op_sweep.NumscorchError) else "raw error") in kinds("sin")
