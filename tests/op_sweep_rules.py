@@ -8,6 +8,7 @@ REFUSALS = (
     r"^a SparseTensor has no attribute",
     r"are neither added nor dropped in place: use what the operator without the underscore returns",
     r"^out= of \w+ with a SparseTensor: use what is returned",
+    r"_ of a dense tensor or a number would store every entry: use A + other",
     r"^cat of sparse and dense tensors: convert one",
     r"of the stack is a dense tensor beside sparse ones: make it one",
     r"of two sparse tensors: make one dense with \.to_dense\(\)",
