@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
 
@@ -239,14 +239,15 @@ def random_case(seed: int) -> Case:
 
 def _with_kind(case: Case, kind: str) -> Case:
     """The case with values of this kind where they have a meaning: sums and products have no inf, and products small values."""
-    fields = dict(case.__dict__)
+    dtype = case.dtype
     if case.reduce in ("prod", "*=") and kind != "distinct":
         kind = "unit"
     if kind in ("inf", "nan") and (case.reduce in ("sum", "mean", "+=") or not case.dtype.startswith("float") or case.joined == "-"):
         kind = "small"
-    if fields["dtype"] == "bool" and (case.reduce in SEMIRINGS or case.joined != "*" or case.is_statement):
-        fields["dtype"] = "int64"
-    return Case(**{**fields, "kind": kind})
+    is_dense = all(FAMILY_OF.get(text, "dense") == "dense" for text in case.formats)  # and the call is torch's
+    if dtype == "bool" and (is_dense or case.reduce in SEMIRINGS or case.joined != "*" or case.is_statement):
+        dtype = "int64"
+    return replace(case, dtype=dtype, kind=kind)
 
 
 def _joined(rng: random.Random, reduce: str) -> str:
@@ -506,7 +507,7 @@ def compare_result(case: Case, found: Any, wanted: Expected, mask: Given | None)
     if dense.dtype != result.dtype or dense.shape != result.shape:
         raise Wrong(f"result is {tuple(dense.shape)} of {dense.dtype}, not {tuple(result.shape)} of {result.dtype}")
     if mask is not None:
-        if not is_sparse and case.result != "dense" and FAMILY_OF[str(case.mask)] != "dense":
+        if not is_sparse and "dense" not in (case.result, FAMILY_OF.get(str(case.result)), FAMILY_OF[str(case.mask)]):
             raise Wrong("a mask gives a dense result")
         outside = torch.zeros_like(result)
         if case.reduce in SEMIRINGS:  # a dense result says so with the identity
@@ -561,33 +562,50 @@ def failure(case: Case) -> str:
     try:
         check(case)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return " ".join(f"{type(error).__name__}: {error}".split())
     return ""
 
 
 def fault(case: Case, told: str) -> str:
-    """The fault of the issue that a failure belongs to, by rule."""
-    texts = [*case.formats, str(case.mask)]
-    is_reduced = bool(set("".join(case.terms)) - set(case.indices))
-    is_gradient = bool(case.grads) and (told.startswith("Wrong: gradient") or not told.startswith("Wrong"))
-    implicit = any(re.search("band|causal|identity|range", text) for text in case.formats)
+    """The fault that a failure belongs to: what makes it disappear decides."""
     if "which no loop binds" in told:
-        return "S1"
-    if case.mask and "a mask gives a dense result" in told:
-        return "W4"
-    if not is_gradient and case.mask and FAMILY_OF[case.mask] == "dense" and told.startswith("Wrong"):
-        return "W4"
-    if not is_gradient and case.mask and told.startswith("Wrong: result stores") and FAMILY_OF[case.mask] == "split":
-        return "W3"
-    if case.reduce in SEMIRINGS and not is_reduced and told.startswith("Wrong"):
-        return "W1"
-    if is_gradient:
-        if implicit and re.search("Wrong|IndexError|ScheduleError", told):
-            return "W2"
-        return "gradients"
-    if case.kind in ("nan", "inf") or "size 0" in case.tags():
-        return "W8"
-    return "other" if told.startswith("Wrong") else f"other {told.split(':')[0]}" + (" split" if any("//" in t for t in texts) else "")
+        return "S1: an index that no loop binds"
+    if case.grads and not failure(replace(case, grads=())):
+        return _fault_of_gradient(case, told)
+    case = replace(case, grads=())
+    if case.mask and FAMILY_OF[case.mask] != "plain" and not failure(replace(case, mask=FORMATS[len(case.indices)]["plain"][0])):
+        return {"split": "W3: masks in split formats", "dense": "W4: dense masks", "implicit": "W4: implicit masks"}.get(
+            FAMILY_OF[case.mask], f"other: masks, {FAMILY_OF[case.mask]}"
+        )
+    if "reorder()" in told:
+        return "other: no order of loops" + (", split" if not failure(_without(case, "split")) else "")
+    if case.reduce in SEMIRINGS and "not reduced" in case.tags():
+        return "W1: semirings where nothing is reduced" + (" (stored max=)" if case.reduce == "stored max=" else "")
+    if case.reduce in SEMIRINGS and any(len(set(term)) < len(term) for term in case.terms):
+        return "other: diagonals under semirings"
+    if "size 0" in case.tags():
+        return "W8: reductions over size 0"
+    if not failure(_without(case, "split")):
+        return "W8: unstored places of split formats"
+    families = sorted({FAMILY_OF.get(text, "strided") for text in case.formats})
+    return f"other: {case.reduce}, {' '.join(families)}"
+
+
+def _fault_of_gradient(case: Case, told: str) -> str:
+    if "operands have data types" in told:
+        return "other: gradients, the mask's data type"
+    if "implicit" in {FAMILY_OF.get(text) for text in case.formats} and not failure(_without(case, "implicit")):
+        return "W2: gradients of implicit levels"
+    if case.mask:
+        return "gradients at a mask"
+    kind = "semirings" if case.reduce in SEMIRINGS else "prod" if case.reduce in ("prod", "*=") else case.reduce.rstrip("=")
+    return f"gradients of {kind}, {'reduced' if 'reduced' in case.tags() else 'nothing reduced'}"
+
+
+def _without(case: Case, family: str) -> Case:
+    """The case with plain formats in place of those of a family."""
+    plain = [FORMATS[len(shape)]["plain"][0] if FAMILY_OF.get(text) == family else text for text, shape in zip(case.formats, case.shapes)]
+    return replace(case, formats=tuple(plain))
 
 
 def unjitted() -> None:
