@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from cases import Case, random_case, with_likes, with_twins
+from choices import any_choices, any_tiles
 from scale import scaled
 
 import numscorch as ns
 import numscorch.schedule as scheduling
-from numscorch import layouts, reformat
-from numscorch.codegen import kernel
-from numscorch.ir.index import Stmt, loops_of
-from numscorch.runtime import blocks, dispatch
-from numscorch.schedule import cost, parallel, tiles, vector, workspace
-from numscorch.schedule.facts import Facts, Target
+from numscorch.runtime import dispatch
+from numscorch.schedule import parallel
 from numscorch.validate import validate
-
-TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32))
 
 
 def check(case: Case) -> None:
@@ -31,39 +23,6 @@ def check(case: Case) -> None:
         assert case.result is None or result.format == case.result, str(case)
     dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
     np.testing.assert_array_equal(np.asarray(dense), case.expected(), err_msg=str(case))
-
-
-def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
-    """Let the small rows of random cases count as long, large or far longer ones, so that every kind of loop and workspace is generated."""
-    set_to(workspace, "LARGE", -1 if seed // 8 % 2 else 1 << 18)
-    set_to(workspace, "REUSED", float("inf"))
-    for at, name in enumerate(("LONG_ROW", "WIDE_ROW", "GATHER_ROW")):
-        set_to(vector, name, 0.0 if seed // 2**at % 2 else 8.0)
-    set_to(cost, "SEEK", 0.0 if seed // 16 % 2 else 8.0)
-    set_to(layouts, "CALL", 0.0 if seed // 64 % 2 else 1e4)
-    set_to(layouts, "MOVED", 0.01 if seed // 64 % 2 else 1.0)
-    set_to(reformat, "WORTHWHILE", 0 if seed // 32 % 2 else 1 << 16)
-
-
-def any_tiles(seed: int) -> Callable[..., tuple[Stmt, str]]:
-    """A pass that cuts one of the loops that may have tiles, for two seeds of three."""
-    rng = random.Random(seed)
-
-    def cut(stmt: Stmt, facts: Facts, target: Target, wanted: tuple[str, int] | None = None) -> tuple[Stmt, str]:
-        names = [loop.var.name for loop in loops_of(stmt) if tiles.refusal(loop.var, stmt) is None]
-        return tiles.tile(stmt, facts, target, (rng.choice(names), rng.choice((1, 3, 4, 8, 16, 64))) if names and seed % 3 else None)
-
-    return cut
-
-
-def any_choices(seed: int, patch: pytest.MonkeyPatch) -> None:
-    """Kernels as Python, serial or in blocks, for one of three register widths, with any tiles and kinds of rows."""
-    patch.setattr(dispatch, "build", kernel.build_plain)
-    patch.setattr(dispatch, "host", lambda: TARGETS[seed % 3])
-    patch.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
-    patch.setattr(blocks, "BLOCKS", 1 + seed % 5)
-    patch.setattr(scheduling, "tile", any_tiles(seed))
-    rows(seed, patch.setattr)
 
 
 @pytest.mark.parametrize("part", range(10))

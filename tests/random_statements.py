@@ -1,0 +1,123 @@
+"""Random element-wise statements with chained comparisons, signs and parentheses; Python itself is the reference.
+
+The right side of a statement is read by Python at each coordinate, where an entry that isn't stored is 0, so that what the text
+means is decided by another parser than ours.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+
+import numscorch as ns
+
+SHAPES = ((2, 3), (3, 3), (1, 4), (3, 1), (0, 2))
+FORMATS = (None, "ds", "ss", "oo", "(i, j) -> (i: dense, j: bitmap)", "(i, j) -> (i // 2: dense, j: dense, i % 2: compressed)")
+INDICES = ("i,j", "i,j", "i,j", "j", "i", "")
+NUMBERS = ("0", "1", "2", "0.5")
+OPERATORS = ("+", "-", "*", "*", "+")
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+FUNCTIONS = {
+    "abs": abs,
+    "relu": lambda x: max(x, 0.0),
+    "maximum": max,
+    "minimum": min,
+    "where": lambda condition, a, b: a if condition else b,
+    "tanh": math.tanh,
+}
+ARITY = {"maximum": 2, "minimum": 2, "where": 3}
+ACCESS = re.compile(r"([ABC])\[([ij,]*)\]")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A right side, the shape of the result, and the format of each operand; the seed decides the values."""
+
+    text: str
+    shape: tuple[int, int]
+    formats: tuple[str | None, ...]
+    seed: int
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Dense operands of small integers, each with the indices by which the text reads it."""
+        numbers, sizes = np.random.default_rng(self.seed), dict(zip("ij", self.shape, strict=True))
+        found = {}
+        for name, indices in sorted(set(ACCESS.findall(self.text))):
+            shape = [sizes[index] for index in indices.split(",") if index]
+            found[name] = np.asarray(numbers.integers(-2, 3, shape) * (numbers.random(shape) < 0.7), np.float64)
+        return found
+
+    def evaluated(self) -> Any:
+        """The result of numscorch."""
+        operands: dict[str, Any] = {}
+        for name, array in self.arrays().items():
+            fmt, tensor = self.formats["ABC".index(name)], torch.from_numpy(array)
+            operands[name] = tensor if fmt is None or array.ndim != 2 else ns.from_torch(tensor, ns.Format(fmt))
+        return ns.evaluate(f"D[i,j] = {self.text}", **operands)
+
+    def expected(self) -> np.ndarray:
+        """Python's result at each coordinate."""
+        arrays, found = self.arrays(), np.zeros(self.shape)
+        code = compile(self.text, "statement", "eval")
+        for i, j in product(*map(range, self.shape)):
+            values = {name: Scalar(array, (i, j)) if array.ndim else {(): float(array)} for name, array in arrays.items()}
+            found[i, j] = float(eval(code, {"__builtins__": {}, **FUNCTIONS}, {**values, "i": "i", "j": "j"}))
+        return found
+
+
+class Scalar:
+    """An operand at one coordinate, which ``A[i,j]`` reads."""
+
+    def __init__(self, array: np.ndarray, at: tuple[int, int]):
+        self.array, self.at = array, dict(zip("ij", at, strict=True))
+
+    def __getitem__(self, indices: str | tuple[str, ...]) -> float:
+        return float(self.array[tuple(self.at[index] for index in indices)])
+
+
+def random_statement(seed: int) -> Statement:
+    """The statement of a seed, which reads i and j."""
+    rng = random.Random(seed)
+    indices = dict(zip("ABC", ("i,j", *rng.choices(INDICES[:-1], k=2)), strict=True))
+    text = _expression(rng, indices, rng.choice((1, 2, 2, 3)))
+    if "A[i,j]" not in text:
+        text = f"A[i,j] {rng.choice((*OPERATORS, *COMPARISONS))} {text}"
+    return Statement(text, rng.choice(SHAPES), tuple(rng.choice(FORMATS[1:] if at == 0 else FORMATS) for at in range(3)), seed)
+
+
+def _expression(rng: random.Random, indices: dict[str, str], depth: int) -> str:
+    """An expression of at most this depth; chains of comparisons have up to four terms."""
+    if depth == 0:
+        name = rng.choice("AABC")
+        return rng.choice(NUMBERS) if rng.random() < 0.15 else f"{name}[{indices[name]}]"
+    terms = [_expression(rng, indices, depth - 1) for _ in range(4)]
+    kind = rng.random()
+    if kind < 0.3:
+        count = rng.choice((2, 3, 3, 4))
+        text = terms[0] + "".join(f" {rng.choice(COMPARISONS)} {term}" for term in terms[1:count])
+        return text if rng.random() < 0.5 else f"({text})"
+    if kind < 0.45:
+        name = rng.choice(list(FUNCTIONS))
+        return f"{name}({', '.join(terms[: ARITY.get(name, 1)])})"
+    if kind < 0.55:
+        return f"-{terms[0]}" if rng.random() < 0.5 else f"(-{terms[0]})"
+    text = f"{terms[0]} {rng.choice(OPERATORS)} {terms[1]}"
+    return text if rng.random() < 0.5 else f"({text})"
+
+
+def is_chained(text: str) -> bool:
+    """Whether a comparison follows another one without parentheses.
+
+    >>> is_chained("A[i,j] < 1 + B[i,j] < 2"), is_chained("(A[i,j] < 1) < 2")
+    (True, False)
+    """
+    import ast
+
+    return any(isinstance(node, ast.Compare) and len(node.ops) > 1 for node in ast.walk(ast.parse(text, mode="eval")))

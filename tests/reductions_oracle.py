@@ -1,0 +1,202 @@
+"""What a random case must give: all its terms as one dense tensor, reduced and differentiated by torch; and what may be refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+import torch
+from format_families import FAMILY_OF
+from random_reductions import DTYPES, SEMIRINGS, TESTS, Case, Given, made
+from torch import Tensor
+
+import numscorch as ns
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The dense result, and at which places it has a term; for the gradients, the dense leaves."""
+
+    result: Tensor
+    has_term: Tensor
+    leaves: tuple[Tensor, ...]
+
+
+def expected(case: Case, given: Sequence[Given]) -> Expected:
+    """By the definition of the reduction. Truth values are computed as the numbers 0 and 1."""
+    sizes, dtype = case.sizes(), DTYPES[case.dtype]
+    summed = [name for name in dict.fromkeys("".join(case.terms)) if name not in case.indices]
+    names = [*case.indices, *summed]
+    leaves = tuple(own.values.clone().requires_grad_(at in case.grads) for at, own in enumerate(given))
+    values = [_spread(v.long() if v.dtype == torch.bool else v, term, names, sizes) for v, term in zip(leaves, case.terms, strict=True)]
+    stored = [_spread(own.stored, term, names, sizes) for own, term in zip(given, case.terms, strict=True)]
+    there = torch.stack(stored).all(0)
+    flat = (tuple(sizes[name] for name in case.indices), prod(sizes[name] for name in summed))
+    there = there.reshape(*flat[0], flat[1])
+    terms = _terms(case, values, stored).reshape(*flat[0], flat[1])
+    if case.reduce in SEMIRINGS:
+        terms = torch.where(there, terms, _limit(SEMIRINGS[case.reduce], terms.dtype))
+    found = _reduced(case, terms, bool(summed))
+    if case.reduce in TESTS or (case.dtype == "bool" and not _counts(case)):
+        found = (found != 0).to(dtype)
+    return Expected(found, there.any(-1), leaves)
+
+
+def _counts(case: Case) -> bool:
+    """Whether truth values are counted, as torch.sum does."""
+    return case.reduce == "sum" and case.mask is None and len(case.terms) == 1 and "reduced" in case.tags()
+
+
+def _spread(value: Tensor, term: str, names: Sequence[str], sizes: dict[str, int]) -> Tensor:
+    """With a dimension for each index, the diagonal where an index repeats."""
+    for name in dict.fromkeys(term):
+        while term.count(name) > 1:
+            first, second = term.index(name), term.rindex(name)
+            value = value.diagonal(dim1=first, dim2=second).movedim(-1, first)
+            term = term[:second] + term[second + 1 :]
+    order = [term.index(name) for name in names if name in term]
+    shape = [value.shape[term.index(name)] if name in term else 1 for name in names]
+    return value.permute(order).reshape(shape).expand([sizes[name] for name in names])
+
+
+def _terms(case: Case, values: Sequence[Tensor], stored: Sequence[Tensor]) -> Tensor:
+    """An absent factor makes a product 0, whatever the other factors are; in a semiring factors are added up."""
+    joined = "+" if case.reduce in SEMIRINGS and case.reduce != "stored max=" else case.joined
+    if joined == "*":
+        product = values[0].clone()
+        for value in values[1:]:
+            product = product * value
+        return torch.where(torch.stack(list(stored)).all(0), product, torch.zeros((), dtype=product.dtype))
+    found = values[0].clone()
+    for value in values[1:]:
+        found = found + value if joined == "+" else found - value
+    return found
+
+
+def _limit(value: float, dtype: torch.dtype) -> Tensor:
+    """An infinity, or an integer's extreme number."""
+    if dtype.is_floating_point:
+        return torch.tensor(value, dtype=dtype)
+    return torch.tensor(torch.iinfo(dtype).max if value > 0 else torch.iinfo(dtype).min, dtype=dtype)
+
+
+def _reduced(case: Case, terms: Tensor, is_reduced: bool) -> Tensor:
+    match case.reduce:
+        case "sum" | "+=":
+            return terms.sum(-1)
+        case "mean":
+            return terms.mean(-1)
+        case "prod" | "*=":
+            return terms.prod(-1)
+        case "any" | "or_and":
+            return (terms != 0).any(-1)
+        case "all":
+            return (terms != 0).all(-1)
+    largest = case.reduce in ("max", "max=", "max_plus", "max plus=", "stored max=")
+    if terms.shape[-1] == 0:
+        limit = 0 if case.dtype == "bool" and largest else _limit(-inf if largest else inf, terms.dtype)
+        return torch.zeros(terms.shape[:-1], dtype=terms.dtype) + limit
+    return terms.amax(-1) if largest else terms.amin(-1)
+
+
+# ---- comparing
+
+
+class Wrong(AssertionError):
+    """A result or a gradient is wrong."""
+
+
+ALLOWED = (
+    r"the mean of torch\.(int64|bool) values would be cut off to whole numbers",
+    r"plus= of int\d+ values, which have no infinity for a result without terms",
+    r"sums of truth values that aren't products: count with",
+    r"has no place for the coordinates .*: use a compressed level",
+    r"has no coordinate for each of the \d+ above: transpose it",
+    r"expected = or \+=, \*=, max=, min=, found (min|max)",
+    r"no gradient goes through a product of terms at a mask: multiply by the mask afterwards",
+)
+"""Refusals that are documented, by their messages."""
+
+
+def check(case: Case) -> bool:
+    """It raises unless the result and the gradients are right; False where the case is refused, as it is allowed to be."""
+    try:
+        found, given, mask = made(case)
+    except ns.NumscorchError as error:
+        if any(re.search(pattern, str(error)) for pattern in ALLOWED):
+            return False
+        raise
+    wanted = expected(case, given)
+    compare_result(case, found, wanted, mask)
+    if case.grads:
+        compare_gradients(case, found, wanted, given, mask)
+    return True
+
+
+def compare_result(case: Case, found: Any, wanted: Expected, mask: Given | None) -> None:
+    """The values; of a sparse result of a semiring, or at a mask, also which places it stores."""
+    result, kept = wanted.result.detach(), wanted.has_term if case.reduce in SEMIRINGS else None
+    is_sparse = isinstance(found, ns.SparseTensor)
+    dense = found.to_dense() if is_sparse else found
+    dense = dense.detach()
+    if dense.dtype != result.dtype or dense.shape != result.shape:
+        raise Wrong(f"result is {tuple(dense.shape)} of {dense.dtype}, not {tuple(result.shape)} of {result.dtype}")
+    if mask is not None:
+        if not is_sparse and "dense" not in (case.result, FAMILY_OF.get(str(case.result)), FAMILY_OF[str(case.mask)]):
+            raise Wrong("a mask gives a dense result")
+        outside = torch.zeros_like(result)
+        if case.reduce in SEMIRINGS:  # a dense result says so with the identity
+            outside = torch.where(dense == _limit(SEMIRINGS[case.reduce], result.dtype), dense, outside)
+        _compare("result at the mask", case, dense, torch.where(mask.stored, result, outside))
+    if is_sparse:
+        stored = found.with_values(torch.ones(found.values.shape, dtype=torch.bool)).to_dense()
+        is_exact = FAMILY_OF.get(str(case.result), "plain") == "plain"
+        if mask is not None:
+            if (is_exact and case.result is None and not torch.equal(stored, mask.stored)) or not bool((stored | ~mask.stored).all()):
+                raise Wrong(f"result stores {stored.int().tolist()} at a mask of {mask.stored.int().tolist()}")
+        elif kept is not None:
+            identity = _limit(SEMIRINGS[case.reduce], result.dtype)
+            if is_exact and bool((stored & ~kept & (dense != identity)).any()):
+                raise Wrong(f"result stores {dense.tolist()} where there are no terms: {kept.int().tolist()}")
+            result = torch.where(kept | stored & (dense == identity), result, torch.zeros_like(result))
+    if mask is None:
+        _compare("result", case, dense, result)
+
+
+def compare_gradients(case: Case, found: Any, wanted: Expected, given: Sequence[Given], mask: Given | None) -> None:
+    """Of a weighted sum of what is finite; a sparse operand has a gradient where it stores an entry."""
+    full = found.to_dense() if isinstance(found, ns.SparseTensor) else found
+    chosen = wanted.result.detach().isfinite() & (wanted.has_term if case.reduce in SEMIRINGS else torch.ones_like(wanted.has_term))
+    if mask is not None:
+        chosen &= mask.stored
+    weights = torch.from_numpy(np.random.default_rng((case.seed, 99)).uniform(0.5, 2.0, tuple(full.shape))).to(full.dtype)
+    for result in (full, wanted.result):
+        if result.requires_grad:
+            torch.where(chosen, result * weights, torch.zeros((), dtype=result.dtype)).sum().backward()
+    for at in case.grads:
+        own, theirs = given[at], wanted.leaves[at].grad
+        assert own.leaf is not None
+        ours = torch.zeros_like(own.leaf) if own.leaf.grad is None else own.leaf.grad
+        dense = own.taken.with_values(ours).to_dense() if isinstance(own.taken, ns.SparseTensor) else ours
+        theirs = torch.zeros_like(dense) if theirs is None or case.reduce == "stored max=" else theirs
+        _compare(f"gradient of operand {at}", case, dense, torch.where(own.stored, theirs, torch.zeros_like(theirs)))
+
+
+def _compare(what: str, case: Case, found: Tensor, wanted: Tensor) -> None:
+    tolerance = 1e-4 if case.dtype == "float32" else 1e-9
+    tolerance = 0.0 if not wanted.dtype.is_floating_point else tolerance
+    if not torch.allclose(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True):
+        raise Wrong(f"{what} is {found.tolist()}, not {wanted.tolist()}")
+
+
+def failure(case: Case) -> str:
+    """What is wrong, in one line; nothing where it is right, or refused as allowed."""
+    try:
+        check(case)
+    except Exception as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    return ""
