@@ -86,7 +86,7 @@ FORMATS: dict[int, dict[str, tuple[str, ...]]] = {
     4: {"plain": ("ssss", "oooo"), "dense": ("dddd",)},
 }
 FAMILIES = ("implicit", "split", "padded", "unordered", "dense", "plain")
-FAMILY_WEIGHTS = (5, 5, 3, 3, 2, 4)
+FAMILY_WEIGHTS = (5, 5, 3, 3, 3, 4)
 FAMILY_OF = {text: family for of_order in FORMATS.values() for family, texts in of_order.items() for text in texts}
 RESULTS = ("plain", "plain", "padded", "unordered", "split", "dense", "implicit")
 

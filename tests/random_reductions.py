@@ -26,7 +26,8 @@ import numscorch as ns
 # ---- what is asked
 
 REDUCE = ("sum", "mean", "max", "min", "prod", "any", "all", "min_plus", "max_plus", "or_and")
-OPS = ("+=", "*=", "max=", "min=", "stored max=", "min plus=", "max plus=")  # of evaluate
+OPS = ("+=", "*=", "max=", "min=", "stored max=")  # of evaluate
+UNREAD = ("min plus=", "max plus=")  # operators of statements that are refused
 SEMIRINGS = {"min_plus": inf, "max_plus": -inf, "min plus=": inf, "max plus=": -inf, "stored max=": -inf}  # no term: the identity
 TESTS = ("any", "all", "or_and")
 EXPRESSIONS = {
@@ -145,8 +146,8 @@ class Case:
 def random_case(seed: int) -> Case:
     """The case of a seed."""
     rng = random.Random(seed)
-    is_statement = rng.random() < 0.25
-    reduce = rng.choice(OPS if is_statement else REDUCE)
+    is_statement = rng.random() < 0.28
+    reduce = rng.choice(REDUCE) if not is_statement else rng.choice(OPS if rng.random() < 0.95 else UNREAD)
     expr = rng.choice(EXPRESSIONS[rng.choices((1, 2, 3), (3, 6, 2))[0]])
     terms = expr.split("->")[0].split(",")
     sizes = {name: rng.choices(SIZES, SIZE_WEIGHTS)[0] for name in expr if name.isalpha()}
