@@ -1,4 +1,4 @@
-"""Random element-wise statements with chained comparisons, signs and parentheses; Python itself is the reference.
+"""Random element-wise statements with every operator, chained comparisons and parentheses; Python itself is the reference.
 
 The right side of a statement is read by Python at each coordinate, where an entry that isn't stored is 0, so that what the text
 means is decided by another parser than ours.
@@ -23,6 +23,7 @@ FORMATS = (None, "ds", "ss", "oo", "(i, j) -> (i: dense, j: bitmap)", "(i, j) ->
 INDICES = ("i,j", "i,j", "i,j", "j", "i", "")
 NUMBERS = ("0", "1", "2", "0.5")
 OPERATORS = ("+", "-", "*", "*", "+")
+BY_A_NUMBER = ("/ 2", "// 2", "% 2", "% 3", "** 2", "** 3")
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 FUNCTIONS = {
     "abs": abs,
@@ -107,7 +108,10 @@ def _expression(rng: random.Random, indices: dict[str, str], depth: int) -> str:
         name = rng.choice(list(FUNCTIONS))
         return f"{name}({', '.join(terms[: ARITY.get(name, 1)])})"
     if kind < 0.55:
-        return f"-{terms[0]}" if rng.random() < 0.5 else f"(-{terms[0]})"
+        text = f"{rng.choice('--+')}{terms[0]}"
+        return text if rng.random() < 0.5 else f"({text})"
+    if kind < 0.7:  # by a number that isn't 0, since nothing / 0 is nothing, but 0 / 0 is NaN
+        return f"{terms[0]} {rng.choice(BY_A_NUMBER)}" if rng.random() < 0.5 else f"({terms[0]}) {rng.choice(BY_A_NUMBER)}"
     text = f"{terms[0]} {rng.choice(OPERATORS)} {terms[1]}"
     return text if rng.random() < 0.5 else f"({text})"
 

@@ -1,0 +1,35 @@
+"""Random element-wise statements mean what Python reads in them, but for chains of comparisons, which are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from random_statements import Statement, is_chained, random_statement
+from scale import scaled
+
+import numscorch as ns
+
+PARTS = 3
+
+
+def check(case: Statement) -> None:
+    """It fails unless the result is Python's at each coordinate; a chain of comparisons is refused."""
+    if is_chained(case.text):
+        with pytest.raises(ns.ExpressionError, match="chain"):
+            case.evaluated()
+        return
+    found = case.evaluated()
+    dense = found.to_dense() if isinstance(found, ns.SparseTensor) else found
+    np.testing.assert_allclose(dense.numpy(), case.expected(), rtol=1e-12, err_msg=str(case))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_statement_means_what_python_reads(part: int, plain: pytest.MonkeyPatch) -> None:
+    count = scaled(3000 // PARTS)
+    for seed in range(part * count, (part + 1) * count):
+        check(random_statement(seed))
+
+
+def test_chains_are_drawn() -> None:
+    chained = sum(is_chained(random_statement(seed).text) for seed in range(300))
+    assert 60 < chained < 240
