@@ -44,7 +44,7 @@ explanation = ns.explain(EXPRESSION, mesh, X)
 
 def passes() -> str:
     """Index notation and every pass, with the file."""
-    text = str(explanation).replace(str(explanation.path.parent), "~/.cache/numscorch")
+    text = str(explanation).replace(str(Path(explanation.where).parent), "~/.cache/numscorch")
     return text[text.index("index notation") : text.index('"""')]
 
 

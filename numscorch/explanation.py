@@ -46,7 +46,7 @@ class Explanation:
     problem: Problem
     steps: tuple[Step, ...]
     generated: Source
-    path: Path
+    path: Path | None
     request: str | Request
     names: tuple[str, ...] = ()
     before: tuple[Explanation | str, ...] = ()
@@ -54,6 +54,11 @@ class Explanation:
     after: tuple[str, ...] = ()
     sketches: tuple[Sketch | None, ...] = ()
     run: Run | None = None
+
+    @property
+    def where(self) -> str:
+        """The source's file."""
+        return "not written, as no folder takes files" if self.path is None else str(self.path)
 
     @property
     def title(self) -> str:
@@ -88,7 +93,7 @@ class Explanation:
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
         lines += [f"{name:<17} {text}" for name, text in self.notes]
-        return "\n".join([*lines, "", f"source            {self.path}", "", self.source, *self.after, *self._timed()])
+        return "\n".join([*lines, "", f"source            {self.where}", "", self.source, *self.after, *self._timed()])
 
     __repr__ = __str__
 

@@ -11,8 +11,10 @@ from itertools import product
 from .codegen.kernel import build, jit_is_disabled
 from .errors import UnsupportedError
 from .measuring.requests import Asked
-from .runtime import kernel_cache, machine_code
+from .runtime import kernel_cache
 from .runtime.dispatch import Tables, apart
+from .runtime.machine_code import unsealed
+from .runtime.whole_files import read_whole
 
 FORMATS, DTYPES, COLUMNS = ("CSR", "CSC", "COO"), ("float32", "float64"), (16, 32, 64, 128)
 MATRIX, ROWS = "uniform:20000x20000:0.0005", 20000
@@ -78,4 +80,4 @@ def warm(request: Asked) -> int:
 
 def ready() -> int:
     """How many kernels of the cache have machine code, variants counted one by one."""
-    return sum(bool(machine_code.sealed_files(entry.path)) for entry in kernel_cache.entries())
+    return sum(any(unsealed(read_whole(file)) is not None for file in kernel_cache.code_of(entry.path)) for entry in kernel_cache.entries())

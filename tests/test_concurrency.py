@@ -15,7 +15,7 @@ import torch
 
 import numscorch as ns
 from numscorch.codegen import kernel
-from numscorch.runtime import dispatch, kernel_cache
+from numscorch.runtime import dispatch, interrupts, kernel_cache
 from numscorch.schedule import parallel
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
@@ -49,17 +49,17 @@ def in_child(work):
 """
 
 
-def start(code: str, cache: Path) -> subprocess.Popen[str]:
+def start(code: str, cache: Path, *arguments: str) -> subprocess.Popen[str]:
     """A process with an empty plan cache, whose kernels lie in a folder."""
     environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-W", "error", "-c", PRELUDE + code]
+    command = [sys.executable, "-W", "error", "-c", PRELUDE + code, *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def finish(process: subprocess.Popen[str]) -> str:
+def finish(process: subprocess.Popen[str], timeout: float = 60) -> str:
     """What it printed; it must not fail, warn or hang."""
     try:
-        printed, errors = process.communicate(timeout=60)
+        printed, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # its forked children hold the pipes, too
         process.communicate()
@@ -88,7 +88,7 @@ product = ns.einsum("ij,jk->ik", square, wide)
 assert product.values.sum() > 0 and torch.equal(product.to_dense(), square.to_dense() @ wide.to_dense())
 assert torch.allclose(ns.evaluate("R[i,j] = gelu(A[i,j])", A=square).to_dense(), torch.nn.functional.gelu(square.to_dense()))
 from numscorch.runtime import kernel_cache
-print(len(list((kernel_cache.folder() / "__pycache__").glob("*.nbc"))))
+print(len(list((kernel_cache.folder() / "__pycache__").glob("*.code"))))
 """
     first, second = (finish(start(code, tmp_path)) for _ in range(2))
     assert first == second
@@ -275,7 +275,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".py", ".nbi", ".nbc"])
+@pytest.mark.parametrize("suffix", [".py", ".code"])
 @pytest.mark.parametrize("damage", list(DAMAGES))
 def test_a_damaged_file_is_rebuilt(suffix: str, damage: str, tmp_path: Path, fresh_plans: pytest.MonkeyPatch) -> None:
     fresh_plans.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path))
@@ -298,6 +298,112 @@ def test_a_damaged_file_is_rebuilt(suffix: str, damage: str, tmp_path: Path, fre
         assert suffix != ".py" or path.read_bytes() == whole[path]
     call()
     assert kernel_cache.folder() == tmp_path
+
+
+# ---- Ctrl-C
+
+
+def test_an_interrupt_is_deferred_and_never_lost() -> None:
+    class Noisy:
+        def __del__(self) -> None:  # Python drops what is raised here
+            signal.raise_signal(signal.SIGINT)
+
+    completed = []
+    with pytest.raises(KeyboardInterrupt), interrupts.deferred():
+        Noisy()
+        completed.append(1)
+    assert completed
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_calls_the_programs_own_handler_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[int] = []
+
+    def handler(number: int, frame: object) -> None:
+        called.append(number)
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(ZeroDivisionError), interrupts.deferred(), interrupts.deferred():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            assert not called
+            raise ZeroDivisionError
+        assert signal.getsignal(signal.SIGINT) is handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with interrupts.deferred():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert called == [signal.SIGINT]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signal, "signal", lambda *given: pytest.fail("signals are the main thread's"))
+        at_once(lambda number: interrupts.deferred().__enter__(), 1)
+
+
+def test_an_interrupt_in_a_callback_of_llvm(tmp_path: Path, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Python drops exceptions there, and LLVM would go on without the machine code."""
+    from numba.core.registry import cpu_target
+
+    fresh_plans.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path))
+    codegen = cpu_target.target_context.codegen()
+    compiled, wanted = codegen._library_class._object_compiled_hook, codegen._library_class._object_getbuffer_hook
+    calls: list[object] = []
+
+    def interrupted(module: object, code: bytes) -> None:
+        calls.append(module)
+        signal.raise_signal(signal.SIGINT)
+        compiled(module, code)
+
+    A, x = ns.from_torch(torch.eye(5)), torch.arange(5.0)
+    codegen._engine.set_object_cache(interrupted, wanted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ns.einsum("ij,j->i", A, x)
+    finally:
+        codegen._engine.set_object_cache(compiled, wanted)
+    assert calls
+    assert torch.equal(ns.einsum("ij,j->i", A, x), x)
+    assert len(list(tmp_path.rglob("*.code"))) == 1
+
+
+INTERRUPTED = """
+import random, signal, time
+from numscorch.codegen import telling
+ns.einsum("ij->i", small)  # what follows is imported by now
+told, outcomes = [], set()
+telling.log.info = lambda *line: told.append(line)
+
+def interrupted(delay):
+    threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+    before = time.monotonic()
+    try:
+        check()
+        while time.monotonic() < before + delay + 5:
+            time.sleep(0.001)
+        print("lost")
+    except KeyboardInterrupt:
+        pass
+    check()  # in the same process
+    print("right")
+    sys.stdout.flush()
+
+random.seed(int(sys.argv[1]))
+for turn in range(int(sys.argv[2])):
+    os.environ["NUMSCORCH_CACHE_DIR"] = os.path.join(sys.argv[3], str(turn))
+    assert in_child(lambda: interrupted(random.Random(sys.argv[1] + str(turn)).uniform(0, 2.5))) == 0
+    told.clear()
+    assert in_child(lambda: (check(), print("loaded", len(told)), sys.stdout.flush())) == 0
+"""
+
+
+@pytest.mark.process
+@needs_fork
+def test_interrupts_at_any_moment_of_a_cold_compilation(tmp_path: Path, scale: Callable[[int], int]) -> None:
+    """Each raises KeyboardInterrupt; the process and the next one compute what is right, and the next one compiles nothing."""
+    turns = scale(40)
+    printed = finish(start(INTERRUPTED, tmp_path, "0", str(turns), str(tmp_path)), timeout=60 * turns).splitlines()
+    assert printed == ["right", "loaded 0"] * turns
 
 
 EXPRESSIONS = ["ij,jk->ik", "ij,jk->ki", "ij,ik->jk", "ij,j->i", "ij->", "ij,ij->", "ij,ij->ij"]

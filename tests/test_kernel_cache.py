@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from numscorch.errors import NumscorchError
-from numscorch.runtime import kernel_cache, machine_code
+import numscorch as ns
+from numscorch.errors import BundleError, NumscorchError
+from numscorch.runtime import bundles, dispatch, doctor, kernel_cache, tuned, whole_files
 
 SOURCE = '"""y[i] = A[i,j] * x[j]\n\nSerial.\n"""\n\n\ndef kernel(x):\n    return x + 1\n'
-COMPILED = '"""x + 1"""\nimport numba\n\n\ndef kernel(x):\n    return x + 1\n\n\ncompiled = numba.njit(cache=True)(kernel)\n'
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the platform's files have no owner and mode")
 
 
@@ -32,16 +37,23 @@ def used_at(path: Path, seconds: float) -> None:
     os.utime(path, (seconds, seconds))
 
 
+def stored(name: str, source: str) -> Path:
+    """The file of a kernel; some folder takes it."""
+    path = kernel_cache.store(name, source)
+    assert path is not None
+    return path
+
+
 def falls_back(problem: str) -> None:
     """The cache works, somewhere private, and says why."""
     status = kernel_cache.status()
     assert status.problem is not None
     assert problem in status.problem
     assert status.folder != status.requested
-    path = kernel_cache.store("k", SOURCE)
+    path = stored("k", SOURCE)
     assert path.parent == kernel_cache.folder() == status.folder
     assert path.stat().st_mode & 0o077 == 0 or not hasattr(os, "geteuid")
-    assert kernel_cache.load_module("k", path).kernel(1) == 2
+    assert kernel_cache.load_module("k", SOURCE, path).kernel(1) == 2
 
 
 def test_missing_folder_is_made_and_private(place: Path) -> None:
@@ -52,7 +64,7 @@ def test_missing_folder_is_made_and_private(place: Path) -> None:
 
 
 def test_removed_folder_is_made_again(place: Path) -> None:
-    path = kernel_cache.store("k", SOURCE)
+    path = stored("k", SOURCE)
     path.unlink()
     (place / "__pycache__").rmdir()
     (place / kernel_cache.ROOM).unlink()
@@ -109,16 +121,129 @@ def test_folder_of_another_user_is_refused(place: Path, monkeypatch: pytest.Monk
     falls_back("belongs to another user")
 
 
-def test_full_disk_falls_back(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(path: Path, data: bytes, write: Callable[[Path, bytes], None] = machine_code.write_whole) -> None:
-        if path.parent == place:
-            raise OSError(28, "No space left on device")
-        write(path, data)
+FULL = [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO]
 
-    monkeypatch.setattr(machine_code, "write_whole", write)
+
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have every write to certain folders fail from now on."""
     monkeypatch.setattr(kernel_cache, "_unusable", {})
-    assert kernel_cache.store("k", SOURCE).parent != place
-    assert "No space left" in str(kernel_cache.status().problem)
+    monkeypatch.setattr(kernel_cache, "_private", None)
+    make = tempfile.mkstemp
+
+    def start(number: int, *folders: Path | None) -> None:
+        def mkstemp(dir: Path, **named: Any) -> tuple[int, str]:
+            if dir in folders:
+                raise OSError(number, os.strerror(number))
+            return make(dir=dir, **named)
+
+        monkeypatch.setattr(whole_files.tempfile, "mkstemp", mkstemp)
+
+    return start
+
+
+@pytest.mark.parametrize("number", FULL)
+def test_full_disk_falls_back(number: int, place: Path, fails: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
+    fails(number, place)
+    assert stored("k", SOURCE).parent != place
+    assert os.strerror(number) in str(kernel_cache.status().problem)
+    assert stored("other", SOURCE).parent == kernel_cache.folder() != place
+    assert caplog.text.count(f"can't be written ({os.strerror(number)})") == 1
+    fails(number)
+    assert stored("third", SOURCE).parent == place, "the disk has room again"
+
+
+@pytest.mark.parametrize("number", FULL)
+def test_machine_code_on_a_full_disk_falls_back(number: int, place: Path, fails: Callable[..., None]) -> None:
+    path = stored("k", SOURCE)
+    fails(number, place / kernel_cache.CODE)
+    assert kernel_cache.write("__pycache__/k.0123.code", b"code") not in (place, None)
+    assert kernel_cache.read("__pycache__/k.0123.code") == b"code"
+    assert stored("k", SOURCE) == path, "what is stored on the full disk is used"
+
+
+@pytest.mark.parametrize("number", FULL)
+def test_without_any_folder_kernels_stay_in_memory(
+    number: int, place: Path, fails: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(**named: Any) -> str:
+        raise OSError(number, os.strerror(number))
+
+    fails(number, place, place / kernel_cache.CODE)
+    monkeypatch.setattr(kernel_cache.tempfile, "mkdtemp", none)
+    assert kernel_cache.store("k", SOURCE) is None
+    assert kernel_cache.load_module("k", SOURCE, None).kernel(1) == 2
+    assert kernel_cache.write("__pycache__/k.0123.code", b"code") is kernel_cache.read("__pycache__/k.0123.code") is None
+    assert kernel_cache.folder() is None
+    assert (kernel_cache.entries(), kernel_cache.clear()) == ([], 0)
+    monkeypatch.setattr(tuned, "_read", {})
+    tuned.remember("key", "tile()")
+    tuned.remember("other", "")
+    assert tuned._known() == {"key": "tile()", "other": ""}
+    assert "stay in memory" in doctor.render([doctor._cache()])
+    assert "not written" in str(ns.explain("ij->i", ns.CSR))
+    with pytest.raises(BundleError, match="can't be written"):
+        bundles._folder()
+
+
+def test_doctor_tells_of_a_full_disk(place: Path, fails: Callable[..., None]) -> None:
+    assert doctor._cache().ok
+    fails(errno.ENOSPC, place)
+    check = doctor._cache()
+    assert not check.ok
+    assert "No space left" in check.advice
+    assert not list(place.glob(".*.tmp"))
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_kernels_compute_on_a_full_disk(
+    everywhere: bool, place: Path, fails: Callable[..., None], fresh_plans: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Compiled ones: the source fits, the machine code doesn't."""
+    caplog.set_level(logging.INFO, "numscorch")
+    A, x = ns.from_torch(torch.eye(5)), torch.arange(5.0)
+    stand_in = kernel_cache._private_folder()
+    assert stand_in is not None
+    fails(errno.ENOSPC, place / kernel_cache.CODE, *([stand_in / kernel_cache.CODE] if everywhere else []))
+    for turn in range(3):
+        fresh_plans.setattr(dispatch, "_plans", {})
+        fresh_plans.setattr(dispatch, "_kernels", {})
+        assert torch.equal(ns.einsum("ij,j->i", A, x), x)
+        compiled = sum(record.getMessage().startswith("compiled ") for record in caplog.records)
+        assert compiled == (turn + 1 if everywhere else 1)
+
+
+NOT_FILES: dict[str, Callable[[Path], object]] = {
+    "folder": lambda path: (path / "deep").mkdir(parents=True),
+    "fifo": os.mkfifo if hasattr(os, "mkfifo") else Path.mkdir,
+    "dangling link": lambda path: path.symlink_to("missing"),
+    "link to itself": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_FILES)
+def test_what_is_no_file_is_replaced(kind: str, place: Path, fresh_plans: pytest.MonkeyPatch) -> None:
+    """In place of any file of the cache."""
+    A, x = ns.from_torch(torch.eye(5)), torch.arange(5.0)
+
+    def call() -> None:
+        fresh_plans.setattr(dispatch, "_plans", {})
+        fresh_plans.setattr(dispatch, "_kernels", {})
+        fresh_plans.setattr(tuned, "_read", {})
+        assert torch.equal(ns.einsum("ij,j->i", A, x), x)
+        tuned.remember("key", "tile()")
+
+    call()
+    files = [path for path in place.rglob("*") if path.is_file()]
+    assert len(files) == 4, "source, machine code, schedules, room"
+    for path in files:
+        path.unlink()
+        NOT_FILES[kind](path)
+    assert len(kernel_cache.entries()) <= 1
+    call()
+    assert kernel_cache.status().problem is None
+    assert all(path.is_file() and not path.is_symlink() for path in files)
+    assert tuned.kept() == {"key": "tile()"}
 
 
 @pytest.mark.process
@@ -149,37 +274,37 @@ def test_link_is_replaced_and_never_followed(place: Path, tmp_path: Path) -> Non
         (place / "k.py").symlink_to(target)
     except OSError:
         pytest.skip("links need a privilege here")
-    path = kernel_cache.store("k", SOURCE + "\n")
+    path = stored("k", SOURCE + "\n")
     assert not path.is_symlink()
     assert target.read_text() == SOURCE
 
 
 @pytest.mark.parametrize("damage", ["", "def kernel(", SOURCE[:-1], SOURCE.replace("+ 1", "+ 2"), "\0"])
 def test_damaged_source_is_rebuilt(place: Path, damage: str) -> None:
-    path = kernel_cache.store("k", SOURCE)
-    kernel_cache.load_module("k", path)
-    compiled = place / "__pycache__" / "k.kernel-7.py311.1.nbc"
+    path = stored("k", SOURCE)
+    kernel_cache.load_module("k", SOURCE, path)
+    compiled = place / "__pycache__" / "k.0123.code"
     compiled.write_text("machine code of the damaged source")
     path.write_text(damage)
     assert kernel_cache.store("k", SOURCE) == path
     assert path.read_text() == SOURCE
     assert not compiled.exists()
-    assert kernel_cache.load_module("k", path).kernel(1) == 2
+    assert kernel_cache.load_module("k", SOURCE, path).kernel(1) == 2
 
 
 def test_unchanged_source_is_left_alone(place: Path) -> None:
-    path = kernel_cache.store("k", SOURCE)
-    compiled = place / "__pycache__" / "k.kernel-7.py311.1.nbc"
+    path = stored("k", SOURCE)
+    compiled = place / "__pycache__" / "k.0123.code"
     compiled.write_text("machine code")
     used_at(path, 1000.0)
-    kernel_cache.store("k", SOURCE)
+    stored("k", SOURCE)
     assert path.stat().st_mtime == 1000.0
     assert path.stat().st_atime > 1000.0
     assert compiled.exists()
 
 
 def test_loaded_under_a_stable_name(place: Path) -> None:
-    module = kernel_cache.load_module("k", kernel_cache.store("k", SOURCE))
+    module = kernel_cache.load_module("k", SOURCE, stored("k", SOURCE))
     assert module.__name__ == module.kernel.__module__ == "numscorch_kernels.k"
     assert sys.modules["numscorch_kernels.k"] is module
     assert module.kernel.__code__.co_filename == str(place / "k.py")
@@ -187,7 +312,7 @@ def test_loaded_under_a_stable_name(place: Path) -> None:
 
 def test_broken_module_is_not_left_behind(place: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        kernel_cache.load_module("broken", kernel_cache.store("broken", "1 / 0"))
+        kernel_cache.load_module("broken", "1 / 0", stored("broken", "1 / 0"))
     assert "numscorch_kernels.broken" not in sys.modules
 
 
@@ -205,24 +330,26 @@ def run(code: str, **environment: str) -> str:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_machine_code_is_found_by_the_next_process_and_discarded(
-    place: Path, tmp_path: Path, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if elsewhere:
-        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
-        monkeypatch.delitem(sys.modules, "numba", raising=False)  # as in a process that has not imported it
-    code = f"""
-from numscorch.runtime import kernel_cache, machine_code
-module = kernel_cache.load_module("k", kernel_cache.store("k", {COMPILED!r}))
-assert module.compiled(1) == 2
-print(sum(module.compiled.stats.cache_hits.values()))
+def test_numbas_own_folder_is_not_used(place: Path, tmp_path: Path) -> None:
+    """Code in it would run, whoever owns it."""
+    code = """
+import logging, torch, numscorch as ns
+from numscorch.runtime import doctor
+told = []
+logging.getLogger("numscorch").addFilter(lambda record: told.append(record) or True)
+logging.getLogger("numscorch").setLevel(logging.INFO)
+A = ns.from_torch(torch.eye(5))
+assert torch.equal(ns.einsum("ij,j->i", A, torch.ones(5)), torch.ones(5))
+check, = doctor._numbas_cache()
+print(len(told), check.ok, check.advice)
 """
-    assert run(code).split() == ["0"]
-    assert run(code).split() == ["1"]
-    assert any(place.glob("**/*.nbi")) is not elsewhere
-    assert machine_code.discard(place / "k.py") == 2
-    assert not list(tmp_path.glob("**/k.*.nb[ic]"))
+    numbas = tmp_path / "numba"
+    numbas.mkdir(mode=0o700)
+    assert run(code, NUMBA_CACHE_DIR=str(numbas)).startswith("1 True numscorch stores no kernels there")
+    assert len(list(place.rglob("*.code"))) == 1
+    numbas.chmod(0o777)
+    assert run(code, NUMBA_CACHE_DIR=str(numbas)).startswith(f"0 False {numbas} can be written by other users (mode 777). numscorch stores")
+    assert not list(numbas.iterdir())
 
 
 @pytest.mark.process
@@ -233,7 +360,7 @@ for turn in range(150):
     path = kernel_cache.store("k", {SOURCE!r} + "#" * (turn % 3) + chr(10))
     text = path.read_text()
     assert text.startswith({SOURCE!r}), text
-    assert kernel_cache.load_module("k", path).kernel(1) == 2
+    assert kernel_cache.load_module("k", text, path).kernel(1) == 2
 """
     started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for process in started:
@@ -248,8 +375,8 @@ def test_threads_store_at_once(place: Path) -> None:
     def work(number: int) -> None:
         try:
             for turn in range(20):
-                path = kernel_cache.store(f"k{turn % 4}", SOURCE + "\n" * number)
-                assert kernel_cache.load_module(f"k{turn % 4}", path).kernel(1) == 2
+                path = stored(f"k{turn % 4}", SOURCE + "\n" * number)
+                assert kernel_cache.load_module(f"k{turn % 4}", SOURCE, path).kernel(1) == 2
         except BaseException as error:
             failures.append(error)
 
@@ -264,26 +391,26 @@ def test_threads_store_at_once(place: Path) -> None:
 def test_oldest_go_first_when_full(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for age, name in enumerate(["newest", "used", "oldest"]):
         path = kernel_cache.store(name, SOURCE)
-        (place / "__pycache__" / f"{name}.kernel-7.py311.1.nbc").write_bytes(bytes(1000))
+        (place / "__pycache__" / f"{name}.0123.code").write_bytes(bytes(1000))
         used_at(path, 1_000_000.0 - age)
     used_at(place / "used.py", 2_000_000.0)
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "2500")
-    kernel_cache.store("added", SOURCE)
+    stored("added", SOURCE)
     assert {entry.name for entry in kernel_cache.entries()} == {"added", "newest", "used"}
     assert not list((place / "__pycache__").glob("oldest.*"))
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "0")
-    kernel_cache.store("last", SOURCE)
+    stored("last", SOURCE)
     assert [entry.name for entry in kernel_cache.entries()] == ["last"]
 
 
 def test_what_crashed_processes_left_is_swept(place: Path) -> None:
     kernel_cache.folder()
-    left = [place / ".k.abc.tmp", place / "__pycache__" / "gone.kernel-7.py311.nbi", place / ".new.abc.tmp"]
+    left = [place / ".k.abc.tmp", place / "__pycache__" / "gone.0123.code", place / ".new.abc.tmp"]
     for file in left:
         file.write_text("")
     for file in left[:2]:
         used_at(file, 1000.0)
-    kernel_cache.store("k", SOURCE)
+    stored("k", SOURCE)
     assert [file.exists() for file in left] == [False, False, True]
 
 
@@ -291,12 +418,12 @@ def test_what_crashed_processes_left_is_swept(place: Path) -> None:
 def test_size_that_is_none(place: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", size)
     with pytest.raises(NumscorchError, match="give a number of bytes, as in 200000000, 200M or 2G"):
-        kernel_cache.store("k", SOURCE)
+        stored("k", SOURCE)
 
 
 def test_listed_and_cleared(place: Path) -> None:
-    first, second = kernel_cache.store("first", SOURCE), kernel_cache.store("second", "def kernel(")
-    (place / "__pycache__" / "first.kernel-7.py311.1.nbc").write_bytes(bytes(1000))
+    first, second = stored("first", SOURCE), stored("second", "def kernel(")
+    (place / "__pycache__" / "first.0123.code").write_bytes(bytes(1000))
     used_at(first, 1000.0)
     assert [(entry.name, entry.path) for entry in kernel_cache.entries()] == [("second", second), ("first", first)]
     broken, entry = kernel_cache.entries()
@@ -311,9 +438,9 @@ def test_listed_and_cleared(place: Path) -> None:
 
 
 def test_a_folder_with_room_is_not_looked_through(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel_cache.store("first", SOURCE)
+    stored("first", SOURCE)
     monkeypatch.setattr(kernel_cache, "_evict", lambda *args: pytest.fail("looked through"))
-    kernel_cache.store("second", SOURCE)
+    stored("second", SOURCE)
     assert len(kernel_cache.entries()) == 2
 
 

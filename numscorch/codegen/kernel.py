@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from ..runtime import address_space, kernel_cache, machine_code, threads
+from ..runtime import address_space, interrupts, kernel_cache, threads
+from ..runtime.machine_code import Stored
 from .assembly import Param
 from .source import OPTIONS, Source
 from .telling import tell
 from .twins import run_as_python
 
 BUILDING = threading.RLock()  # held while a plan is made or a kernel compiled, and over a fork
-DAMAGED = (
-    pickle.UnpicklingError,
-    EOFError,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    ImportError,
-    IndexError,
-    OSError,
-    RuntimeError,
-)
 
 
 class Kernel:
@@ -39,10 +26,10 @@ class Kernel:
     ones where there is one thread, and gives the same bits.
     """
 
-    __slots__ = ("_parallel", "_serial", "path", "plain", "source")
+    __slots__ = ("_parallel", "_serial", "plain", "source")
 
-    def __init__(self, source: Source, path: Path, plain: Callable[..., None]):
-        self.source, self.path, self.plain = source, path, plain
+    def __init__(self, source: Source, plain: Callable[..., None]):
+        self.source, self.plain = source, plain
         self._serial: Callable[..., None] | None = None
         self._parallel: Callable[..., None] | None = None
 
@@ -61,26 +48,21 @@ class Kernel:
         return self._parallel
 
     def compiled(self, parallel: bool) -> Callable[..., None]:
-        """Compile for exactly one signature; damaged machine code on disk is deleted and made again.
+        """Compile for exactly one signature, or load the machine code from disk; Ctrl-C takes effect when that is done.
 
         Raises:
             MemoryLimitError: the process's limits leave too little memory.
         """
         if jit_is_disabled():
             return run_as_python(self.plain)
-        address_space.check_room()
-        # Numba's cache doesn't tell variants of one function apart, so each has a file
-        name = self.source.name if parallel == self.source.program.parallel else f"{self.source.name}_serial"
-        path = kernel_cache.store(name, self.source.text)
-        plain = kernel_cache.load_module(name, path).kernel
-        if parallel:
-            threads.prepare()
-        machine_code.discard_damaged(path)
-        try:
-            return _jit(self.source, plain, parallel, path)
-        except DAMAGED:
-            machine_code.discard(path)
-            return _jit(self.source, plain, parallel, path)
+        with interrupts.deferred():
+            address_space.check_room()
+            # machine code lies beside a file of its variant
+            name = self.source.name if parallel == self.source.program.parallel else f"{self.source.name}_serial"
+            plain = _loaded(name, self.source.text)
+            if parallel:
+                threads.prepare()
+            return _jit(self.source, name, plain, parallel)
 
 
 class PlainKernel(Kernel):
@@ -94,15 +76,22 @@ class PlainKernel(Kernel):
 
 def build(source: Source) -> Kernel:
     """Write the source to the cache and load it; nothing is compiled yet."""
-    path = kernel_cache.store(source.name, source.text)
-    return Kernel(source, path, kernel_cache.load_module(source.name, path).kernel)
+    return Kernel(source, _loaded(source.name, source.text))
+
+
+def _loaded(name: str, text: str) -> Callable[..., None]:
+    path = kernel_cache.store(name, text)
+    with interrupts.deferred():  # the first kernel imports Numba: a module that is imported halfway stays so
+        function: Callable[..., None] = kernel_cache.load_module(name, text, path).kernel
+    return function
 
 
 def build_plain(source: Source) -> Kernel:
     """The kernel as plain Python; nothing is compiled or written."""
     scope: dict[str, Any] = {}
-    exec(compile(source.text, f"<{source.name}>", "exec"), scope)
-    return PlainKernel(source, Path(), scope["kernel"])
+    with interrupts.deferred():
+        exec(compile(source.text, f"<{source.name}>", "exec"), scope)
+    return PlainKernel(source, scope["kernel"])
 
 
 def jit_is_disabled() -> bool:
@@ -110,15 +99,15 @@ def jit_is_disabled() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
-def _jit(source: Source, plain: Callable[..., None], parallel: bool, path: Path) -> Callable[..., None]:
+def _jit(source: Source, name: str, plain: Callable[..., None], parallel: bool) -> Callable[..., None]:
     import numba
 
-    dispatcher: Any = numba.njit(cache=True, parallel=parallel, **OPTIONS)(plain)
+    dispatcher: Any = numba.njit(parallel=parallel, **OPTIONS)(plain)
+    dispatcher._cache = stored = Stored(name, source.text)
     signature = tuple(_type(p) for p in source.params)
     started = time.perf_counter()
     dispatcher.compile(signature)
-    if dispatcher.stats.cache_misses:
-        machine_code.seal(path)
+    if not stored.was_found:
         tell(source, parallel, time.perf_counter() - started)
     # what the dispatcher would call once it had found the types out, which costs more than most small kernels
     entry: Callable[..., None] = dispatcher.overloads[signature].entry_point

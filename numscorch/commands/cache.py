@@ -44,12 +44,13 @@ def _action(actions: Any, name: str, command: Callable[[argparse.Namespace], int
     return parser
 
 
-def _folder() -> Path:
+def _folder() -> str:
     """The cache in use; says on stderr if it isn't the one that was asked for."""
     status = kernel_cache.status()
+    used = str(status.folder or "no folder")
     if status.problem is not None:
-        print(f"{status.problem}: this process uses {status.folder}", file=sys.stderr)
-    return status.folder
+        print(f"{status.problem}: this process uses {used}", file=sys.stderr)
+    return used
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -147,7 +147,7 @@ class RecordedKernel(Kernel):
     __slots__ = ("watch",)
 
     def __init__(self, kernel: Kernel, watch: _Watch):
-        super().__init__(kernel.source, kernel.path, kernel.plain)
+        super().__init__(kernel.source, kernel.plain)
         self.watch = watch
 
     def compiled(self, parallel: bool) -> Callable[..., None]:
@@ -185,7 +185,7 @@ class _Watch:
 
     def made(self, expr: str | Request, operands: Sequence[Operand], plan: Plan) -> Plan:
         """Note the kernels of a plan, and have its calls noted."""
-        own, name = plan.kernel.source, plan.kernel.path.name
+        own, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
         told = str(Explanation(str(expr), tuple(operands), plan.problem, plan.steps, own, Path(name), expr))
         told = told.replace(own.text, "").rstrip()
         self.kernels.setdefault(own.name, KernelRecord(str(expr), told, own.text))

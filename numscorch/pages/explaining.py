@@ -185,7 +185,7 @@ def _notes(story: Explanation) -> str:
 
 def _source(story: Explanation) -> str:
     shown = highlighted(story.source)
-    where = f'<p class="soft">{escape(str(story.path))}</p>'
+    where = f'<p class="soft">{escape(story.where)}</p>'
     return f'{where}<pre class="source" tabindex="0" aria-label="Python source"><code>{shown}</code></pre>'
 
 

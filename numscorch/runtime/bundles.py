@@ -1,9 +1,9 @@
 """Bundles: kernels of a cache in one file, which a machine of the same kind loads without compiling.
 
-A bundle is a zip archive of each kernel's source with what Numba compiled of it, the schedules that ``autotune`` kept, and
+A bundle is a zip archive of each kernel's source with its machine code, the schedules that ``autotune`` kept, and
 ``bundle.json``: what made it, and a digest of every file. It is read as a whole and checked before any of it is written.
 
-Machine code is run, and Numba's files are pickles: a bundle is as trusted as a wheel. The digests show damage, not malice.
+Machine code is run, and its files are pickles: a bundle is as trusted as a wheel. The digests show damage, not malice.
 
 Source:
     Scorch (arXiv 2405.16883), section 3.2: common kernels are compiled ahead of time.
@@ -13,29 +13,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
+import struct
 import zipfile
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..errors import BundleError
+from ..files.archives import NOT_WHOLE
 from ..files.replacing import replacing
 from . import kernel_cache, machine_code, tuned
-from .makers import WARM, check_maker, is_for_this_machine, made_by, tells_maker
+from .makers import WARM, check_maker, code_name, made_by, tells_maker
+from .whole_files import delete, drafted, move, read_whole
 
-LAYOUT = 1
+LAYOUT = 2
 KIND = "numscorch kernels"
 TOLD = "bundle.json"
 SOURCE = re.compile(r"([A-Za-z_]\w*)\.py", re.ASCII)
-COMPILED = re.compile(r"([A-Za-z_]\w*)(\.[\w-]+)+\.nb[ic]", re.ASCII)
+COMPILED = re.compile(r"([A-Za-z_]\w*)\.[0-9a-f]{32}\.code", re.ASCII)
 LARGEST_ENTRY = 64 << 20  # bytes, many times those of any kernel
 ELSEWHERE = "the processor's caches have other sizes there: kernels whose tiles fit them are compiled at their first use"
+UNREADABLE = (*NOT_WHOLE, OSError, struct.error)  # OSError: seeking to a wrong offset
 Files = dict[str, bytes]
 
 
@@ -92,13 +93,12 @@ def _squeezed(text: str) -> str:
 
 
 def _stored(path: Path) -> Files:
-    """A kernel's source and its machine code; nothing where that is damaged, or for other machines only."""
-    compiled = machine_code.sealed_files(path)
-    with suppress(FileNotFoundError):  # other processes come and go
-        source = path.read_bytes()
-        if any(name.endswith(".nbi") and is_for_this_machine(data, source) for name, data in compiled.items()):
-            return {path.name: source, **compiled}
-    return {}
+    """A kernel's source and its machine code; nothing where that is missing, damaged, or for other machines."""
+    if (source := read_whole(path)) is None:
+        return {}
+    name = code_name(path.stem, source)
+    code = read_whole(path.parent / kernel_cache.CODE / name)
+    return {} if code is None or machine_code.unsealed(code) is None else {path.name: source, name: code}
 
 
 def _write(path: Path, files: Files) -> None:
@@ -130,8 +130,7 @@ def bring_in(path: str | PathLike[str]) -> Bundled:
     told, files = _read(file)
     check_maker(file, told["made"])
     schedules = _schedules(file, files.pop(tuned.FILE, b"{}"))
-    _check_folder()
-    _install(kernel_cache.folder(), files)
+    _install(_folder(), files)
     if schedules:
         tuned.adopt(schedules)
     remark = "" if told["made"]["caches"] == made_by()["caches"] else ELSEWHERE
@@ -140,23 +139,31 @@ def bring_in(path: str | PathLike[str]) -> Bundled:
 
 def _read(path: Path) -> tuple[dict[str, Any], Files]:
     """What made a bundle, and its files, with names that are no paths and digests that match."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            if TOLD not in (entry.filename for entry in entries):
-                raise BundleError(f"{path} is no bundle of kernels, it has no {TOLD}: make one with python -m numscorch cache export")
-            for entry in entries:
-                _check_entry(path, entry)
-            _check_size(path, sum(entry.file_size for entry in entries if entry.filename not in (TOLD, tuned.FILE)))
-            files = {entry.filename: archive.read(entry) for entry in entries}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        what = "is damaged" if zipfile.is_zipfile(path) else "is no bundle of kernels"
-        raise BundleError(f"{path} {what} ({error}): make one with python -m numscorch cache export") from error
+    if path.exists() and not path.is_file():
+        raise BundleError(f"{path} is no plain file: give what python -m numscorch cache export wrote")
+    with path.open("rb") as file:
+        try:
+            entries, files = _unpacked(path, file)
+        except UNREADABLE as error:
+            what = "is damaged" if zipfile.is_zipfile(file) else "is no bundle of kernels"
+            raise BundleError(f"{path} {what} ({error}): make one with python -m numscorch cache export") from error
     told = _told(path, files.pop(TOLD))
-    if len(entries) != len(files) + 1:
+    if entries != len(files) + 1:
         raise _damaged(path, "a name stands twice")
     _check_files(path, files, told["digests"])
     return told, files
+
+
+def _unpacked(path: Path, file: BinaryIO) -> tuple[int, Files]:
+    """How many entries an archive has, and their contents by name."""
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        if TOLD not in (entry.filename for entry in entries):
+            raise BundleError(f"{path} is no bundle of kernels, it has no {TOLD}: make one with python -m numscorch cache export")
+        for entry in entries:
+            _check_entry(path, entry)
+        _check_size(path, sum(entry.file_size for entry in entries if entry.filename not in (TOLD, tuned.FILE)))
+        return len(entries), {entry.filename: archive.read(entry) for entry in entries}
 
 
 def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
@@ -207,12 +214,13 @@ def _schedules(path: Path, text: bytes) -> dict[str, str]:
     return found
 
 
-def _check_folder() -> None:
+def _folder() -> Path:
     status = kernel_cache.status()
-    if status.problem is not None:
+    if status.problem is not None or status.folder is None:
         raise BundleError(
             f"{status.problem}, and kernels elsewhere are gone with this process: set NUMSCORCH_CACHE_DIR to a folder of yours"
         )
+    return status.folder
 
 
 def _check_size(path: Path, size: int) -> None:
@@ -224,36 +232,24 @@ def _check_size(path: Path, size: int) -> None:
 
 def _install(directory: Path, files: Files) -> None:
     """Write everything beside its place first, so that a full disk leaves the cache as it was, then move it there."""
-    *_, place = machine_code.folders(directory)  # where Numba looks first
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     moves: list[tuple[Path, Path]] = []
     try:
-        for final, data in _placed(directory, place, files):
-            moves.append((machine_code.drafted(final, data), final))
+        for name, data in files.items():
+            final = (directory / kernel_cache.CODE if COMPILED.fullmatch(name) else directory) / name
+            moves.append((drafted(final, data), final))
         _move(directory, moves, sorted(name for name in files if SOURCE.fullmatch(name)))
     finally:
         for draft, _ in moves:
             draft.unlink(missing_ok=True)
-    (directory / kernel_cache.ROOM).unlink(missing_ok=True)  # the next kernel that is stored counts all of them
-
-
-def _placed(directory: Path, place: Path, files: Files) -> Iterator[tuple[Path, bytes]]:
-    """Where each file goes, and the seals of the machine code, last."""
-    compiled: dict[str, Files] = {}
-    for name, data in files.items():
-        if found := COMPILED.fullmatch(name):
-            compiled.setdefault(found[1], {})[name] = data
-        yield (place if found else directory) / name, data
-    for stem, own in compiled.items():
-        yield place / machine_code.seal_of(stem), machine_code.digest_of(own)
+    delete(directory / kernel_cache.ROOM)  # the next kernel that is stored counts all of them
 
 
 def _move(directory: Path, moves: Iterable[tuple[Path, Path]], kernels: Iterable[str]) -> None:
     try:
         for name in kernels:
-            machine_code.discard(directory / name)
+            kernel_cache.discard_code(directory / name)
         for draft, final in moves:
-            os.replace(draft, final)
+            move(draft, final)
     except BaseException:
         for name in kernels:
             kernel_cache.remove(directory / name)

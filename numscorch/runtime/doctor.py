@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
@@ -43,7 +44,7 @@ class Check:
 
 def report() -> list[Check]:
     """Examine the installation. Imports Numba and starts its threading layer."""
-    return [*_versions(), _processor(), *_threads(), _cache()]
+    return [*_versions(), _processor(), *_threads(), _cache(), *_numbas_cache()]
 
 
 def render(checks: Iterable[Check]) -> str:
@@ -153,10 +154,24 @@ def _cores() -> int:
 
 
 def _cache() -> Check:
-    status = kernel_cache.status()
+    status = kernel_cache.check_writing()
     stored = kernel_cache.entries()
-    value = f"{status.folder} ({len(stored)} kernels, {size_in_words(sum(entry.size for entry in stored))})"
+    value = f"{status.folder or 'nowhere'} ({len(stored)} kernels, {size_in_words(sum(entry.size for entry in stored))})"
     if status.problem is None:
         return Check("kernel cache", value, True)
-    meanwhile = "kernels go to a temporary folder and are compiled anew in each process"
-    return Check("kernel cache", value, False, f"{status.problem}: {meanwhile}. Set NUMSCORCH_CACHE_DIR to a folder of yours")
+    meanwhile = "kernels stay in memory" if status.folder is None else "kernels go to a temporary folder"
+    told = f"{status.problem}: {meanwhile} and are compiled anew in each process"
+    return Check("kernel cache", value, False, f"{told}. Set NUMSCORCH_CACHE_DIR to a folder of yours")
+
+
+def _numbas_cache() -> list[Check]:
+    """Numba's own cache folder, if the user set one: functions of other programs lie there, and Numba runs them unchecked."""
+    from numba import config
+
+    if not config.CACHE_DIR:
+        return []
+    path = Path(config.CACHE_DIR)
+    problem = kernel_cache.distrust(path) if path.is_dir() else None
+    unused = "numscorch stores no kernels there, but in its kernel cache"
+    advice = f"{problem}. {unused}; other programs with Numba run the code that they find there" if problem else unused
+    return [Check("NUMBA_CACHE_DIR", str(path), problem is None, advice)]

@@ -1,46 +1,49 @@
-"""The kernels on disk: readable ``.py`` files in a folder of the user's, with Numba's machine code beside them.
+"""The kernels on disk: readable ``.py`` files in a folder of the user's, with their machine code beside them.
 
-A kernel's file is executed, so the folder is trusted only if nobody else can write to it; where it
-can't be used, a private folder stands in for the life of the process and :func:`status` says why.
-Every write goes to a temporary file and is moved into place: other processes see a whole file or none.
+The files are executed, so the folder is trusted only if nobody else can write to it. Where it can't be used, or takes no
+files, a private folder stands in for the life of the process, and :func:`status` says why. Where that takes none either,
+nothing is stored: kernels are compiled and computed all the same.
 """
 
 from __future__ import annotations
 
 import ast
 import atexit
+import logging
 import os
 import shutil
 import stat
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 
 from ..errors import NumscorchError
-from . import machine_code
 from .memory import parse_size
+from .whole_files import delete, drafted, read_whole, write_whole
 
 PACKAGE = "numscorch_kernels"
 DEFAULT_LIMIT = "512M"
 ROOM = ".room"  # how many more kernels fit before all are looked at again, and in what limit
 LARGEST = 1 << 20  # bytes of a kernel with its machine code, generously
+CODE = "__pycache__"  # the folder of machine code, in that of the kernels
+FILES = "[!.]*"  # its files but for temporary ones: the name of each starts with that of its kernel, then a dot
 ABANDONED_AFTER = 3600.0  # seconds until a temporary file is taken for a crashed process's
+log = logging.getLogger("numscorch")
 
-_unusable: dict[Path, str] = {}  # folders that failed under a write: only trying shows a full disk
+_unusable: dict[Path, str] = {}  # folders whose last write failed: only writing shows a full disk
 _private: tuple[int, Path] | None = None  # process id, its stand-in folder
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The folder in use, the one that was asked for, and why they differ (None where they don't)."""
+    """The folder in use (None where no folder takes files), the one that was asked for, and why they differ (None where they don't)."""
 
-    folder: Path
+    folder: Path | None
     requested: Path
     problem: str | None
 
@@ -59,8 +62,8 @@ class Entry:
 # -- the folder ---------------------------------------------------------------------------------------
 
 
-def folder() -> Path:
-    """Where kernels are stored, made if need be: ``NUMSCORCH_CACHE_DIR``, or else the platform's cache folder."""
+def folder() -> Path | None:
+    """Where kernels are stored, made if need be: ``NUMSCORCH_CACHE_DIR``, or else the platform's cache folder. None: nowhere."""
     return status().folder
 
 
@@ -69,6 +72,37 @@ def status() -> Status:
     requested = _requested()
     problem = _unusable.get(requested) or _prepare(requested)
     return Status(requested if problem is None else _private_folder(), requested, problem)
+
+
+def check_writing() -> Status:
+    """The status after a file of a kernel's size was written and deleted, which shows a full disk."""
+    requested = _requested()
+    if _prepare(requested) is None:
+        try:
+            drafted(requested / "check", bytes(LARGEST)).unlink()
+        except OSError as error:
+            _note_failure(requested, error)
+        else:
+            _unusable.pop(requested, None)
+    return status()
+
+
+def _places() -> Iterator[Path]:
+    """The folders to read from and write to, the preferred one first; the private one once writing to that has failed."""
+    requested = _requested()
+    problem = _prepare(requested)
+    if problem is None:
+        yield requested
+    if (problem is not None or requested in _unusable) and (stand_in := _private_folder()) is not None:
+        yield stand_in
+
+
+def _note_failure(path: Path, error: OSError) -> None:
+    """Remember, and log once, that a folder takes no files."""
+    reason = f"{path} can't be written ({error.strerror or error})"
+    if _unusable.get(path) != reason:
+        log.warning("%s: kernels are stored for this process only, or not at all", reason)
+    _unusable[path] = reason
 
 
 def _requested() -> Path:
@@ -90,14 +124,14 @@ def _prepare(path: Path) -> str | None:
     """Make the folder and the one for machine code; what is wrong with them, or None."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        compiled = path / "__pycache__"
+        compiled = path / CODE
         compiled.mkdir(mode=0o700, exist_ok=True)
-        return _distrust(path) or _distrust(compiled)
+        return distrust(path) or distrust(compiled)
     except OSError as error:
         return f"{path} can't be made ({error.strerror or error})"
 
 
-def _distrust(path: Path) -> str | None:
+def distrust(path: Path) -> str | None:
     """Why code in this folder should not be run or can't be written, or None."""
     info = path.stat()
     if hasattr(os, "geteuid"):  # elsewhere the folder lies in the user's profile, which the system protects
@@ -108,17 +142,21 @@ def _distrust(path: Path) -> str | None:
     return None if os.access(path, os.W_OK | os.X_OK) else f"{path} is not writable"
 
 
-def _private_folder() -> Path:
+def _private_folder() -> Path | None:
     """A temporary folder of this very process: a forked child makes its own, since its parent removes this one.
 
-    Two threads that come first at once make one each; both work, and both go at exit.
+    Two threads that come first at once make one each; both work, and both go at exit. None where there can't be one.
     """
     global _private
     current = _private
-    if current is None or current[0] != os.getpid() or not current[1].is_dir():
-        _private = current = os.getpid(), Path(tempfile.mkdtemp(prefix="numscorch-"))
-        (current[1] / "__pycache__").mkdir(mode=0o700)
-        atexit.register(_remove_private, *current)
+    if current is None or current[0] != os.getpid() or not (current[1] / CODE).is_dir():
+        try:
+            made = os.getpid(), Path(tempfile.mkdtemp(prefix="numscorch-"))
+            atexit.register(_remove_private, *made)
+            (made[1] / CODE).mkdir(mode=0o700)
+        except OSError:
+            return None
+        _private = current = made
     return current[1]
 
 
@@ -130,90 +168,55 @@ def _remove_private(owner: int, path: Path) -> None:
 # -- storing and loading ------------------------------------------------------------------------------
 
 
-def store(name: str, source: str) -> Path:
+def store(name: str, source: str) -> Path | None:
     """Write a kernel's source unless the very same text is already there.
 
     Args:
         name: the kernel's name, an identifier that no other source has.
         source: its Python text.
 
+    Returns:
+        The file; None where no folder takes one.
+
     Raises:
         NumscorchError: the name is no identifier, or NUMSCORCH_CACHE_SIZE is no size.
-        OSError: not even the private folder can be written.
     """
     if not name.isidentifier():
         raise NumscorchError(f"{name!r} can't name a kernel's file: use an identifier")
-    most, now = limit(), status()
-    try:
-        return _store_in(now.folder, name, source, most)
-    except OSError as error:
-        if now.problem is not None:
-            raise
-        _unusable[now.requested] = f"{now.requested} can't be written ({error.strerror or error})"
-        return _store_in(folder(), name, source, most)
-
-
-def _store_in(directory: Path, name: str, source: str, limit: int) -> Path:
-    path, data = directory / f"{name}.py", source.encode()
-    if _read(path) == data and _touch(path, time.time()):
+    most, data = limit(), source.encode()
+    for place in _places():
+        path = place / f"{name}.py"
+        if read_whole(path) == data and _touch(path, time.time()):
+            return path
+        try:
+            discard_code(path)
+            write_whole(path, data)
+        except OSError as error:
+            _note_failure(place, error)
+            continue
+        _make_room(place, path, most)
         return path
-    machine_code.discard(path)
-    machine_code.write_whole(path, data)
-    if not _has_room(directory, limit):
-        _evict(directory, path, limit)
-    return path
+    return None
 
 
-def _read(path: Path) -> bytes | None:
-    """The bytes of a regular file, None for anything else: a link is replaced, never followed."""
-    try:
-        return path.read_bytes() if stat.S_ISREG(path.lstat().st_mode) else None
-    except FileNotFoundError:
-        return None
-
-
-def _touch(path: Path, used: float) -> bool:
-    """Note a use in the access time (the modification time says when it was written); False if it is gone."""
-    try:
-        os.utime(path, ns=(int(used * 1e9), path.lstat().st_mtime_ns))
-    except FileNotFoundError:
-        return False
-    return True
-
-
-class _Loader(SourceFileLoader):
-    """Compiles from the source each time: Python takes a ``.pyc`` for current when the file's size
-    and second of writing match, which a rebuilt kernel's may.
-    """
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
-
-
-def load_module(name: str, path: Path) -> ModuleType:
-    """Execute a stored kernel's file as the module ``numscorch_kernels.<name>``.
+def load_module(name: str, source: str, path: Path | None) -> ModuleType:
+    """Execute a kernel's source as the module ``numscorch_kernels.<name>``.
 
     The module is in ``sys.modules`` before its code runs and stays there, as Numba pickles functions by
     their module's name: without it, machine code stored by one process can't be loaded by the next.
 
     Args:
         name: the kernel's name, as given to :func:`store`.
-        path: what :func:`store` returned.
-
-    Raises:
-        OSError: the file can't be read.
-        SyntaxError: the file is damaged; ``store`` it again.
+        source: its Python text, as given to :func:`store`.
+        path: the file that tracebacks and profilers show, as returned by :func:`store`.
     """
-    full = f"{PACKAGE}.{name}"
-    spec = spec_from_file_location(full, path, loader=_Loader(full, str(path)))
-    if spec is None or spec.loader is None:
-        raise NumscorchError(f"{path} can't be loaded as a Python module")
-    module = module_from_spec(spec)
+    full, file = f"{PACKAGE}.{name}", f"<{name}>" if path is None else str(path)
+    module = ModuleType(full)
+    module.__file__ = file
     setattr(_package(), name, module)
     sys.modules[full] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, file, "exec"), module.__dict__)
     except BaseException:
         sys.modules.pop(full, None)
         raise
@@ -225,6 +228,45 @@ def _package() -> ModuleType:
     package = ModuleType(PACKAGE, "Kernels that numscorch generated and loaded.")
     package.__path__ = []
     return sys.modules.setdefault(PACKAGE, package)
+
+
+def read(name: str) -> bytes | None:
+    """A file by its path in the folder; None where there is none."""
+    return next((data for place in _places() if (data := read_whole(place / name)) is not None), None)
+
+
+def write(name: str, data: bytes) -> Path | None:
+    """Write a file, by its path in the folder. Returns the folder that took it, or None where none does."""
+    for place in _places():
+        try:
+            write_whole(place / name, data)
+        except OSError as error:
+            _note_failure(place, error)
+        else:
+            return place
+    return None
+
+
+def discard_code(path: Path) -> None:
+    """Delete the machine code of a kernel's file."""
+    for file in code_of(path):
+        delete(file)
+
+
+def code_of(path: Path) -> list[Path]:
+    """The files of machine code of a kernel's file."""
+    return sorted((path.parent / CODE).glob(f"{path.stem}.{FILES}"))
+
+
+def _touch(path: Path, used: float) -> bool:
+    """Note a use in the access time (the modification time says when it was written), where possible; False if the file is gone."""
+    try:
+        os.utime(path, ns=(int(used * 1e9), path.lstat().st_mtime_ns))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 # -- listing, clearing --------------------------------------------------------------------------------
@@ -240,35 +282,43 @@ def entries() -> list[Entry]:
 
 
 def clear() -> int:
-    """Delete every stored kernel with its machine code; returns how many kernels there were."""
-    stored = _stored(folder())
+    """Delete every stored kernel with its machine code; returns how many kernels there were.
+
+    Raises:
+        OSError: a file can't be deleted.
+    """
+    place = folder()
+    stored = _stored(place)
     for path, _, _ in stored:
         remove(path)
-    _sweep(folder(), older_than=0.0)
-    (folder() / ROOM).unlink(missing_ok=True)
+    if place is not None:
+        _sweep(place, older_than=0.0)
+        delete(place / ROOM)
     return len(stored)
 
 
-def _stored(directory: Path) -> list[tuple[Path, int, float]]:
+def _stored(directory: Path | None) -> list[tuple[Path, int, float]]:
     """Path, size and last use of each kernel; the machine code is listed once, not once per kernel."""
+    if directory is None:
+        return []
     compiled: dict[str, int] = {}
-    for place in machine_code.folders(directory):
-        for file in place.glob(machine_code.FILES):
-            with suppress(FileNotFoundError):  # other processes come and go
-                kernel = file.name.partition(".")[0]
-                compiled[kernel] = compiled.get(kernel, 0) + file.lstat().st_size
+    for file in (directory / CODE).glob(FILES):
+        with suppress(FileNotFoundError):  # other processes come and go
+            kernel = file.name.partition(".")[0]
+            compiled[kernel] = compiled.get(kernel, 0) + file.lstat().st_size
     stored = []
     for path in directory.glob("*.py"):
         with suppress(FileNotFoundError):
             info = path.lstat()
-            stored.append((path, info.st_size + compiled.get(path.stem, 0), max(info.st_atime, info.st_mtime)))
+            if not stat.S_ISDIR(info.st_mode):
+                stored.append((path, info.st_size + compiled.get(path.stem, 0), max(info.st_atime, info.st_mtime)))
     return stored
 
 
 def _expression(path: Path) -> str:
     """The first line of the file's docstring."""
     try:
-        text = ast.get_docstring(ast.parse(_read(path) or b""))
+        text = ast.get_docstring(ast.parse(read_whole(path) or b"\0"))
     except (SyntaxError, ValueError):
         return "(damaged: rebuilt at its next use)"
     return text.partition("\n")[0] if text else "(no expression)"
@@ -276,29 +326,34 @@ def _expression(path: Path) -> str:
 
 def remove(path: Path) -> None:
     """Delete a kernel with its machine code."""
-    path.unlink(missing_ok=True)
-    machine_code.discard(path)
+    delete(path)
+    discard_code(path)
 
 
 def _sweep(directory: Path, older_than: float) -> None:
     """Delete temporary files that their process left behind, and machine code whose kernel is gone."""
     kernels = {path.stem for path in directory.glob("*.py")}
-    places = list(machine_code.folders(directory))
-    compiled = [file for place in places for file in place.glob(machine_code.FILES)]
-    orphans = [file for file in compiled if file.name.partition(".")[0] not in kernels]
-    temporary = [file for place in (directory, *places) for file in place.glob(".*.tmp")]
+    orphans = [file for file in (directory / CODE).glob(FILES) if file.name.partition(".")[0] not in kernels]
+    temporary = [file for place in (directory, directory / CODE) for file in place.glob(".*.tmp")]
     for file in temporary + orphans:
         with suppress(FileNotFoundError):
             if time.time() - file.lstat().st_mtime >= older_than:
-                file.unlink()
+                delete(file)
+
+
+def _make_room(directory: Path, path: Path, limit: int) -> None:
+    """Keep the kernels within the limit after one was written; where the system can't, they are counted at the next one."""
+    with suppress(OSError):
+        if not _has_room(directory, limit):
+            _evict(directory, path, limit)
 
 
 def _has_room(directory: Path, limit: int) -> bool:
     """Whether so few kernels were stored since all were looked at, which takes long, that they are sure to fit; this one is counted."""
-    with suppress(OSError, ValueError):
-        left, known = map(int, (directory / ROOM).read_text(encoding="ascii").split())
+    with suppress(ValueError):
+        left, known = map(int, (read_whole(directory / ROOM) or b"").split())
         if known == limit and left > 0:
-            machine_code.write_whole(directory / ROOM, f"{left - 1} {limit}".encode())
+            write_whole(directory / ROOM, f"{left - 1} {limit}".encode())
             return True
     return False
 
@@ -314,7 +369,7 @@ def _evict(directory: Path, keep: Path, limit: int) -> None:
             remove(path)
             total -= size
     _sweep(directory, ABANDONED_AFTER)
-    machine_code.write_whole(directory / ROOM, f"{max(limit - total, 0) // LARGEST} {limit}".encode())
+    write_whole(directory / ROOM, f"{max(limit - total, 0) // LARGEST} {limit}".encode())
 
 
 def limit() -> int:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
 import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
@@ -70,15 +68,14 @@ def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
         raise BundleError(f"{path} was made by another state of numscorch {ours['versions']['numscorch']}: install the same, or {WARM}")
 
 
-def is_for_this_machine(index: bytes, source: bytes) -> bool:
-    """Whether one of Numba's indices, which is as it was sealed, knows machine code of this source for this processor."""
-    import numba
+def code_name(kernel: str, source: bytes) -> str:
+    """The name of the file that holds a kernel's machine code for this Python and this processor; imports Numba.
 
-    stream = io.BytesIO(index)
-    if pickle.load(stream) != numba.__version__:
-        return False
-    stamp, variants = pickle.load(stream)
-    return bool(stamp == hashlib.sha256(source).digest()) and any(key[1] == _magic() for key in variants)
+    >>> code_name("k", b"text") == code_name("k", b"text"), code_name("k", b"text") == code_name("k", b"other")
+    (True, False)
+    """
+    made = "|".join([_python(), version("numba"), *_magic()]).encode()
+    return f"{kernel}.{hashlib.sha256(made + hashlib.sha256(source).digest()).hexdigest()[:32]}.code"
 
 
 def _magic() -> tuple[str, str, str]:
@@ -90,7 +87,7 @@ def _magic() -> tuple[str, str, str]:
 
 
 def _python() -> str:
-    """Python as the names of Numba's files tell it: bytecode changes with minor versions."""
+    """Python by its minor version: bytecode changes with it."""
     return f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..schedule.facts import Target
 from .address_space import check_room
+from .interrupts import deferred
 
 LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
 MACOS = ("hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize")
@@ -28,7 +29,8 @@ def host() -> Target:
 
 def _processor() -> Target:
     check_room()
-    from llvmlite import binding
+    with deferred():
+        from llvmlite import binding
 
     features = binding.get_host_cpu_features()
     if features.get("avx512f"):

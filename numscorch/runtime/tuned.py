@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -12,13 +12,13 @@ from threading import Lock
 from ..ir.format import Format
 from ..operand import Operand
 from ..schedule.facts import rounded
-from . import kernel_cache, machine_code
+from . import kernel_cache
 from .target import host
 from .threads import workers
 
 FILE = "schedules.json"
 
-_read: dict[Path, dict[str, str]] = {}
+_read: dict[Path | None, dict[str, str]] = {}  # by folder; None: no folder takes files
 _WRITING = Lock()
 
 
@@ -50,41 +50,35 @@ def chosen(expr: str, operands: Sequence[Operand], format: Format | str | None) 
 
 
 def remember(key: str, schedule: str) -> None:
-    """Keep a schedule, or "" for the compiler's own, for this process and later ones."""
-    path = kernel_cache.folder() / FILE
-    with _WRITING:
-        known = _stored(path) | {key: schedule}  # other processes may have written since
-        machine_code.write_whole(path, _text(known))
-        _read[path] = known
+    """Keep a schedule, or "" for the compiler's own, for this process and, where the cache takes files, later ones."""
+    _keep(lambda stored: stored | {key: schedule})
 
 
 def kept() -> dict[str, str]:
     """Every schedule that is kept on disk, by its key."""
-    return _stored(kernel_cache.folder() / FILE)
+    return _stored()
 
 
 def adopt(schedules: Mapping[str, str]) -> None:
     """Keep schedules that were chosen elsewhere; those that were chosen here stay."""
-    path = kernel_cache.folder() / FILE
+    _keep(lambda stored: dict(schedules) | stored)
+
+
+def _keep(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     with _WRITING:
-        known = dict(schedules) | _stored(path)
-        machine_code.write_whole(path, _text(known))
-        _read[path] = known
-
-
-def _text(known: Mapping[str, str]) -> bytes:
-    return json.dumps(known, indent=1, sort_keys=True).encode()
+        known = change(_read.get(None, {}) | _stored())  # other processes may have written since
+        _read[kernel_cache.write(FILE, json.dumps(known, indent=1, sort_keys=True).encode())] = known
 
 
 def _known() -> dict[str, str]:
-    path = kernel_cache.folder() / FILE
-    known = _read.get(path)
-    return _read.setdefault(path, _stored(path)) if known is None else known
+    folder = kernel_cache.folder()
+    known = _read.get(folder)
+    return _read.setdefault(folder, _stored()) if known is None else known
 
 
-def _stored(path: Path) -> dict[str, str]:
+def _stored() -> dict[str, str]:
     """What the file holds; nothing where there is none yet, or it is damaged."""
-    with suppress(OSError, ValueError):
-        found = json.loads(path.read_text(encoding="utf-8"))
+    with suppress(ValueError, RecursionError):
+        found = json.loads(kernel_cache.read(FILE) or b"{}")
         return {str(key): str(schedule) for key, schedule in found.items()} if isinstance(found, dict) else {}
     return {}

@@ -1,0 +1,47 @@
+"""Ctrl-C while a kernel is compiled: it raises KeyboardInterrupt when the kernel is done.
+
+LLVM calls Python back during compilation. Python prints an exception that is raised in such a callback, or in a finalizer, and
+drops it: an interrupt there would be lost, together with the machine code that the callback received.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Defer SIGINT to the end of a block of the main thread; its handler, Python's or the program's own, runs there once.
+
+    >>> with deferred():
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     print("the block is completed")
+    Traceback (most recent call last):
+    KeyboardInterrupt
+    """
+    handler = _handler()
+    if handler is None:
+        yield
+        return
+    arrived: list[FrameType | None] = []
+    signal.signal(signal.SIGINT, lambda number, frame: arrived.append(frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if arrived:
+            handler(signal.SIGINT, arrived[0])
+
+
+def _handler() -> Handler | None:
+    """The Python function that handles SIGINT; None where there is none, or signals reach another thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    found = signal.getsignal(signal.SIGINT)
+    return found if callable(found) else None
