@@ -19,6 +19,7 @@ from .sparse_tensor import SparseTensor
 REDUCTIONS = ("sum", "prod", "amax", "amin", "mean", "median", "norm", "var", "std", "logsumexp", "argmax", "argmin")
 MASKED = (*REDUCTIONS, "cumsum", "cumprod", "softmax", "log_softmax", "softmin", "normalize", "logaddexp")
 
+
 def _flatten(A: SparseTensor) -> tuple[list[torch.Tensor], Pattern]:
     return [A._values], A.pattern
 

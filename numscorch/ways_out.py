@@ -28,9 +28,7 @@ WAYS_OUT: dict[str, str] = {
         FACTORED,
     ),
     **dict.fromkeys(("scatter", "scatter_add", "index_add", "index_copy", "index_put", "index_fill", "masked_scatter", "put"), MOVED),
-    **dict.fromkeys(
-        ("scatter_", "scatter_add_", "index_add_", "index_copy_", "index_put_", "index_fill_", "fill_", "put_"), WRITTEN
-    ),
+    **dict.fromkeys(("scatter_", "scatter_add_", "index_add_", "index_copy_", "index_put_", "index_fill_", "fill_", "put_"), WRITTEN),
     **dict.fromkeys(("numpy", "__array__", "data_ptr", "storage", "untyped_storage"), SHARED),
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "fft_fft", "fft_rfft", "fft_fft2", "fft_ifft", "unfold", "interpolate", "max_pool1d", "avg_pool1d"),

@@ -14,6 +14,7 @@ from scale import scaled
 import numscorch as ns
 from numscorch.codegen import routines, twins
 from numscorch.codegen.workspaces import workspaces_of
+from numscorch.ir.index import loops_of
 from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.workspace_levels import Hashed, Listed
 from numscorch.runtime import blocks, dispatch
@@ -244,3 +245,105 @@ def test_one_row_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
         D = D.flip(1)
         D[:, :] = torch.where(D == 0, 1.0, D)
     assert flagged()
+
+
+# -- other reductions than sums
+
+
+REDUCTIONS = ("max", "min", "prod", "any", "all", "or_and", "min_plus", "max_plus")
+START = {"min_plus": np.inf, "max_plus": -np.inf}
+JOINED: dict[str, Callable[..., np.ndarray]] = {
+    **{"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod, "any": np.max, "all": np.min, "or_and": np.max},
+    **{"min_plus": np.min, "max_plus": np.max},
+}
+
+
+def reduced(expr: str, arrays: list[np.ndarray], stored: list[np.ndarray], reduce: str) -> tuple[np.ndarray, np.ndarray]:
+    """The dense result of a reduction, and the coordinates that have a term."""
+    terms, result = expr.split("->")[0].split(","), expr.split("->")[1]
+    names = result + "".join(dict.fromkeys(name for term in terms for name in term if name not in result))
+
+    def aligned(term: str, array: np.ndarray) -> np.ndarray:
+        order = [term.index(name) for name in names if name in term]
+        return array.transpose(order)[tuple(slice(None) if name in term else None for name in names)]
+
+    there = np.ones((1,) * len(names), bool)
+    for term, own in zip(terms, stored, strict=True):
+        there = there & aligned(term, own)
+    value = np.zeros(there.shape) if reduce in START else np.ones(there.shape)
+    for term, array in zip(terms, arrays, strict=True):
+        value = value + aligned(term, array) if reduce in START else value * aligned(term, array)
+    value = np.where(there, value, START.get(reduce, 0.0))
+    value = (value != 0) * 1.0 if reduce in ("any", "all", "or_and") else value
+    along = tuple(range(len(result), len(names)))
+    return JOINED[reduce](value, axis=along), there.any(along)
+
+
+def stored_operand(array: np.ndarray, stored: np.ndarray, fmt: ns.Format) -> ns.SparseTensor:
+    """A tensor that stores these coordinates, also where their value is 0."""
+    indices = np.stack(np.nonzero(stored)) if array.ndim else np.zeros((0, 1), np.int64)
+    return ns.from_coo(indices, torch.from_numpy(array[stored]), array.shape, format=fmt)
+
+
+@pytest.mark.filterwarnings("ignore:.* stores .* values for", "ignore:invalid value")
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_reductions_of_collected_rows(reduce: str, plain: pytest.MonkeyPatch) -> None:
+    """Absent terms are 0, or no terms of a semiring; stored zeros, negative values and NaN are terms, in full rows and in others."""
+    collected: set[type] = set()
+    for seed in range(scaled(300)):
+        rng, numbers = random.Random(seed), np.random.default_rng(seed)
+        plain.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
+        plain.setattr(workspace, "LARGE", -1 if seed % 3 == 0 else 1 << 62)
+        plain.setattr(workspace, "REUSED", float("inf"))
+        expr = rng.choice((*EXPRESSIONS, "ij->j", "i,ij->j", "ijk->k"))
+        sizes = {name: rng.choice((1, 2, 5, 9)) for name in "ijkl"}
+        values = rng.choice(([-2.0, -1.0, 0.0, 0.5, 3.0], [-2.0, -1.0], [1.0, np.nan, np.inf, 0.0]))
+        terms = expr.split("->")[0].split(",")
+        shapes = [[sizes[name] for name in term] for term in terms]
+        stored = [numbers.random(shape) < numbers.choice((0.2, 0.7, 1.0)) for shape in shapes]
+        arrays = [np.where(own, numbers.choice(values, own.shape), 0.0) for own in stored]
+        formats = [rng.choice(("s" * len(term), "o" * len(term), "d" * (len(term) - 1) + "s")) for term in terms]
+        operands = [stored_operand(*given) for given in zip(arrays, stored, map(ns.Format, formats), strict=True)]
+        result = expr.split("->")[1]
+        fmt = rng.choice((None, ns.CSF(len(result)), ns.COO(len(result)), *([ns.CSC, ns.CSR, UNORDERED] if len(result) == 2 else [])))
+        found = ns.einsum(expr, *operands, reduce=reduce, format=fmt)
+        collected |= spaces()
+        wanted, there = reduced(expr, arrays, stored, reduce)
+        if isinstance(found, ns.SparseTensor):
+            validate(found.pattern)
+            found, wanted = found.to_dense(), np.where(there, wanted, 0.0)
+        np.testing.assert_allclose(found.numpy(), wanted, err_msg=f"seed {seed}: {expr} of {formats} in {fmt}")
+    assert collected >= {Listed, Hashed}
+
+
+MATRICES = (ns.CSR, ns.CSC, ns.DCSR, ns.COO(2))
+
+
+@pytest.mark.parametrize(("fmt", "asked"), [*((fmt, None) for fmt in MATRICES), *((ns.CSR, fmt) for fmt in MATRICES)])
+def test_reductions_collect_rows_as_sums_do(fmt: ns.Format, asked: ns.Format | None) -> None:
+    """The same loops, over what is stored: none runs over all places of the result."""
+    indices = torch.stack([torch.arange(2000).repeat_interleave(5), coordinates(2000, 10000, 0)])
+    A = ns.from_coo(indices, torch.ones(10000), (2000, 2000), format=fmt, coalesce=True)
+    sums = ns.explain("ij,jk->ik", A, A, format=asked)
+    for reduce in REDUCTIONS:
+        others = ns.explain("ij,jk->ik", A, A, format=asked, reduce=reduce)
+        assert [loop.var for loop in loops_of(others.steps[-1].stmt)] == [loop.var for loop in loops_of(sums.steps[-1].stmt)]
+        assert others.problem.format == sums.problem.format
+        assert len(workspaces_of(others.steps[-1].stmt)) == 1
+
+
+@pytest.mark.parametrize("reduce", ["max", "all", "min_plus"])
+def test_reductions_of_collected_rows_compiled(reduce: str, fresh_plans: pytest.MonkeyPatch) -> None:
+    numbers = np.random.default_rng(7)
+    stored = [numbers.random((90, 60)) < 0.2, numbers.random((60, 90)) < 0.2]
+    stored[0][5] = True
+    stored[1][:, 3:8] = True  # places to which no term is missing
+    arrays = [np.where(own, numbers.integers(-3, 4, own.shape) + 0.5, 0.0) for own in stored]
+    A, B = (stored_operand(*given, ns.CSR) for given in zip(arrays, stored, strict=True))
+    wanted, there = reduced("ij,jk->ik", arrays, stored, reduce)
+    for kind in KINDS:
+        found = ns.einsum("ij,jk->ik", A, B, reduce=reduce, schedule=f"parallelize(i) workspace({kind})")
+        np.testing.assert_allclose(np.asarray(found.to_dense()), np.where(there, wanted, 0.0))
+        assert found.nnz == there.sum()
+    wanted, there = reduced("ij->j", arrays[:1], stored[:1], reduce)
+    np.testing.assert_allclose(np.asarray(ns.einsum("ij->j", A, reduce=reduce, format="s").to_dense()), np.where(there, wanted, 0.0))

@@ -19,7 +19,7 @@ from .placed import Placement
 from .results import Assembly, Stage
 from .short_rows import shorten
 from .spaced import Spacing, is_spaced
-from .workspaces import is_collected, is_hashed, is_marked, stamps, workspaces_of
+from .workspaces import arrays_of, is_collected, is_hashed, is_marked, stamps, workspaces_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class Param:
     heads       where each parent of the result, and worker, has its next entry
     bounds      the most that each block inserts into one row
     list, mark  of a workspace: the coordinates in it, and the stamp of each
+    seen        of a workspace: the number of terms of each value
     flag        of a workspace of one row: 1 for each coordinate in it
     table       of a workspace: where in the list a coordinate is, by its hash
     space       the values of a workspace
@@ -65,7 +66,7 @@ class Param:
 
 
 SCALARS = ("stride", "size", "capacity", "longest", "parents", "entries", "blocks", "workers")
-WORKSPACE = ("list", "mark", "flag", "table", "space")  # arrays of which each worker has a part, and so it has
+WORKSPACE = ("list", "mark", "seen", "flag", "table", "space")  # arrays of which each worker has a part, and so it has
 PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents"}  # of these, so many
 
 
@@ -187,7 +188,7 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
     for space in workspaces_of(stmt):
         name = space.tensor.name
         level = space.tensor.format.levels[0]
-        params += [Param(f"{name}_{array}", array, name, dtype=level.array_dtype(array) or "int64") for array in level.arrays]
+        params += [Param(f"{name}_{array}", array, name, dtype=level.array_dtype(array) or "int64") for array in arrays_of(space)]
         params.append(Param(f"{name}_vals", "space", name, dtype=space.tensor.dtype))
         params.append(Param(f"{name}_size", *_room_of(space)))
     params += [Param("partial_vals", "partial", dtype=result.tensor.dtype), Param("cuts", "cuts")]

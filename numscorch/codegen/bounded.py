@@ -62,7 +62,7 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
 
 def _is_flagged(stmt: ix.Where) -> bool:
     """Whether the result is one row, which is collected where there is a place for every coordinate."""
-    return any(a.lhs.tensor.format.levels == (Flagged(),) for a in ix.assignments(stmt.producer))
+    return any(isinstance(level, Flagged) for a in ix.assignments(stmt.producer) for level in a.lhs.tensor.format.levels)
 
 
 def _bound_of_pruned(stmt: ix.Stmt) -> Bound:
@@ -105,7 +105,7 @@ def may_take_room(stmt: ix.Stmt) -> bool:
     if not isinstance(inner, ix.Where) or not isinstance(inner.consumer, ix.Forall) or not isinstance(inner.consumer.body, ix.Assignment):
         return False
     space = inner.consumer.body.rhs
-    if not isinstance(space, ix.Access) or space.tensor.format.levels != (Listed(),) or not _is_one_level(result):
+    if not isinstance(space, ix.Access) or not isinstance(space.tensor.format.levels[0], Listed) or not _is_one_level(result):
         return False
     sparse = [access for access in ix.operands_of(stmt) if not access.tensor.is_dense]
     others = [a.lhs.tensor for a in ix.assignments(inner.producer) if a.lhs.indices and a.lhs.tensor != space.tensor]

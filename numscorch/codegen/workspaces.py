@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import index as ix
-from ..ir.functions import REDUCTIONS, start_of
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, If, Stmt, Store, Var, call
+from ..ir.functions import counts_absent, start_of
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call
 from ..ir.workspace_levels import Flagged, Hashed, Held, Listed, Marked
+from .bounded import around_result
 from .environment import Env, clear, size_of
 from .pruning import append_pruned
 from .results import MOST, Assembly
@@ -37,14 +38,30 @@ def is_hashed(space: ix.Access) -> bool:
     return isinstance(space.tensor.format.levels[0], Hashed)
 
 
+def is_listed(space: ix.Access) -> bool:
+    """Whether coordinates are listed, and values lie at their coordinates."""
+    return isinstance(space.tensor.format.levels[0], Listed)
+
+
 def is_flagged(space: ix.Access) -> bool:
-    """Whether it is one row in all, in which zeros wait to be added to."""
+    """Whether it is one row in all, whose values start as the reduction's identity."""
     return isinstance(space.tensor.format.levels[0], Flagged)
 
 
 def is_collected(space: ix.TensorVar) -> bool:
     """Whether coordinates are inserted into it in no order, rather than that it is a row of its own."""
     return not space.is_scalar and isinstance(space.format.levels[0], Hashed | Listed | Flagged)
+
+
+def counts(space: ix.Access) -> bool:
+    """Whether the number of terms of each value is kept."""
+    level = space.tensor.format.levels[0]
+    return isinstance(level, Hashed | Listed | Flagged) and level.counts
+
+
+def arrays_of(space: ix.Access) -> tuple[str, ...]:
+    """The names of a workspace's arrays, its values left out."""
+    return (*space.tensor.format.levels[0].arrays, *(("seen",) if counts(space) else ()))
 
 
 def stamps(env: Env) -> Block:
@@ -62,8 +79,9 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly, env: Env, lower: Lower) 
     space = ix.result_of(stmt.producer)
     name = space.tensor.name
     inner = replace(env, inserted=env.inserted | {name})
+    completed = _with_absent(stmt.producer, space) if counts(space) else ()
     if is_flagged(space):
-        return (*lower(stmt.producer, inner), *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
+        return (*lower(stmt.producer, inner), *completed, *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
     if assembly.stage == "room":
         return lower(stmt.producer, inner)
     if assembly.bounding:
@@ -75,7 +93,7 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly, env: Env, lower: Lower) 
     ordered = (_ordered(space),) if assembly.format.levels[-1].is_ordered else ()
     by_coordinate = inner.inserted - {name} if is_hashed(space) else inner.inserted
     read = replace(inner, inserted=by_coordinate, operands=(*env.operands, space))
-    return (*filled, *ordered, *lower(stmt.consumer, read))
+    return (*filled, *completed, *ordered, *lower(stmt.consumer, read))
 
 
 def _bounded(producer: ix.Stmt, name: str, env: Env, lower: Lower) -> Block:
@@ -97,6 +115,26 @@ def _emptied(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Blo
     return (*_bounded(producer, name, env, lower), Assign(_part(name, "bits"), call("emptied", _part(name, "table"), most)))
 
 
+def _with_absent(producer: ix.Stmt, space: ix.Access) -> Block:
+    """Join 0 to each value that has fewer terms than the loops have steps."""
+    loops, added = around_result(producer)
+    name, at = space.tensor.name, Var(f"p{space.tensor.name}")
+    place = _part(name, "list")[at] if is_listed(space) else at
+    places = size_of(space.indices[0]) if is_flagged(space) else _part(name, "count")
+    values, zero = _part(name, "vals"), Const(0.0, space.tensor.dtype)
+    complete = Store(values, place, joined(added.op, values[place], zero))
+    terms = _steps([loop.var for loop in loops if loop.var not in space.indices])
+    return (For(at, Const(0), places, (If(_part(name, "seen")[place] < terms, (complete,)),)),)
+
+
+def _steps(variables: list[ix.IndexVar]) -> Expr:
+    """How many steps the loops over these variables have."""
+    steps: Expr = Const(1)
+    for var in variables:
+        steps = steps * size_of(var)
+    return steps
+
+
 def _ordered(space: ix.Access) -> If:
     """The list in order, which most rows of a matrix with few entries are; values that lie in the order of the list move with it."""
     name = space.tensor.name
@@ -113,17 +151,24 @@ def insert(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
         return (Accumulate(MOST if assembly.stage == "room" else _part(name, "bound"), Const(1)),)
     coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
     if is_flagged(stmt.lhs):
-        terms = lower_product(stmt.rhs, env, as_vector=False)
-        return (*terms.setup, Store(_part(name, "flag"), coord, Const(1)), Store(_part(name, "vals"), coord, terms.scalar, add=True))
+        setup, add = _add(stmt, coord, env)
+        return (*setup, Store(_part(name, "flag"), coord, Const(1)), *add)
     found, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
     first: list[Stmt] = [] if is_hashed(stmt.lhs) else _mark(name, coord, assembly)
     if assembly.counting:
         return (*found, If(is_new, (*first, Accumulate(count, Const(1)))))
-    product, values = lower_product(stmt.rhs, env, as_vector=False), _part(name, "vals")
-    clear = Store(values, place, Const(start_of(stmt.op, stmt.rhs, stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype))
+    setup, add = _add(stmt, place, env)
+    clear: Block = (Store(_part(name, "vals"), place, Const(start_of(stmt.op, stmt.rhs, stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype)),)
+    clear = (Store(_part(name, "seen"), place, Const(0)), *clear) if counts(stmt.lhs) else clear
+    return (*setup, *found, If(is_new, (*first, *clear, Accumulate(count, Const(1)))), *add)
+
+
+def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
+    """What runs before, and what joins a term to the value at a place of a workspace, and counts it where terms are counted."""
+    product, values = lower_product(stmt.rhs, env, as_vector=False), _part(stmt.lhs.tensor.name, "vals")
     new = product.scalar if stmt.op == "+=" else joined(stmt.op, values[place], product.scalar)
-    add = Store(values, place, new, add=stmt.op == "+=")
-    return (*product.setup, *found, If(is_new, (*first, clear, Accumulate(count, Const(1)))), add)
+    seen = (Store(_part(stmt.lhs.tensor.name, "seen"), place, Const(1), add=True),) if counts(stmt.lhs) else ()
+    return product.setup, (Store(values, place, new, add=stmt.op == "+="), *seen)
 
 
 def _find_hashed(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
@@ -196,10 +241,8 @@ def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower
     inner = replace(env, counted=env.counted | {target.name})
     start = start_of(op, ix.value_of(stmt.producer), target.dtype)
     body = (Assign(seen, Const(0)), *clear(target, inner, start), *lower(stmt.producer, inner))
-    if op != "+=" and not REDUCTIONS[op].of_stored:
-        terms: Expr = Const(1)
-        for each in ix.loops_of(stmt.producer):
-            terms = terms * size_of(each.var)
+    if counts_absent(op, ix.value_of(stmt.producer)):
+        terms = _steps([loop.var for loop in ix.loops_of(stmt.producer)])
         body = (*body, If(seen < terms, _with_zero(target, op, inner)))
     done = lower(stmt.consumer, inner)
     return (*body, If(Const(0) < seen, done)) if appends(stmt.consumer, env) else (*body, *done)

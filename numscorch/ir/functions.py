@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from .function_table import FUNCTIONS as FUNCTIONS
@@ -88,6 +89,18 @@ def start_of(op: str, value: Expr, dtype: str) -> float:
     return float(op == "min=") if is_test and op in ("max=", "min=") else REDUCTIONS[op].start(dtype)
 
 
+def counts_absent(op: str, value: Expr) -> bool:
+    """Whether absent terms, which are 0, change the result of a reduction: not of sums, semirings, and "any".
+
+    >>> from .notation import parse_expr
+    >>> counts_absent("max=", parse_expr("A[i]")), counts_absent("max=", parse_expr("A[i] != 0"))
+    (True, False)
+    """
+    if op in ("=", "+=") or REDUCTIONS[op].of_stored:
+        return False
+    return op != "max=" or start_of(op, value, "float32") != 0.0
+
+
 def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
     """The expression where the tensors named ``zero`` are 0, with what follows from that.
 
@@ -117,6 +130,20 @@ def terms_of(expr: Expr, op: str) -> Expr:
     for factor in factors[1:]:
         joined = Binary(times, joined, factor)
     return joined
+
+
+@lru_cache(maxsize=4096)
+def is_intersection(expr: Expr) -> bool:
+    """Whether the value is 0 wherever one of the sparse operands stores nothing, as that of a product is.
+
+    >>> from .format import CSR
+    >>> from .index import TensorVar
+    >>> from .notation import parse_expr
+    >>> tensors = {name: TensorVar(name, CSR) for name in "AB"}
+    >>> [is_intersection(parse_expr(text, tensors)) for text in ("A[i,j] * B[j,k] != 0", "A[i,j] + B[i,j]")]
+    [True, False]
+    """
+    return all(is_zero(simplified(expr, {access.tensor.name})) for access in accesses_in(expr) if not access.tensor.is_dense)
 
 
 def is_zero(expr: Expr) -> bool:

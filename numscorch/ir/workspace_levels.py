@@ -13,9 +13,11 @@ from .loop import BinOp, Const, Expr, Var, call
 class Listed(Level):
     """A workspace's only level: the coordinates that were inserted are listed, and values lie at their coordinates.
 
-    ``mark`` says of each coordinate whether it is in the list.
+    ``mark`` says of each coordinate whether it is in the list. Where the level ``counts``, the array ``seen`` holds the
+    number of terms of each value.
     """
 
+    counts: bool = False
     spelling: ClassVar[str] = "listed"
     arrays: ClassVar[tuple[str, ...]] = ("list", "mark")
     letter: ClassVar[str] = "w"
@@ -31,9 +33,11 @@ class Listed(Level):
 class Flagged(Level):
     """A workspace's only level, of one row in all: values lie at their coordinates, and ``flag`` says which of these were inserted.
 
-    Both start as zeros, so that inserting branches on nothing, and the row is read in order.
+    Flags start as zeros and values as the reduction's identity, so that inserting branches on nothing, and the row is read in
+    order. Where the level ``counts``, the array ``seen`` holds the number of terms of each value.
     """
 
+    counts: bool = False
     spelling: ClassVar[str] = "flagged"
     gaps: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = ("flag",)
@@ -74,8 +78,10 @@ class Hashed(Level):
     """A workspace's only level: the coordinates that were inserted are listed, and values lie in the order of the list.
 
     ``table`` is a hash table of places in the list: it is as long as a row may need, however large the dimension is.
+    Where the level ``counts``, the array ``seen`` holds the number of terms of each value.
     """
 
+    counts: bool = False
     spelling: ClassVar[str] = "hashed"
     arrays: ClassVar[tuple[str, ...]] = ("list", "table")
     letter: ClassVar[str] = "h"

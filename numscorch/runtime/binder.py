@@ -17,7 +17,7 @@ from ..accesses import row_major
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.lattice import make_lattice
-from ..codegen.workspaces import is_flagged, is_hashed, workspaces_of
+from ..codegen.workspaces import arrays_of, is_flagged, is_hashed, workspaces_of
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
@@ -33,7 +33,7 @@ from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, shared_ou
 from .memory import aligned, check_memory, check_workspace, flat
 from .reuse import SMALLEST, room
 
-MADE = {"list": "empty", "mark": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
+MADE = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
 
 PAST = 15  # places past the end of a row that a register may reach
 BY_BLOCKS = ("partial", "starts", "bounds")  # arrays with something of each block
@@ -115,10 +115,17 @@ class Binder:
             lines += self.bounded(space) if is_hashed(space) else []
             lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)}) + {PAST}"] if space.tensor.shares is not None else []
             level = space.tensor.format.levels[0]
-            dtypes = {array: level.array_dtype(array) or "int64" for array in level.arrays}
+            dtypes = {array: level.array_dtype(array) or "int64" for array in arrays_of(space)}
             lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.{dtype})" for array, dtype in dtypes.items()]
-            lines += [f"{name}_vals = {'np.zeros' if is_flagged(space) else 'space'}(n * {size}, dtype)"]
+            lines += [f"{name}_vals = {self.started(space, size) if is_flagged(space) else f'space(n * {size}, dtype)'}"]
         return lines
+
+    def started(self, space: ix.Access, size: str) -> str:
+        """Values that start as what the terms are joined to."""
+        added = next(a for a in ix.assignments(self.stmt) if a.lhs.tensor == space.tensor)
+        start = start_of(added.op, added.rhs, space.tensor.dtype)
+        self.scope["inf"] = np.inf
+        return f"np.full(n * {size}, {start}, dtype)" if start else f"np.zeros(n * {size}, dtype)"
 
     def room(self, space: ix.Access) -> str:
         """How many places a workspace has: as many as the dimension, unless they are hashed."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 from math import exp, inf
 
 from ..ir.format import Format, sorted_format
-from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_product, is_relation, variables_in
+from ..ir.functions import is_intersection
+from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_relation, variables_in
 from ..ir.level import Level
 from .facts import Facts
 
@@ -113,7 +114,7 @@ def estimated_fill(stmt: Assignment, facts: Facts) -> float:
     sparse = [(a, counts_of(a, facts)) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
     steps, places = 1.0, 1.0
     for var in variables_in(stmt.rhs):
-        steps *= iterations(var, sparse, facts, not is_product(stmt.rhs))[0]
+        steps *= iterations(var, sparse, facts, not is_intersection(stmt.rhs))[0]
     for var in stmt.lhs.indices:
         places *= max(facts.extent(var), 1.0)
     return 1.0 - exp(-steps / places)

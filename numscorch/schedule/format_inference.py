@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..ir.derived_formats import can_be_assembled
 from ..ir.format import Format, dense
-from ..ir.functions import is_zero, simplified
+from ..ir.functions import is_intersection, is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, is_product, is_relation, variables_in
 from ..ir.levels import Compressed, Dense
 
@@ -40,7 +40,7 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_ord
     if not literal and len(common) == 1 and can_be_assembled(shared := common.pop()) and _fits(shared, left_out):
         return with_format(stmt, shared), f"the format of {', '.join(map(str, keepers))}"
     blocks = len(left_out) - inner
-    collected = not in_order and not literal and not inner and blocks > 1 and bool(sums) and is_product(stmt.rhs)
+    collected = not in_order and not literal and not inner and blocks > 1 and bool(sums) and is_intersection(stmt.rhs)
     unsorted = "; rows are collected, and sorted when that is needed" * collected
     if not literal and len(left_out) > 1 and not any(left_out) and is_zero(simplified(stmt.rhs, {a.tensor.name for a in sparse})):
         levels = [*[Dense()] * (blocks - 1), Compressed(ordered=not collected), *[Dense()] * inner]

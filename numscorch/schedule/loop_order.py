@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from ..errors import ScheduleError
-from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_product, is_relation, map_expr, variables_in
+from ..ir.functions import is_intersection
+from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_relation, map_expr, variables_in
 from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost
 from .constants import chosen_by_table
@@ -150,8 +151,8 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
     """The variables that the outermost loops must have; None stands for any of the result's.
 
     An assembled result is appended to, so all but the last of its sparse levels come first, in order; the last
-    one may come later, through a workspace, unless dense levels lie below it. A reduction that isn't a sum
-    needs to know how many terms it had, so its loops come last. Entries that are placed may come in any order.
+    one may come later, through a workspace, unless dense levels lie below it. Elsewhere, only a register counts
+    the terms of a reduction that isn't a sum, so its loops come last. Entries that are placed may come in any order.
     """
     if _is_placeable(stmt):
         return ()
@@ -160,7 +161,8 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
         last = max(at for at, level in enumerate(levels) if not level.full)
         own = last if last == len(levels) - 1 else last + 1
         ordered = tuple(result.level_var(at) for at in range(own))
-        return ordered if stmt.op in ("=", "+=") else tuple(result.level_var(at) for at in range(len(levels)))
+        collected = last == len(levels) - 1
+        return ordered if collected or stmt.op in ("=", "+=") else tuple(result.level_var(at) for at in range(len(levels)))
     return () if stmt.op in ("=", "+=") else (None,) * len(result.indices)
 
 
@@ -207,7 +209,7 @@ def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: T
 def _nest_cost(
     stmt: Assignment, order: tuple[IndexVar, ...], sparse: list[tuple[Access, tuple[float, ...]]], facts: Facts, target: Target
 ) -> float:
-    runs, total, united = 1.0, 0.0, not is_product(stmt.rhs)
+    runs, total, united = 1.0, 0.0, not is_intersection(stmt.rhs)
     for var in order[:-1]:
         survivors, steps = cost.iterations(var, sparse, facts, united)
         total += runs * steps * (cost.WALK if survivors < facts.extent(var) else 1.0)

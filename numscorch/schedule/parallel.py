@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import ScheduleError
+from ..ir.functions import is_intersection
 from ..ir.index import (
     Access,
     Assignment,
@@ -100,7 +101,7 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
     """
     laid = _laid_out(stmt)
     sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense and a.tensor.name not in laid]
-    work, steps, united = 1.0, 1.0, not is_product(value_of(stmt))
+    work, steps, united = 1.0, 1.0, not is_intersection(value_of(stmt))
     for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
         survivors, steps = cost.iterations(var, sparse, facts, united)
         work, steps = work * survivors, work * steps

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ..errors import ScheduleError
 from ..ir.format import Format
+from ..ir.functions import counts_absent, is_intersection
 from ..ir.index import (
     SCALAR,
     Access,
@@ -24,7 +25,6 @@ from ..ir.index import (
     Where,
     accesses_in,
     factors_of,
-    is_product,
     product,
 )
 from ..ir.level import Level
@@ -34,7 +34,7 @@ from . import cost
 from .facts import Facts
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
-KINDS: dict[str, Level] = {"list": Listed(), "hash": Hashed()}
+KINDS: dict[str, type[Listed | Hashed]] = {"list": Listed, "hash": Hashed}
 LARGE = 1 << 18  # an extent from which the dense arrays of a row are larger than a core's own cache
 REUSED = 8.0  # sums for each place of the dense arrays from which it pays to have them brought into the cache
 
@@ -61,7 +61,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tu
         return stmt, "the workspaces are there already"
     split = _appended_late(loops, assignment) if assignment.lhs.tensor.is_assembled else None
     if split is not None:
-        level, why = _kind(loops, assignment, facts, wanted)
+        level, why = _kind(loops, split, assignment, facts, wanted)
         return _through_list(loops, split, assignment, level), why
     if wanted is not None:
         raise _needless(wanted, stmt, assignment.lhs)
@@ -78,34 +78,42 @@ def _needless(wanted: str, stmt: Stmt, result: Access) -> ScheduleError:
     )
 
 
-def _kind(loops: list[Forall], assignment: Assignment, facts: Facts, wanted: str | None) -> tuple[Level, str]:
+def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts, wanted: str | None) -> tuple[Level, str]:
     """In what a row is collected: hashed where dense arrays don't fit in the cache, and each of their places is seldom used.
 
     With a banded matrix, neighbouring rows use the same places again, and hashing takes twice as long; with a random
     one it takes about as long; and where there is little to sum up, the dense arrays take much longer to come by.
     """
+    counts = _counts(loops[split:], assignment)
     if wanted is not None:
-        return KINDS[wanted], f"asked for: {wanted}"
+        return KINDS[wanted](counts), f"asked for: {wanted}"
     extent = facts.extent(assignment.lhs.level_var(len(assignment.lhs.indices) - 1))
     sums = _insertions(loops, assignment, facts)
     if _is_one_row(assignment) and sums >= extent:
-        return Flagged(), f"one row of {extent:.3g} comes in no order, about {sums:.3g} sums in all: flagged, in dense arrays"
+        return Flagged(counts), f"one row of {extent:.3g} comes in no order, about {sums:.3g} sums in all: flagged, in dense arrays"
     hashed = extent > LARGE and sums < REUSED * extent
     how = "found by hashing" if hashed else "listed, in dense arrays"
-    return KINDS["hash" if hashed else "list"], f"rows of {extent:.3g} come in no order, about {sums:.3g} sums in all: {how}"
+    return KINDS["hash" if hashed else "list"](counts), f"rows of {extent:.3g} come in no order, about {sums:.3g} sums in all: {how}"
+
+
+def _counts(loops: list[Forall], assignment: Assignment) -> bool:
+    """Whether a row must know the number of terms of each value: several loops add terms to it, and absent terms change the value."""
+    around = loops[: len(loops) - len(summed_tail(loops, assignment.lhs))]
+    adds = any(loop.var not in assignment.lhs.indices for loop in around)
+    return adds and counts_absent(assignment.op, assignment.rhs)
 
 
 def _is_one_row(assignment: Assignment) -> bool:
     """Whether all sums go to one row, of which every place may be looked at in the end."""
     levels = assignment.lhs.tensor.format.levels
     plain = levels[0].arrays == ("pos", "crd") and levels[0].is_unique and levels[0].appended
-    return len(levels) == 1 and plain and assignment.op in ("=", "+=")
+    return len(levels) == 1 and plain
 
 
 def _insertions(loops: list[Forall], assignment: Assignment, facts: Facts) -> float:
     """About how often something is added to a row."""
     sparse = [(a, cost.counts_of(a, facts)) for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
-    sums, united = 1.0, not is_product(assignment.rhs)
+    sums, united = 1.0, not is_intersection(assignment.rhs)
     for loop in loops:
         sums *= cost.iterations(loop.var, sparse, facts, united)[0]
     return sums
