@@ -128,6 +128,37 @@ class TestLinear:
             SparseLinear.from_dense(torch.nn.Linear(6, 4, device="meta"), lambda weight: torch.ones(4, 6, dtype=torch.bool, device="meta"))
 
 
+MODULES: dict[str, Callable[..., torch.nn.Module]] = {
+    "SparseLinear": lambda **where: SparseLinear(6, 4, density=0.5, **where),
+    "SparseConv2d": lambda **where: SparseConv2d(2, 4, 3, density=0.5, **where),
+    "SparseEmbedding": lambda **where: ns.nn.SparseEmbedding(6, 4, density=0.5, **where),
+    "SparseEmbeddingBag": lambda **where: SparseEmbeddingBag(6, 4, **where),
+    "SparseAttention": lambda **where: ns.nn.SparseAttention(ns.nn.patterns.causal, 4, 2, **where),
+    "SparseTransformerEncoderLayer": lambda **where: ns.nn.SparseTransformerEncoderLayer(ns.nn.patterns.causal, 4, 2, **where),
+    "MoE": lambda **where: ns.nn.MoE(2, 1, 4, 3, **where),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_device_and_dtype_are_taken_as_by_torchs_modules(name: str) -> None:
+    for device in ("cpu", torch.device("cpu"), torch.device("cpu", 0), None):
+        assert {own.dtype for own in MODULES[name](device=device, dtype=torch.float64).parameters()} == {torch.float64}
+    for device in ("meta", torch.device("cuda:0"), "mps"):
+        with pytest.raises(ns.UnsupportedError, match=f"{name} on device=.*: numscorch runs on the CPU, so leave device= out"):
+            MODULES[name](device=device)
+
+
+def test_sizes_are_not_left_to_the_first_input() -> None:
+    for make in (
+        lambda: SparseLinear(-1, 3, density=0.5),
+        lambda: SparseLinear(-1, 3, pattern=torch.ones(3, 4)),
+        lambda: SparseConv2d(-1, 3, 3, density=0.5),
+        lambda: ns.nn.SparseEmbedding(5, -1, density=0.5),
+    ):
+        with pytest.raises(ns.SizeError, match="sizes can't be left to the first input"):
+            make()
+
+
 class TestState:
     def layer(self, seed: int = 0, format: str = "CSR") -> SparseLinear:
         mask = torch.rand(4, 4, generator=generator(seed)) < 0.5

@@ -13,7 +13,7 @@ from ..sparse_parameter import SparseParameter, deepcopied
 from ..sparse_tensor import SparseTensor
 from .functional import _sparse_attention
 from .joined import as_pattern
-from .weights import check_attention
+from .weights import check_attention, check_device
 
 Linear = torch.nn.functional.linear
 Module = TypeVar("Module", bound=torch.nn.Module)
@@ -38,6 +38,7 @@ class SparseAttention(torch.nn.Module):
         dropout: share of the probabilities that is dropped in training.
         bias: whether projections have one.
         batch_first: whether the batch comes before the sequence; True, unlike torch's default.
+        device: the CPU, if given.
         dtype: of the parameters.
 
     Shape:
@@ -68,9 +69,11 @@ class SparseAttention(torch.nn.Module):
         bias: bool = True,
         batch_first: bool = True,
         *,
+        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
+        check_device(self, device)
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         is_fixed = isinstance(pattern, SparseTensor | SparseParameter | torch.Tensor)
         self.pattern = as_pattern(pattern) if is_fixed or not callable(pattern) else pattern

@@ -42,6 +42,7 @@ class SparseConv2d(WithSparseWeight):
         pattern: the entries that are stored: what :class:`SparseLinear` takes, of the shape of the matrix, or of
             (out_channels, in_channels, height, width).
         format: how the matrix is stored.
+        device: the CPU, if given.
         dtype: of the weight and the bias.
 
     Shape:
@@ -74,6 +75,7 @@ class SparseConv2d(WithSparseWeight):
         density: float | None = None,
         pattern: SparseTensor | torch.Tensor | ArrayLike | None = None,
         format: Format | str = CSR,
+        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
@@ -86,7 +88,7 @@ class SparseConv2d(WithSparseWeight):
         self._sides = _sides(self.padding, self.kernel_size, self.stride, self.dilation)
         height, width = self.kernel_size
         shape, named = (out_channels, in_channels * height * width), "(out_channels, in_channels * kernel height * kernel width)"
-        self._take(new_weight(self, shape, named, density, pattern, format, dtype), bias)
+        self._take(new_weight(self, shape, named, density, pattern, format, dtype, device), bias)
 
     @classmethod
     def from_dense(cls, conv: torch.nn.Conv2d, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:

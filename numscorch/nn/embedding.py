@@ -9,6 +9,7 @@ from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..pattern import Pattern
 from ..sparse_tensor import SparseTensor, beside_programs
+from .weights import check_device
 
 BAGS = Format("(b, p, n) -> (b: dense, p: compressed, n: singleton)")  # item p of bag b is embedding n; a bag may hold one twice
 MODES = ("sum", "mean", "max")
@@ -68,6 +69,7 @@ class SparseEmbeddingBag(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
+        check_device(self, device)
         _check_options(max_norm, scale_grad_by_freq, mode, sparse)
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise RangeError(f"padding_idx={padding_idx}: there are num_embeddings={num_embeddings}")

@@ -33,6 +33,7 @@ class SparseEmbedding(WithSparseWeight):
         density: the share of entries that is stored, at random places, as in :class:`SparseLinear`.
         pattern: the entries that are stored, of shape (num_embeddings, embedding_dim), as in :class:`SparseLinear`.
         format: how the table is stored.
+        device: the CPU, if given.
         dtype: of the table.
 
     Shape:
@@ -58,6 +59,7 @@ class SparseEmbedding(WithSparseWeight):
         density: float | None = None,
         pattern: SparseTensor | torch.Tensor | ArrayLike | None = None,
         format: Format | str = CSR,
+        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
@@ -66,7 +68,7 @@ class SparseEmbedding(WithSparseWeight):
             raise RangeError(f"padding_idx={padding_idx}: there are num_embeddings={num_embeddings}")
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         shape, named = (num_embeddings, embedding_dim), "(num_embeddings, embedding_dim)"
-        self._take(new_weight(self, shape, named, density, pattern, format, dtype), False)
+        self._take(new_weight(self, shape, named, density, pattern, format, dtype, device), False)
 
     def reset_parameters(self) -> None:
         """Draw the values anew."""

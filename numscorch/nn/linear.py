@@ -31,6 +31,7 @@ class SparseLinear(WithSparseWeight):
         pattern: the entries that are stored, of shape (out_features, in_features): a SparseTensor, or one of torch's or SciPy's;
             or a tensor or numpy array whose nonzeros count.
         format: how the weight is stored.
+        device: the CPU, if given.
         dtype: of the weight and the bias.
 
     Shape:
@@ -56,12 +57,13 @@ class SparseLinear(WithSparseWeight):
         density: float | None = None,
         pattern: SparseTensor | torch.Tensor | ArrayLike | None = None,
         format: Format | str = CSR,
+        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         shape, named = (out_features, in_features), "(out_features, in_features)"
-        self._take(new_weight(self, shape, named, density, pattern, format, dtype), bias)
+        self._take(new_weight(self, shape, named, density, pattern, format, dtype, device), bias)
 
     @classmethod
     def from_dense(cls, linear: torch.nn.Linear, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:

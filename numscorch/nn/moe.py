@@ -19,6 +19,7 @@ from ..pattern import Pattern
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor, beside_programs
 from .rows import of_even_rows, of_same_rows, of_single
+from .weights import check_device
 
 GROUP = 4  # tokens that share what is loaded of an expert
 
@@ -36,6 +37,7 @@ class MoE(torch.nn.Module):
         gate: whether a linear layer ``gate`` scores the experts for each token; otherwise scores, or sparse gates, come with the tokens.
         normalize: whether the gates of a token are divided by their sum, so that they add up to 1. Of one expert that leaves the
             constant 1, from which ``gate`` can't learn.
+        device: the CPU, if given.
         dtype: of the parameters, where experts is a number.
 
     Shape:
@@ -62,9 +64,11 @@ class MoE(torch.nn.Module):
         *,
         gate: bool = True,
         normalize: bool = False,
+        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
+        check_device(self, device)
         is_given = isinstance(experts, torch.Tensor)
         weight = experts if isinstance(experts, torch.Tensor) else _empty(experts, d_in, d_out, dtype)
         if weight.ndim != 3:

@@ -10,6 +10,7 @@ from torch.nn.functional import gelu, relu
 
 from ..errors import UnsupportedError
 from .attention import SparseAttention, alike
+from .weights import check_device
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
@@ -31,6 +32,7 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
         batch_first: whether the batch comes before the sequence; True, unlike torch's default.
         norm_first: whether to normalise before attention and linear layers, rather than after.
         bias: whether linear layers and normalisations have one.
+        device: the CPU, if given.
         dtype: of the parameters.
 
     Shape:
@@ -61,9 +63,11 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
         norm_first: bool = False,
         bias: bool = True,
         *,
+        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
+        check_device(self, device)
         self.self_attn = SparseAttention(pattern, d_model, nhead, dropout, bias, batch_first, dtype=dtype)
         self.linear1 = torch.nn.Linear(d_model, dim_feedforward, bias, dtype=dtype)
         self.dropout = torch.nn.Dropout(dropout)

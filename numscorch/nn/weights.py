@@ -89,6 +89,16 @@ class WithSparseWeight(torch.nn.Module):
             ]
 
 
+def check_device(owner: object, device: torch.device | str | int | None) -> None:
+    """That a module is to be made on the CPU, or on torch's default device.
+
+    Raises:
+        UnsupportedError: another device.
+    """
+    if device is not None and torch.device(device).type != "cpu":
+        raise UnsupportedError(f"{type(owner).__name__} on device={device}: numscorch runs on the CPU, so leave device= out")
+
+
 def check_dense(owner: type, given: object, wanted: type[torch.nn.Module]) -> None:
     """That ``from_dense`` was given its dense module.
 
@@ -119,14 +129,21 @@ def new_weight(
     pattern: SparseTensor | torch.Tensor | ArrayLike | None,
     format: Format | str,
     dtype: torch.dtype | None,
+    device: torch.device | str | None,
 ) -> SparseTensor:
     """A matrix of zeros with the entries that a density or a pattern asks for.
 
     Raises:
-        SizeError: the pattern has another shape, or the density is not between 0 and 1.
+        SizeError: a size is negative, the pattern has another shape, or the density is not between 0 and 1.
         OperandError: the density is no number, or the pattern no tensor.
-        UnsupportedError: both are given, or neither.
+        UnsupportedError: both are given, or neither; or another device than the CPU.
     """
+    check_device(owner, device)
+    if min(shape) < 0:
+        raise SizeError(
+            f"{type(owner).__name__} with a weight of shape {shape}: {rows_and_columns}: sizes can't be left to the first input, "
+            "since the stored entries are drawn when the module is made; give that of x, x.shape[-1]"
+        )
     if (density is None) == (pattern is None):
         raise UnsupportedError(_both_or_none(type(owner).__name__, shape, density, pattern))
     wanted, dtype = as_format(format), dtype or torch.get_default_dtype()
