@@ -21,7 +21,7 @@ from .array_constructors import (
 )
 from .autotuning import autotune
 from .construct import from_coo, from_csr, from_scipy, from_torch
-from .constructors import empty, eye, full, ones, rand, randn, zeros
+from .constructors import empty, eye, full, ones, rand, randn, tensor, zeros
 from .errors import (
     DenseFallbackWarning,
     ExpressionError,
@@ -126,6 +126,7 @@ __all__ = [
     "strict",
     "sub",
     "sum",
+    "tensor",
     "zeros",
 ]
 

@@ -92,6 +92,17 @@ def eye(n: int, m: int | None = None, *, format: Format, dtype: torch.dtype | No
     return trained(_stored(np.stack([along, along]), torch.ones(len(along), dtype=dtype), shape, format), requires_grad)
 
 
+@in_formats(torch.tensor)
+def tensor(data: Any, *, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
+    """torch.tensor; with ``format=`` a SparseTensor of the entries other than 0. O(size).
+
+    >>> import numscorch as ns
+    >>> ns.tensor([[0, 1.5], [2, 0]], format=ns.CSC).values
+    tensor([2.0000, 1.5000])
+    """
+    return trained(from_torch(torch.tensor(data, dtype=dtype), format), requires_grad)
+
+
 @in_formats(torch.zeros)
 def zeros(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
     """torch.zeros; with ``format=`` a SparseTensor without entries, or of zeros where the format stores every coordinate.

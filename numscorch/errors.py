@@ -37,6 +37,10 @@ class OperandError(UnsupportedError, TypeError):
     """Something was passed that is no tensor, or no number where one is needed."""
 
 
+class IndexKindError(OperandError, IndexError):
+    """A tensor is indexed by something that is no index, as a text."""
+
+
 class MissingError(AttributeError, UnsupportedError):
     """A SparseTensor has no such attribute; the text says what to write instead where torch's tensors have it."""
 

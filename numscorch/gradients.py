@@ -326,6 +326,9 @@ class _Transformed(torch.autograd.Function):
             operands = [v if p is None else SparseTensor(p, v) for v, p in zip(moved, call.patterns, strict=True)]
             made = differentiable(request, operands, "dense")
             return made, 0
+        if not info.batch_size:  # one row of zeros has the shape of all of them
+            made = _values(call.again([v.new_zeros(v.shape[1:]) if b else v for v, b in zip(moved, batched, strict=True)]))
+            return made.new_empty((0, *made.shape)), 0
         rows = [[v[at] if b else v for v, b in zip(moved, batched, strict=True)] for at in range(info.batch_size)]
         return torch.stack([_values(call.again(row)) for row in rows]), 0
 

@@ -322,6 +322,10 @@ class SparseTensor(PythonOperators):
             raise MissingError(told, name=name, obj=self)
         return partial(ours, self)
 
+    def where(self, condition: Any, other: Any) -> Any:
+        """The tensor where a condition holds, another one or a number elsewhere: ``torch.where(condition, self, other)``."""
+        return OPERATORS["where"](condition, self, other)
+
     @beside_programs
     def coalesce(self) -> SparseTensor:
         """The tensor with its coordinates in order, each once: itself where they are, and sorted rows where a level has no order."""

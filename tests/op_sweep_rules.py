@@ -13,6 +13,7 @@ REFUSALS = (
     r"of the stack is a dense tensor beside sparse ones: make it one",
     r"of two sparse tensors: make one dense with \.to_dense\(\)",
     r"^tensordot of shapes .*: 1 is not \d|^tensordot of shapes .*: \d+ is not 1",
+    r"^cdist of .*: it takes sparse matrices",
     r"^cdist with p=.*: use p=2, or \.to_dense\(\)",
     r"^pad with mode=.*: pad with 0, or F\.pad",
     r"^matrix_power with n=.*: give a positive n, or use \.to_dense\(\)",
@@ -21,7 +22,7 @@ REFUSALS = (
     r"^sort of a SparseTensor puts the coordinates of each row in order",
     r"^(max|min)= of complex64 values: convert",
     r"works on bits, but of SparseTensors it takes bool: use logical_",
-    r"^values of dtype torch\.(uint8|complex32) are not compiled",
+    r"^values of dtype torch\.uint8 are not compiled",
 )
 
 # Results that are random, or not initialised: only shapes and data types are compared.
@@ -39,4 +40,7 @@ TIES = ("topk",)
 QUOTIENTS = r"(true_)?div(\..*)?|__rdiv__|fmod|remainder|__rmod__|floor_divide|true_divide"
 
 # Operators and outcomes that differ on purpose.
-KNOWN: tuple[tuple[str, str], ...] = ()
+KNOWN: tuple[tuple[str, str], ...] = (
+    ("addr", r"^wrong: .*nan at index"),  # NaN times an entry that is not stored is 0
+    ("__getitem__", r"^wrong: shape"),  # torch reads a vector of fewer than 32 entries as a tuple of indices, before it dispatches
+)

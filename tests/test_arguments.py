@@ -46,6 +46,23 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "diff in front of": lambda A, v: torch.diff(A, prepend=A),
     "diff by place": lambda A, v: torch.diff(A, 1, 1, None, None),
     "diff of a dense tensor": lambda A, v: torch.diff(D, prepend=A, append=A),
+    "the method where": lambda A, v: A.where(D > 0, v),
+    "a dense tensor's where": lambda A, v: D.where(D > 0, A),
+    "where, of a sparse condition": lambda A, v: A.where(A > 2, 0),
+    "sum_to_size": lambda A, v: A.sum_to_size(2, 1),
+    "sum_to_size of fewer dimensions": lambda A, v: A.sum_to_size((3,)),
+    "sum_to_size of all": lambda A, v: A.sum_to_size(1, 3),
+    "sum_to_size of none": lambda A, v: A.sum_to_size(2, 3),
+    "<<": lambda A, v: A.long() << 2,
+    ">> by a tensor": lambda A, v: A.int() >> v.int(),
+    "<< of a number": lambda A, v: 3 << A.long(),
+    "<< of a dense tensor": lambda A, v: D.long() << A.long(),
+    "prod of truth values": lambda A, v: (A > 0).prod(0),
+    "an empty index": lambda A, v: torch.gather(A, 1, torch.empty(3, 0, 2, dtype=torch.int64)),
+    "masked_select by a vector": lambda A, v: torch.masked_select(A, v > 1),
+    "masked_select of a dense tensor": lambda A, v: torch.masked_select(D, A > 0),
+    "masked_select that repeats": lambda A, v: torch.masked_select(v, A > 0),
+    "a norm of no entries": lambda A, v: torch.linalg.norm(A[:0], torch.inf),
     "axis and keepdims": lambda A, v: torch.sum(A, axis=1, keepdims=True),
     "memory_format": lambda A, v: A.double().float(memory_format=torch.preserve_format),
 }
@@ -64,6 +81,59 @@ def test_a_sparse_argument_in_a_dense_ones_place_is_listed_and_refused_in_strict
     assert [entry.kind for entry in led] == ["densification"]
     with ns.strict(), pytest.raises(ns.UnsupportedError, match=r"cross_entropy makes a tensor s .* dense"):
         F.cross_entropy(D, torch.tensor([0, 1]), weight=s)
+
+
+GRADIENTS: dict[str, Callable[[Any], Any]] = {
+    "div, rounded down": lambda A: torch.div(A, 2, rounding_mode="floor"),
+    "div, truncated": lambda A: torch.div(A, D, rounding_mode="trunc"),
+    "where": lambda A: A.where(D > 0, v),
+    "a lower bound": lambda A: torch.clamp(A, A.detach(), v),
+    "hardtanh": lambda A: F.hardtanh(A, 0.0, 2.0),
+    "norm of an order below 1": lambda A: torch.linalg.vector_norm(A, 0.5, dim=0),
+    "norm of order 6": lambda A: torch.linalg.vector_norm(A[:, :1], 6, dim=1),
+    "normalize": lambda A: F.normalize(A, p=0.5, dim=0),
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_are_torchs(name: str, format: str) -> None:
+    A, full = ns.from_torch(FULL, FORMATS[format]), FULL.clone().requires_grad_()
+    values = A.values.clone().requires_grad_()
+    GRADIENTS[name](full).sum().backward()
+    dense(GRADIENTS[name](A.with_values(values))).sum().backward()
+    inside = A.with_values(torch.ones_like(A.values)).to_dense() != 0
+    torch.testing.assert_close(A.with_values(values.grad).to_dense(), torch.where(inside, full.grad, 0))
+
+
+def test_factors_of_integers_and_truth_values_are_torchs() -> None:
+    ints, factors = FULL.long(), {"beta": 0.5, "alpha": 1.5}
+    A = ns.from_torch(ints)
+    calls = {"addmv": (v[:2].long(), A, v.long()), "addmm": (ints[:, :2], A, ints.t()), "addr": (A, v[:2].long(), v.long())}
+    taken = []
+    for name, operands in calls.items():
+        try:
+            expected = getattr(torch, name)(*(dense(own) for own in operands), **factors)
+        except RuntimeError:
+            with pytest.raises(ns.OperandError, match=f"{name} of torch.int64 with beta=0.5 and alpha=1.5: give whole numbers"):
+                getattr(torch, name)(*operands, **factors)
+            continue
+        made = dense(getattr(torch, name)(*operands, **factors))
+        assert made.dtype == torch.int64
+        assert torch.equal(made, expected)
+        taken.append(name)
+    assert "addmv" in taken
+    for factors in ({"beta": 0, "alpha": 1}, {"beta": 1, "alpha": 0}, {"beta": 0, "alpha": 0}):
+        made = torch.addr(A > 1, v[:2] > 0, s > 0, **factors)
+        assert torch.equal(dense(made), torch.addr(ints > 1, v[:2] > 0, v > 0, **factors))
+    assert F.hardtanh(A).dtype == torch.int64
+
+
+def test_norms_of_complex_numbers_are_real() -> None:
+    numbers = torch.complex(FULL, FULL.flip(0))
+    for order in (0, 2, 3):
+        made = torch.linalg.vector_norm(ns.from_torch(numbers), order, dim=-1)
+        torch.testing.assert_close(made, torch.linalg.vector_norm(numbers, order, dim=-1))
 
 
 A = ns.from_torch(FULL)

@@ -37,6 +37,17 @@ def test_constants(shape: tuple[int, int], fmt: ns.Format) -> None:
             assert torch.equal(made.to_dense(), expected)
 
 
+@pytest.mark.parametrize("fmt", [*FORMATS[:-1], "CSR"], ids=str)
+def test_the_entries_of_nested_lists(fmt: ns.Format | str) -> None:
+    data = [[0, 1.5, 0], [2, 0, 3]]
+    A = ns.tensor(data, format=fmt, dtype=torch.float64, requires_grad=True)
+    assert torch.equal(A.to_dense().detach(), torch.tensor(data, dtype=torch.float64))
+    assert A.requires_grad
+    assert torch.equal(ns.tensor(data), torch.tensor(data))
+    with pytest.raises(ns.UnsupportedError, match="runs on the CPU"):
+        ns.tensor(data, format=fmt, device="meta")
+
+
 def test_only_what_is_there_is_stored() -> None:
     assert ns.eye(4, format=ns.CSR).nnz == 4
     assert ns.zeros(4, 4, format=ns.CSR).nnz == ns.empty(4, 4, format=ns.CSR).nnz == 0

@@ -132,6 +132,8 @@ def test_the_type_is_torchs(name: str, format: ns.Format) -> None:
 
 # Where torch has one error for many things and ours is more precise, or has the type of what a format's text raises.
 OTHERWISE: dict[str, tuple[Call, type[Exception]]] = {
+    "a text as index": (lambda A: A["x"], ns.errors.IndexKindError),
+    "an object as index": (lambda A: A[0, object()], ns.errors.IndexKindError),
     "an index that is a fraction": (lambda A: A[torch.tensor([0.5])], ns.UnsupportedError),
     "a device that is none": (lambda A: A.to("nowhere"), ns.FormatError),
 }
@@ -140,7 +142,7 @@ OTHERWISE: dict[str, tuple[Call, type[Exception]]] = {
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_types_that_differ(name: str) -> None:
     call, kind = OTHERWISE[name]
-    assert isinstance(refused(call, D), IndexError | RuntimeError)
+    assert isinstance(refused(call, D), IndexError | RuntimeError | TypeError)
     assert isinstance(refused(call, ns.from_torch(D)), kind)
 
 

@@ -80,6 +80,14 @@ def test_vmap(A: ns.SparseTensor) -> None:
     torch.testing.assert_close(jacrev(lambda b: A @ b)(B[0]), D)
 
 
+def test_vmap_over_an_empty_batch(A: ns.SparseTensor) -> None:
+    none = A.values.new_ones(0, len(A.values))
+    assert vmap(lambda b: A @ b)(B[:0]).shape == (0, A.shape[0])
+    assert vmap(lambda values: A.with_values(values) @ X)(none).shape == (0, A.shape[0], X.shape[1])
+    assert vmap(lambda values: torch.softmax(A.with_values(values), 1).values)(none).shape == none.shape
+    assert vmap(lambda values: A.with_values(values).sum(1))(none).shape == (0, A.shape[0])
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, which makes its rules then
 def test_forward_mode_is_refused(A: ns.SparseTensor) -> None:
     with torch.autograd.forward_ad.dual_level():

@@ -31,6 +31,26 @@ ARRAYS = {
 }
 
 
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2), ns.CSC, ns.BCSR(2, 2), ns.ELL], ids=lambda f: f.name)
+@pytest.mark.parametrize("name", ["zeros_like", "ones_like", "empty_like", "rand_like"])
+def test_layouts_of_tensors_like_others(name: str, fmt: ns.Format) -> None:
+    A, make = ns.from_torch(D, fmt), getattr(torch, name)
+    dense = make(A, layout=torch.strided, dtype=torch.float64, requires_grad=True)
+    assert (type(dense), dense.shape, dense.dtype, dense.requires_grad) == (torch.Tensor, D.shape, torch.float64, True)
+    assert dense.is_contiguous()
+    assert name not in ("zeros_like", "ones_like") or torch.equal(dense.detach(), make(D, dtype=torch.float64))
+    for layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
+        made = make(A, layout=layout)
+        assert (made.layout, made.shape, made.dtype) == (layout, D.shape, D.dtype)
+
+
+def test_types_are_named_and_changed() -> None:
+    A = ns.from_torch(D)
+    assert A.type() == "torch.FloatTensor"
+    assert A.type(torch.int16).dtype == A.type("torch.ShortTensor").dtype == A.short().dtype == torch.int16
+    assert (A.char().dtype, A.cfloat().dtype, A.cdouble().dtype) == (torch.int8, torch.complex64, torch.complex128)
+
+
 @pytest.mark.parametrize("name", NATIVE)
 def test_what_torchs_have(name: str) -> None:
     native = NATIVE[name]

@@ -85,7 +85,6 @@ CASTS = {
         "int": "int32",
         "long": "int64",
         "bool": "bool",
-        "chalf": "complex32",
         "cfloat": "complex64",
         "cdouble": "complex128",
     }.items()
@@ -165,6 +164,7 @@ FUNCTIONS.update(
     {
         **{getattr(torch.Tensor, f"__{name}__"): OPERATORS[name] for name in PYTHONS},
         torch.Tensor.matmul: _matmul_method,
+        torch.Tensor.where: SparseTensor.where,
         torch.Tensor.__matmul__: _matmul_method,
         torch.Tensor.__radd__: _flipped(OPERATORS["add"]),
         torch.Tensor.__rsub__: _flipped(OPERATORS["sub"]),

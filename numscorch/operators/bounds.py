@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from ..convert import densified
 from ..packing import at_entries
@@ -42,8 +43,10 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
 
 def hardtanh(input: SparseTensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
     """torch.nn.functional.hardtanh; dense where 0 isn't between the bounds."""
-    made = clamp(input, min_val, max_val).to(input.dtype)
-    return written(input, made.values) if inplace and isinstance(made, SparseTensor) else made
+    if not min_val <= 0 <= max_val:
+        return functional.hardtanh(densified(input, "hardtanh", FROM_ZERO), min_val, max_val)
+    made = at_entries(input.pattern, lambda values: functional.hardtanh(values, min_val, max_val), input._values)
+    return written(input, made) if inplace else SparseTensor(input.pattern, made)
 
 
 BOUNDS: dict[str, Callable[..., Any]] = {

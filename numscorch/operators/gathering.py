@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..convert import densified
-from ..errors import OperandError, SizeError, UnsupportedError
+from ..errors import IndexKindError, OperandError, SizeError, UnsupportedError
 from ..ir.format import COO
 from ..packing import coordinates
 from ..runtime.memory import COORDINATE, check_entries
@@ -40,6 +40,9 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     (tensor([2., 3.]), tensor([3., 4.]))
     """
     given = list(map(plain, key if isinstance(key, tuple) else (key,)))
+    for own in given:
+        if not isinstance(own, INDICES):
+            raise IndexKindError(f"{own!r} as index: index by integers, slices, None, ..., lists of integers, masks and tensors")
     lists = [own for own in given if _is_list(own)]
     if not lists or (len(lists) == 1 and not is_sparse(lists[0]) and np.ndim(lists[0]) == 1):
         return indexing.getitem(input, tuple(given))
@@ -50,6 +53,9 @@ def getitem(input: SparseTensor, key: Any) -> Any:
         at += not isinstance(own, int)
     made = indexing.getitem(input, tuple(slice(None) if isinstance(own, torch.Tensor) else own for own in keys))
     return _picked(made, places, [own for own in keys if isinstance(own, torch.Tensor)])
+
+
+INDICES = (int, slice, type(None), type(Ellipsis), list, range, torch.Tensor, np.ndarray, SparseTensor)
 
 
 def _is_list(key: Any) -> bool:
@@ -88,8 +94,9 @@ def _is_mask(key: Any) -> bool:
 
 
 def _numbers(key: Any) -> torch.Tensor:
-    array = torch.as_tensor(key) if not is_sparse(key) and (not isinstance(key, list) or key) else torch.empty(0, dtype=torch.int64)
-    if is_sparse(key) or array.is_floating_point() or array.is_complex():
+    key = densified(key, "indexing") if is_sparse(key) else key
+    array = torch.as_tensor(key) if not isinstance(key, list) or key else torch.empty(0, dtype=torch.int64)
+    if array.is_floating_point() or array.is_complex():
         raise UnsupportedError(f"{key!r} as index: index by lists or dense tensors of integers, or by masks")
     return array.to(torch.int64)
 

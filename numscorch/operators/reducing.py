@@ -76,11 +76,18 @@ def norm(
     if order == inf:
         return amax(sizes, dim, keepdim)
     if order == 0:
-        return total((sizes != 0).to(input.dtype), dim, keepdim)
+        return total((sizes != 0).to(sizes.dtype), dim, keepdim)
     if order < 0:
         raise UnsupportedError(f"norm with p={p} of a SparseTensor, which has zeros: use .to_dense()")
-    powers = strided(total(sizes**order, dim, keepdim))
-    return root(powers) if order == 2 else powers ** (1 / order)
+    powers = sizes.with_values(at_entries(input.pattern, lambda values: _power(values, order), input.values))
+    return root(strided(total(powers, dim, keepdim)), order)
+
+
+def _power(values: torch.Tensor, order: float) -> torch.Tensor:
+    """The powers of absolute values, whose gradient at 0 is 0, also of an order below 1."""
+    is_zero = values == 0
+    powers = torch.where(is_zero, torch.ones_like(values), values).abs() ** order
+    return torch.where(is_zero, torch.zeros_like(powers), powers)
 
 
 def linalg_norm(
@@ -95,7 +102,7 @@ def linalg_norm(
         return norm(A, 2, tuple(dims), keepdim, dtype)
     if ord in (1, inf) and not keepdim and A.ndim == 2:
         sums = total(abs(A if dtype is None else A.to(dtype)), dims[0] if ord == 1 else dims[1])
-        return sums.amax()
+        return sums.amax() if len(sums) else sums.sum()
     return torch.linalg.norm(densified(A, "linalg.norm", 'ord="fro", 1 and inf take no dense matrix'), ord, dim, keepdim, dtype=dtype)
 
 

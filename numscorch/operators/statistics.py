@@ -56,10 +56,11 @@ def _square(values: torch.Tensor) -> torch.Tensor:
     return values.abs().square() if values.is_complex() else values.square()
 
 
-def root(values: torch.Tensor) -> torch.Tensor:
-    """The square root, whose gradient at 0 is 0."""
+def root(values: torch.Tensor, order: float = 2) -> torch.Tensor:
+    """The square root, or one of another order, whose gradient at 0 is 0."""
     is_zero = values == 0
-    return torch.where(is_zero, values, torch.where(is_zero, torch.ones_like(values), values).sqrt())
+    positive = torch.where(is_zero, torch.ones_like(values), values)
+    return torch.where(is_zero, values, positive.sqrt() if order == 2 else positive ** (1 / order))
 
 
 def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:
@@ -106,6 +107,8 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     tensor([[0., 2., 3.]])
     """
     at = place(dim, input.ndim)
+    if not n:
+        return input
     parts = [part for part in (prepend, input, append) if part is not None]
     if len(parts) > 1:
         input = cat([part if isinstance(part, SparseTensor) else from_torch(part) for part in parts], at)
