@@ -47,8 +47,9 @@ def einsum(
         expr: the expression, as ``"ij,jk->ik"``; ellipsis, repeated indices and an implicit result
             mean what they mean in ``numpy.einsum``. The sublist form is taken as well.
         operands: SparseTensors, torch's sparse tensors of any layout, and strided tensors, on the
-            CPU, all of one data type: a float of 16, 32 or 64 bits, a signed integer of 8 to 64, complex, or bool, whose products
-            are joined by or. Sums over one operand of integers or bool are int64, as torch's.
+            CPU: floats of 16, 32 or 64 bits, signed integers of 8 to 64, uint8, complex, or bool, whose products
+            are joined by or. Operands of several data types are promoted as by torch's operators; the ledger lists each
+            converted copy. Sums over one operand of integers or bool are int64, as torch's.
         format: the result's format; by default it keeps a sparse operand's pattern where that has
             the result's index set, and is dense where a factor is dense. ``"infer"`` gives the
             literal answer of Algorithm 4 (Scorch, section D.2).
@@ -135,8 +136,8 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
             precedence, and comparisons (1 or 0), which are not chained. Functions are ``stored`` and torch's element-wise ones, as ``exp``,
             ``atan2`` and ``where``; ``docs/OPERATORS.md`` lists them. An expression nests at most 100 parentheses and 200 operators.
         format, sparsifier: of the result; as for :func:`einsum`.
-        operands: the tensors, or numbers, by their names. Numbers, and tensors without dimensions,
-            take the data type of the others.
+        operands: the tensors, or numbers, by their names. Data types are promoted statement by statement, as torch's
+            operators do: numbers, and tensors without dimensions, take the data type of the others if that holds their kind.
 
     Returns:
         A torch tensor, or a SparseTensor for a sparse result.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
-from functools import reduce
 from typing import Any
 
 import torch
@@ -25,10 +24,11 @@ from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_nativ
 from .outputs import check_before, write
 from .parser import parse_einsum
 from .problem import wanted_format
+from .promotion import target_of, unread_in
 from .runtime.dispatch import find_plan, known_plan, remember
 from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
-from .statements import Request, only_patterns, plain_request, reducing
+from .statements import Request, plain_request, reducing
 
 current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside
 
@@ -53,10 +53,10 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
             return _dense(expr, ready, format, out)
         if isinstance(expr, str) and (longer := lengthened(expr, ready)) is not ready:
             return compute(expr, longer, format, out)
-        if not WIDENED.keys().isdisjoint(o.dtype for o in ready if not isinstance(o, Deferred)):
-            return _widened(expr, operands, format, out)
         if Deferred in kinds:
             ready, signatures = identify(list(map(undeferred, ready)))
+        if (target := target_of(expr, ready)) is not None:
+            return _promoted(expr, operands, target, format, out)
         if len(ready) > 2 and isinstance(expr, str) and (pairs := pairs_for(expr, ready)):
             return _in_pairs(pairs, ready, format, out, (expr, format, *signatures))
         plan = find_plan(expr, format, ready, signatures)
@@ -83,8 +83,8 @@ def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format
         return _dense(expr, taken, format, out)
     if out is not None:
         raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
-    if not WIDENED.keys().isdisjoint(o.dtype for o in taken):
-        result = _widened(expr, taken, format, None)
+    if (target := target_of(expr, taken)) is not None:
+        result = _promoted(expr, taken, target, format, None)
     elif len(taken) > 2 and isinstance(expr, str) and (pairs := pairs_for(expr, taken)):
         result = _in_pairs(pairs, taken, format, None)
     else:
@@ -92,31 +92,29 @@ def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format
     return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
 
 
-def _widened(expr: str | Request, operands: Sequence[Any], format: Any, out: Any) -> Any:
-    """16-bit values are computed with, and added up, in 32 bits, and the result is rounded once; truth values in 8.
+def _promoted(expr: str | Request, operands: Sequence[Any], target: torch.dtype, format: Any, out: Any) -> Any:
+    """The result in a data type, to which operands of other types are converted first.
 
-    A mask, or what stands within ``stored``, has values of any type, which nothing reads.
+    16-bit values are computed with, and added up, in 32 bits, and the result is rounded once; uint8 in 16, truth values in 8. A
+    mask, or what stands within ``stored``, has values of any type, which nothing reads.
     """
-    unread = only_patterns(expr) if isinstance(expr, Request) else ()
-    narrow = {o.dtype for at, o in enumerate(operands) if at not in unread} or {o.dtype for o in operands}
-    if len(narrow) > 1:
-        names = sorted(str(dtype).removeprefix("torch.") for dtype in narrow)
-        raise UnsupportedError(
-            f"operands have data types {' and '.join(names)}: convert one with .to({reduce(torch.promote_types, narrow)})"
-        )
-    if torch.bool in narrow:
+    unread = unread_in(expr, len(operands))
+    if target is torch.bool:
         expr = _logical(expr, [o.ndim for o in operands])
-    wide = [widened(o) if o.dtype in WIDENED else o for o in operands]
+    dtype = WIDENED.get(target, target)
+    taken = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
     with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # of which torch's parts would narrow
-        result = compute(expr, wide, format).to(narrow.pop())
+        result = compute(expr, taken, format).to(target)
     return result if out is None else write(out, result)
 
 
-def widened(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
-    """The operand in the data type that it is computed with; a copy, which a ledger lists."""
-    dtype = WIDENED[operand.dtype]
-    if is_listed():
-        count = operand._values.numel() if isinstance(operand, SparseTensor) else operand.numel()
+def converted(operand: Any, dtype: torch.dtype) -> Any:
+    """The operand in the data type that it is computed with: a copy of its values, which a ledger lists."""
+    if operand.dtype == dtype:
+        return operand
+    if is_listed() and operand.ndim:
+        values = operand._values if isinstance(operand, SparseTensor) else operand
+        count = values.numel() if values.layout is STRIDED else values._nnz()
         note("copy", f"{operand.dtype} values of {tuple(operand.shape)} as {dtype}", count * dtype.itemsize)
     return operand.to(dtype)
 

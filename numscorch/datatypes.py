@@ -14,8 +14,8 @@ COMPILED = {
     torch.complex64: "complex64",
     torch.complex128: "complex128",
 }
-WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int8}
-SUMMED_LONG = (torch.bool, torch.int8, torch.int16, torch.int32)  # torch adds up such values of one operand in int64
+WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int8, torch.uint8: torch.int16}
+SUMMED_LONG = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)  # torch adds up such values of one operand in int64
 STORED = (*COMPILED, *WIDENED)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .ir.functions import terms_of
 from .ir.index import Access, Binary, Call, Expr, Literal, is_product
+from .promotion import target_of
 from .statements import NAMES, Request
 
 OTHER_FUNCTIONS: dict[str, Any] = {
@@ -108,6 +109,7 @@ def matrix_product(expr: str) -> MatrixProduct | None:
 
 def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     """What a request asks for; indices that the result lacks are reduced."""
+    tensors = _promoted(request, tensors)
     if (text := _product_text(request)) is not None:
         product = dense_result(text, *tensors)
         if torch._C._functorch.is_functorch_wrapped_tensor(product):  # of a transform, in which memory has no address
@@ -128,6 +130,12 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
         return multiplied
     reduced: Tensor = REDUCERS[request.op](value, dim=summed)
     return reduced
+
+
+def _promoted(request: Request, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The tensors in the data type that the request is computed in, as torch's operators promote them."""
+    dtype = target_of(request, tensors)
+    return tensors if dtype is None else [tensor.to(dtype) for tensor in tensors]
 
 
 @lru_cache(maxsize=1024)

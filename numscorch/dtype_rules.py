@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from .errors import UnsupportedError
 from .ir.functions import FUNCTIONS, REDUCTIONS
 from .ir.index import literals_in, operators_in
 from .operand import Operand
+from .promotion import result_type
 from .statements import Request
 
 
-def common_dtype(operands: Sequence[Operand]) -> str:
-    """The data type of all operands."""
-    dtypes = sorted({operand.dtype for operand in operands})
-    if len(dtypes) > 1:
-        raise UnsupportedError(f"operands have data types {' and '.join(dtypes)}: convert one with .to(torch.{max(dtypes, key=_width)})")
-    return dtypes[0]
-
-
-def _width(dtype: str) -> tuple[int, int]:
-    """By which data types are ordered: integers, floats, complex numbers, each from narrow to wide."""
-    kind = dtype.rstrip("0123456789")
-    return ("int", "float", "complex").index(kind), int(dtype.removeprefix(kind))
+def common_dtype(operands: Sequence[Operand], number: complex | None = None) -> str:
+    """The data type in which operands are computed, a number of the statement among them."""
+    kinds = ((getattr(torch, operand.dtype), len(operand.shape) > 0) for operand in operands)
+    return str(result_type(kinds, number)).removeprefix("torch.")
 
 
 def check_operators(request: Request, dtype: str) -> None:

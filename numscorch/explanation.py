@@ -16,7 +16,7 @@ from .accesses import row_major
 from .codegen.source import Source
 from .errors import FormatError, UnsupportedError
 from .ir.format import COO, CSF, Format, dense, named_formats
-from .ir.index import accesses_in
+from .ir.index import PATTERN, accesses_in
 from .ir.padded import Fixed
 from .long_rows import operand_to_cut
 from .operand import Operand
@@ -129,7 +129,9 @@ class Explanation:
             return f"copied with {layout}"
         if operand_to_cut(self.request, self.problem, self.operands) == at:
             return "its long rows are taken in parts"
-        return "" if stored == self.operands[at].format else f"read as {stored.name}"
+        read = [access.tensor.dtype for access in accesses_in(self.problem.stmt.rhs) if access.tensor.name == NAMES[at]]
+        converted = [f"converted to {dtype}" for dtype in read[:1] if dtype not in (PATTERN, self.operands[at].dtype)]
+        return ", ".join(converted + ([] if stored == self.operands[at].format else [f"read as {stored.name}"]))
 
 
 def variables_of_parts(problem: Problem) -> dict[str, str]:

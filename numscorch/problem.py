@@ -19,6 +19,7 @@ from .ir.parts import Part
 from .layouts import Layout, layouts, relaid
 from .operand import Operand
 from .parser import Subscripts
+from .promotion import number_in, unread_in
 from .schedule.cost import estimated_fill
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
@@ -26,7 +27,7 @@ from .schedule.loop_order import cheapest, is_contiguous, unit_stride
 from .schedule.options import Options
 from .slabs import Slabs
 from .splitting import SparseTerm, Splitting, split
-from .statements import NAMES, Request, only_patterns
+from .statements import NAMES, Request
 
 FULL = 0.3  # estimated share of stored entries from which format="auto" makes a result dense
 
@@ -72,20 +73,21 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
 
     Raises:
         SizeError: an index has two sizes, neither of which is 1.
-        UnsupportedError: mixed data types.
+        UnsupportedError: the data type lacks an operator, or there are too many operands.
     """
     if len(operands) >= len(NAMES):
         raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
     request = Request(request) if isinstance(request, Subscripts) else request
-    dtype = _dtype(request, operands)
+    dtype, unread = _dtype(request, operands), unread_in(request, len(operands))
     check_operators(request, dtype)
+    operands = [op if at in unread else replace(op, dtype=dtype) for at, op in enumerate(operands)]
     return _in_best_layout(_problem_of(request, operands, target, format, None), request, operands, target, format)
 
 
 def _dtype(request: Request, operands: Sequence[Operand]) -> str:
     """The data type of the values that are read; where none are, of all operands."""
-    unread = only_patterns(request)
-    return common_dtype([op for at, op in enumerate(operands) if at not in unread] or operands)
+    unread = unread_in(request, len(operands))
+    return common_dtype([op for at, op in enumerate(operands) if at not in unread], number_in(request))
 
 
 SHORT = 2  # registers from which sums are as fast as in a layout made for them

@@ -52,6 +52,11 @@ class Request:
     largest: tuple[int, int] | None = None
     spaced: bool = False
 
+    @property
+    def read(self) -> list[Expr]:
+        """The expressions that are computed; none for a product of all operands."""
+        return [] if self.value is None else [self.value]
+
     def __str__(self) -> str:
         return str(self.subscripts) if self.value is None else f"{self.value} over {self.subscripts}"
 
@@ -172,9 +177,9 @@ def only_patterns(request: Request) -> frozenset[int]:
     >>> only_patterns(parse_statement("E[i,j] = stored(M[i,j]) * stored(S[i,j]) * exp(S[i,j])")[0].request)
     frozenset({0})
     """
-    accesses = [] if request.value is None else accesses_in(request.value)
-    patterns = {NAMES.index(access.tensor.name) for access in accesses if not access.tensor.has_values}
-    values = {NAMES.index(access.tensor.name) for access in accesses if access.tensor.has_values}
+    tensors = [access.tensor for value in request.read for access in accesses_in(value) if access.tensor.name in set(NAMES)]
+    patterns = {NAMES.index(tensor.name) for tensor in tensors if not tensor.has_values}
+    values = {NAMES.index(tensor.name) for tensor in tensors if tensor.has_values}
     return frozenset(patterns - values) | ({request.mask} if request.mask is not None else frozenset())
 
 

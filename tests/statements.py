@@ -67,6 +67,8 @@ class Drawn:
         if is_sparse:
             array = np.asarray(array * (numbers.random(shape) < self.rng.choice((0.0, 0.2, 0.5, 1.0))))
         name = f"T{len(self.arrays)}"
+        if self.arrays and self.rng.random() < 0.2:  # promoted to the first one's data type
+            array = array.astype(self.rng.choice((np.int32, np.int64, np.float32)))
         self.arrays[name] = array
         self.formats[name] = random_format(self.rng, len(term)) if is_sparse else None
         return f"{name}[{','.join(term)}]" if term else name, self.spread(array, term)

@@ -16,7 +16,7 @@ WIDE = {True: torch.complex128, False: torch.float64}
 def numbers(dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:
     """Small integers, so that every sum is exact."""
     generator = torch.Generator().manual_seed(seed)
-    real = torch.randint(-3, 4, shape, generator=generator).double()
+    real = torch.randint(0 if dtype is torch.uint8 else -3, 4, shape, generator=generator).double()
     imaginary = torch.randint(-3, 4, shape, generator=generator).double()
     return (torch.complex(real, imaginary) if dtype.is_complex else real).to(dtype)
 
@@ -145,3 +145,111 @@ def test_a_compiled_program_sums_integers_in_int64() -> None:
     summed = torch.compile(lambda: ns.einsum("ij->i", A, format="dense"), backend="aot_eager")()
     assert summed.dtype is torch.int64
     assert int(summed[0]) == 4000
+
+
+# -- operands of several data types
+
+
+PROMOTED = {torch.complex32: torch.complex64}  # where torch has a data type that isn't stored
+MIXED = [(a, b) for a in STORED for b in STORED if a != b]
+
+
+@pytest.mark.parametrize(("left", "right"), MIXED, ids=lambda dtype: str(dtype).removeprefix("torch."))
+def test_operands_are_promoted_as_by_torch(left: torch.dtype, right: torch.dtype, plain: None) -> None:
+    a, x, s = sparse(left, 5, 6, seed=1), numbers(right, 6), torch.tensor(2).to(right)
+    A, wide = ns.from_torch(a, ns.CSR), torch.result_type(a, x)
+    exact = torch.complex128 if wide.is_complex else torch.float64
+    products = a.to(exact) * x.to(exact)
+    made = {
+        "matrix": (ns.einsum("ij,j->i", A, x), products.sum(1), wide),
+        "statement": (ns.evaluate("y[i] = A[i,j] * x[j]", A=A, x=x), products.sum(1), wide),
+        "entries": (ns.evaluate("R[i,j] = A[i,j] * x[j]", A=A, x=x), products, wide),
+        "masked": (ns.einsum("ij,j->ij", A, x, mask=ns.from_torch(torch.ones(5, 6, dtype=torch.bool))), products, wide),
+        "two sparse": (ns.einsum("ij,ij->ij", A, ns.from_torch(x.expand(5, 6).contiguous(), ns.CSR)), products, wide),
+        "a scalar": (ns.einsum("ij,->ij", A, s), a.to(exact) * s.to(exact), PROMOTED.get(torch.result_type(a, s), torch.result_type(a, s))),
+    }
+    if not wide.is_complex:
+        made["largest"] = (ns.einsum("ij,j->i", A, x, reduce="max"), products.amax(1), wide)
+    for name, (result, expected, dtype) in made.items():
+        assert result.dtype == dtype, name
+        dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        assert torch.equal(dense.to(exact), expected.to(dtype).to(exact)), name
+
+
+def test_a_product_of_scores_and_one_hot_integers(plain: None) -> None:
+    """float32 beside int64, as F.one_hot gives it, was refused."""
+    scores, chosen = numbers(torch.float32, 4, 3, 2).requires_grad_(), torch.tensor([2, 0, 1, 1])
+    one_hot = torch.nn.functional.one_hot(chosen, 3)
+    with ns.ledger() as found:
+        made = ns.einsum("bnd,bn->bd", scores, one_hot.to_sparse())
+    assert [(entry.kind, entry.bytes) for entry in found] == [("copy", 4 * 4)]
+    assert "torch.int64 values of (4, 3) as torch.float32" in str(found)
+    assert torch.equal(made, scores[torch.arange(4), chosen])
+    made.sum().backward()
+    assert torch.equal(scores.grad, one_hot[:, :, None].expand(4, 3, 2).float())
+
+
+@pytest.mark.parametrize("reduce", ["sum", "max"])
+def test_gradients_of_promoted_operands_have_their_data_types(reduce: str, plain: None) -> None:
+    a, x = sparse(torch.float32, 5, 6, seed=1), numbers(torch.float64, 6).requires_grad_()
+    values = ns.from_torch(a, ns.CSR).values.requires_grad_()
+    A, full = ns.from_torch(a, ns.CSR).with_values(values), a.clone().requires_grad_()
+    ns.einsum("ij,j->i", A, x, reduce=reduce).sum().backward()
+    found = x.grad
+    x.grad = None
+    terms = full * x
+    (terms.sum(1) if reduce == "sum" else terms.amax(1)).sum().backward()
+    assert values.grad.dtype == torch.float32
+    torch.testing.assert_close(A.with_values(values.grad).to_dense(), full.grad * (a != 0))
+    torch.testing.assert_close(found, x.grad)
+
+
+def test_numbers_promote_integers(plain: None) -> None:
+    whole = torch.tensor([[0, 2], [-3, 0]], dtype=torch.int32)
+    A, x = ns.from_torch(whole, ns.CSR), torch.tensor([1, 2], dtype=torch.int32)
+    cases = {
+        "R[i,j] = 0.5 * A[i,j]": 0.5 * whole,
+        "R[i,j] = s * A[i,j]": 0.25 * whole,
+        "R[i,j] = 2j * A[i,j]": 2j * whole,
+        "R[i,j] = (1 + 2j) * A[i,j] + x[j]": (1 + 2j) * whole + x,
+        "R[i,j] = x[i] * x[j] * 0.5": x[:, None] * x * 0.5,
+        "R[i,j] = 1e999 * stored(A[i,j])": torch.inf * (whole != 0),
+    }
+    for text, expected in cases.items():
+        given = {name: value for name, value in {"A": A, "x": x, "s": 0.25}.items() if f"{name}[" in text or f"{name} *" in text}
+        made = ns.evaluate(text, **given)
+        made = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+        torch.testing.assert_close(made, expected.nan_to_num(0, torch.inf), msg=text)
+
+
+def test_programs_promote_statement_by_statement(plain: None) -> None:
+    """A product of integers is exact before it meets a float."""
+    A, large = ns.from_torch(torch.tensor([[2**20 + 1, 0], [0, 3]]), ns.CSR), torch.tensor([2**20 - 1, 1])
+    made = ns.evaluate("T[i,j] = A[i,j] * n[j]; R[i,j] = T[i,j] * x[j]", A=A, n=large, x=torch.ones(2, dtype=torch.float64))
+    assert made.values.tolist() == [2.0**40 - 1, 3.0]
+
+    @ns.fuse
+    def scaled(A: ns.SparseTensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(A * x).sum(1)
+
+    assert torch.equal(scaled(A, torch.tensor([0.5, 2.0])), torch.tensor([(2**20 + 1) * 0.5, 6.0]))
+
+
+def test_explanations_tell_which_operands_are_converted() -> None:
+    A = ns.from_torch(torch.eye(3, dtype=torch.int64), ns.CSR)
+    assert "A: 3x3 (CSR), int64, converted to float32" in str(ns.explain("ij,j->i", A, torch.ones(3)))
+
+
+def test_uint8(plain: None) -> None:
+    """Sums and products wrap around as torch's do."""
+    a = torch.tensor([[200, 0, 7], [0, 100, 0]], dtype=torch.uint8)
+    A, x = ns.from_torch(a, ns.CSR), torch.tensor([2, 200, 3], dtype=torch.uint8)
+    assert torch.equal((A + A).to_dense(), a + a)
+    assert torch.equal(ns.einsum("ij,j->i", A, x), (a * x).sum(1).to(torch.uint8))
+    assert torch.equal(A.sum(1), a.sum(1))
+    assert A.sum(1).dtype == ns.einsum("ij->i", A).dtype == torch.int64
+    assert torch.equal(torch.amax(A, 1), a.amax(1))
+    assert torch.equal(torch.amin(A, 1), a.amin(1))
+    empty = ns.from_torch(torch.zeros(2, 0, dtype=torch.uint8), ns.CSR)
+    assert ns.einsum("ij->i", empty, reduce="max").tolist() == [0, 0]
+    assert ns.einsum("ij->i", empty, reduce="min").tolist() == [255, 255]

@@ -97,11 +97,6 @@ NOTHING: Any = None
 WHOLE = ns.from_torch(torch.tensor([3, 0, 5], dtype=torch.int32))
 HUGE = ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (2**40, 2**40))
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "a fraction in a statement": (
-        lambda: ns.evaluate("D[i] = 0.5 * I[i]", I=WHOLE),
-        ns.UnsupportedError,
-        "the number 0.5 beside int32 values",
-    ),
     "a number that is too large": (lambda: WHOLE * 2**40, ns.UnsupportedError, "does not fit torch.int32"),
     "the mean of integers": (lambda: ns.mean(WHOLE), ns.UnsupportedError, "the mean of torch.int32 values"),
     "the largest of none": (lambda: ns.amax(ns.from_torch(torch.ones(0, 3), ns.CSR), 0), ns.SizeError, "of no entries"),

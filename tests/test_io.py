@@ -313,8 +313,8 @@ def test_arguments(write: Write) -> None:
     path = write("a.mtx", BANNER + "1 1 0\n")
     with pytest.raises(FormatError, match=r"shape= is for \.tns files"):
         load(path, shape=(1, 1))
-    with pytest.raises(UnsupportedError, match=r"torch\.uint8"):
-        load(path, dtype=torch.uint8)
+    with pytest.raises(UnsupportedError, match=r"torch\.uint16"):
+        load(path, dtype=torch.uint16)
     with pytest.raises(FileNotFoundError):
         load(path.with_name("missing.mtx"))
     with pytest.raises(FormatError, match="has 3 dimensions"):

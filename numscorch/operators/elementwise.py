@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..computing import compute
 from ..convert import densified
-from ..datatypes import WIDENED
+from ..datatypes import SUMMED_LONG, WIDENED
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.functions import is_zero, simplified
 from ..ir.notation import parse_expr
@@ -225,7 +225,7 @@ def _reduction(op: str) -> Callable[..., Any]:
     def reduction(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
         input = input if dtype is None else input.to(dtype)
         gone, kept, request = _reducing(op, _whole(dim), input.ndim)
-        if op == "+=" and input.dtype in (torch.bool, torch.int8, torch.int16, torch.int32):
+        if op == "+=" and input.dtype in SUMMED_LONG:
             input = input.to(torch.int64)  # as torch does, lest it overflow
         if op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in gone):
             raise SizeError(f"the largest or smallest of no entries: dim={dim} of shape {tuple(input.shape)} has size 0")

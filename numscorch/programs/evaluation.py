@@ -29,7 +29,7 @@ from .fused_operands import is_native, returned, taken
 from .fusion import Group, group_from
 from .pairing import in_pairs
 
-NUMBERS = {int, float}
+NUMBERS = {int, float, complex}
 PLAIN = {SparseTensor, Tensor, torch.nn.Parameter} | NUMBERS
 SCALAR = torch.Size([])
 
@@ -206,7 +206,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _operand(value: Any, given: Mapping[str, Any]) -> Any:
-    """A number, or a tensor without dimensions, takes the data type of those that have some, as in torch."""
+    """A number, or a tensor without dimensions, takes the data type of those that have some, unless torch would promote these."""
     tensors = [other for other in given.values() if isinstance(other, SparseTensor | Tensor)]
     leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
     if isinstance(value, int | float | complex):
@@ -232,14 +232,12 @@ def _is_scalar(value: Any) -> bool:
 
 
 def as_tensor(number: complex, dtype: torch.dtype) -> Tensor:
-    """The number in a data type that can hold it.
+    """The number in a data type, or in that to which torch promotes this one beside it.
 
-    >>> as_tensor(2, torch.float32)
-    tensor(2.)
+    >>> as_tensor(2, torch.float32), as_tensor(0.5, torch.int64)
+    (tensor(2.), tensor(0.5000))
     """
-    promoted = dtype if isinstance(number, int) else _promoted(dtype, number)
-    if promoted != dtype:
-        raise UnsupportedError(f"the number {number} beside {dtype} values: convert them with .to({promoted}), as nothing is cut off here")
+    dtype = dtype if isinstance(number, int) else _promoted(dtype, number)
     try:
         return torch.tensor(number, dtype=dtype)
     except (RuntimeError, ValueError, OverflowError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..computing import stored_as, widened
+from ..computing import converted, stored_as
 from ..datatypes import WIDENED
 from ..gradients import attached
 from ..ir.format import COO, CSR
@@ -25,7 +25,8 @@ def taken(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
         operand = attached(operand)
     elif operand.layout is not STRIDED:
         operand = by_rows(attached(operand))
-    return widened(operand) if operand.dtype in WIDENED else operand
+    made: SparseTensor | Tensor = converted(operand, WIDENED.get(operand.dtype, operand.dtype))
+    return made
 
 
 def by_rows(operand: SparseTensor) -> SparseTensor:

@@ -22,7 +22,6 @@ from ..ir.index import (
     IndexVar,
     Literal,
     TensorVar,
-    accesses_in,
     factors_of,
     mapped,
     variables_in,
@@ -33,7 +32,7 @@ from ..ir.workspace_levels import Beside
 from ..operand import Operand
 from ..problem import Problem, extents_of, index_dtype_of
 from ..schedule.facts import Facts, Target
-from ..statements import NAMES, Request
+from ..statements import NAMES, Request, only_patterns
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,6 +70,11 @@ class FusedRequest(Request):
     keeps: bool = False
     returned: tuple[str, ...] = ()
 
+    @property
+    def read(self) -> list[Expr]:
+        """The expressions of all members, and of the result."""
+        return [*(member.value for member in self.members), *([] if self.value is None else [self.value])]
+
 
 def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Target) -> Problem:
     """The problem of a fused request, with a statement for each member."""
@@ -105,10 +109,7 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
 
 def valued(request: FusedRequest) -> list[int]:
     """The numbers of the operands whose values are read, not just their patterns."""
-    values = [member.value for member in request.members] + ([] if request.value is None else [request.value])
-    made = {member.name for member in request.members}
-    read = {a.tensor.name for value in values for a in accesses_in(value) if a.tensor.has_values}
-    return sorted(NAMES.index(name) for name in read - made)
+    return [at for at in range(len(request.subscripts.operands)) if at not in only_patterns(request)]
 
 
 def _tensor(name: str, operand: Operand) -> TensorVar:
