@@ -44,7 +44,14 @@ def _multiplied(name: str, wanted: tuple[int, int] | None, left: Any, right: Any
 
 
 def _contracted(expr: str, left: Any, right: Any, out: Any = None) -> Any:
-    """The einsum of two tensors; by the shortest way, unless it has to look around first."""
+    """The einsum of two tensors; by the shortest way, unless it has to look around first.
+
+    Raises:
+        UnsupportedError: their data types differ, which torch's matrix products refuse, too.
+    """
+    if left.dtype is not right.dtype and not any_autocast():
+        types = f"{left.dtype} and {right.dtype}".replace("torch.", "")
+        raise UnsupportedError(f"operands have data types {types}: convert one with .to(), or use einsum, which promotes them")
     if is_compiling() or any_autocast() or forward_ad._current_level >= 0:
         return einsum(expr, left, right, out=out)
     return compute(expr, (left, right), None, out)
