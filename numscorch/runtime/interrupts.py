@@ -19,11 +19,14 @@ Handler = Callable[[int, FrameType | None], object]
 def deferred() -> Iterator[None]:
     """Defer SIGINT to the end of a block of the main thread; its handler, Python's or the program's own, runs there once.
 
-    >>> with deferred():
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     print("the block is completed")
-    Traceback (most recent call last):
-    KeyboardInterrupt
+    >>> try:
+    ...     with deferred():
+    ...         signal.raise_signal(signal.SIGINT)
+    ...         print("the block is completed")
+    ... except KeyboardInterrupt:
+    ...     print("interrupted")
+    the block is completed
+    interrupted
     """
     handler = _handler()
     if handler is None:
