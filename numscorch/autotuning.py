@@ -95,8 +95,8 @@ def _schedules(problem: Problem, steps: Sequence[Step]) -> Iterator[str]:
     """Schedules beside the compiler's own, the likeliest first."""
     stmt = steps[-1].stmt
     loops = loops_of(stmt)
-    priced = sorted(candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, host()), key=lambda choice: choice.cost)
-    for choice in priced[1 : ORDERS + 1]:
+    priced = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, host(), most=ORDERS + 1)
+    for choice in priced[1:]:
         if choice.cost < DEARER * priced[0].cost:
             yield f"reorder({', '.join(var.name for var in choice.order)})"
     yield from (f"workspace({kind})" for kind in ("hash", "list") if workspaces_of(stmt))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import exp, inf
 
 from ..ir.format import Format, sorted_format
@@ -40,10 +41,15 @@ def reordered(access: Access, order: tuple[IndexVar, ...]) -> Access:
     """The access with its tensor stored so that this loop order reads it from the top down."""
     fmt = access.tensor.format
     modes = tuple(sorted(range(len(fmt.levels)), key=lambda d: order.index(access.indices[d])))
+    return Access(replace(access.tensor, format=_reordered(fmt, modes)), access.indices)
+
+
+@lru_cache(maxsize=4096)
+def _reordered(fmt: Format, modes: tuple[int, ...]) -> Format:
     letters = "".join("o" if not level.is_unique else level.letter if level.letter in "dso" else "s" for level in fmt.levels)
     if "d" in letters[1:]:
         letters = letters[0] + "s" * (len(letters) - 1)
-    return Access(replace(access.tensor, format=Format(letters, modes)), access.indices)
+    return Format(letters, modes)
 
 
 def mergeable(accesses: Sequence[Access]) -> list[Access]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from ..ir.format import Format
@@ -109,6 +109,10 @@ class Facts:
     sum_tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
     rests: tuple[tuple[IndexVar, int], ...] = ()
     spreads: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    sizes: Mapping[IndexVar, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", dict(self.extents))
 
     @classmethod
     def of(cls, extents: Mapping[IndexVar, int], counts: Mapping[str, tuple[Format, tuple[int, ...]]], lanes: int, target: Target) -> Facts:
@@ -145,7 +149,7 @@ class Facts:
 
     def extent(self, var: IndexVar) -> float:
         """About how many coordinates a variable has."""
-        return float(dict(self.extents)[var])
+        return float(self.sizes[var])
 
     def count(self, tensor: str) -> tuple[Format, tuple[float, ...]]:
         """An operand's format, and about how many positions each of its levels has."""

@@ -1,8 +1,8 @@
 """order_loops: in which order the index variables are looped over (Scorch, section 4.1).
 
-The paper pushes sparse filters down the loop nest greedily.  An expression has few variables, so
-here every order is priced, up to a bound, with the operands' measured counts; an order that would
-read an operand against its mode order is charged for storing it otherwise.
+The paper pushes sparse filters down the loop nest greedily.  Here the cheapest order of all is searched for, priced
+with the operands' measured counts; an order that would read an operand against its mode order is charged for
+storing it otherwise.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from math import ceil
 
 from ..errors import ScheduleError
 from ..ir.functions import is_intersection
-from ..ir.index import Access, Assignment, Expr, Forall, IndexVar, Stmt, accesses_in, is_relation, map_expr, variables_in
+from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, map_expr, variables_in
 from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost
 from .constants import chosen_by_table
 from .empty_rows import without_empty_rows
 from .facts import Facts, Target
+from .order_operands import operands_walked
+from .order_search import Search, Space
 
-MOST_ORDERS = 2000
+SHOWN = 4  # of the cheapest orders, how many are compared where they are shown
 ALONE = 2.0  # how much longer a nest takes whose outermost loop has one step, which threads can't share
 
 
@@ -48,7 +50,7 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[st
     variables = variables_in(stmt.rhs)
     if wanted is not None and sorted(wanted) != sorted(var.name for var in variables):
         raise ScheduleError(f"reorder({', '.join(wanted)}) must name each of {', '.join(map(str, variables))} once\n  {stmt}")
-    choices = sorted(candidates(stmt, variables, facts, target, wanted), key=lambda c: c.cost)
+    choices = candidates(stmt, variables, facts, target, wanted)
     if not choices:
         raise _impossible(wanted or (), stmt, candidates(stmt, variables, facts, target))
     best = choices[0]
@@ -59,17 +61,17 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[st
     for var in reversed(best.order):
         body = Forall(var, body)
     placed = f"; entries of {stmt.lhs} are placed" if _is_placed(stmt, best.order) else ""
-    return body, "; ".join(map(str, choices[:4])) + placed
+    return body, "; ".join(map(str, choices)) + placed
 
 
 def cheapest(stmt: Assignment, facts: Facts, target: Target) -> Choice:
     """The cheapest order of an assignment's loops."""
-    return min(candidates(stmt, variables_in(stmt.rhs), facts, target), key=lambda choice: choice.cost)
+    return candidates(stmt, variables_in(stmt.rhs), facts, target, most=1)[0]
 
 
 def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[Choice]) -> ScheduleError:
     """Why the loops can't run in this order."""
-    possible = ", ".join("".join(var.name for var in choice.order) for choice in sorted(choices, key=lambda c: c.cost)[:4])
+    possible = ", ".join("".join(var.name for var in choice.order) for choice in choices)
     return ScheduleError(
         f"reorder({', '.join(wanted)}) would reach a sparse level before those above it, or append out of order to {stmt.lhs}\n"
         f"  {stmt}     possible orders: {possible}"
@@ -77,32 +79,73 @@ def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[Choice]
 
 
 def candidates(
-    stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None = None
+    stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None = None, most: int = SHOWN
 ) -> list[Choice]:
-    """The priced orders, ``MOST_ORDERS`` at the most, starting with that of first appearance; or just the wanted one."""
-    found: list[Choice] = []
-    shared, first, run = stmt.lhs.tensor.shares, first_loops(stmt), _run(stmt)
-    once = stmt.lhs.tensor.is_assembled and _visits_once(stmt)
+    """The cheapest orders, ``most`` of them, of equally cheap ones those of first appearance; or just the wanted one."""
+    shared = stmt.lhs.tensor.shares
 
-    def extend(prefix: tuple[IndexVar, ...]) -> None:
-        if len(prefix) == len(variables):
-            choice = price(stmt, prefix, facts, target)
-            if not any(a.tensor.name == shared for a in choice.converted) and _can_be_made(stmt, choice):
-                found.append(choice)
-            return
-        for var in variables:
-            if (
-                len(found) < MOST_ORDERS
-                and var not in prefix
-                and (wanted is None or var.name == wanted[len(prefix)])
-                and (var not in run or set(run[: run.index(var)]) <= set(prefix))
-                and _is_due(first, prefix, var, stmt, once)
-                and _may_follow(stmt.rhs, prefix, var, shared)
-            ):
-                extend((*prefix, var))
+    def priced(order: tuple[IndexVar, ...]) -> tuple[float, Choice] | None:
+        choice = price(stmt, order, facts, target)
+        if any(a.tensor.name == shared for a in choice.converted) or not _can_be_made(stmt, choice):
+            return None
+        return choice.cost, choice
 
-    extend(())
-    return found
+    return Search(_space(stmt, variables, facts, target, wanted), priced).cheapest(most)
+
+
+def _space(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None) -> Space:
+    """The orders of a statement's loops, and lower bounds of what they cost."""
+    given, result = list(dict.fromkeys(_sparse(stmt))), set(stmt.lhs.indices)
+    first, run, once = first_loops(stmt), _run(stmt), stmt.lhs.tensor.is_assembled and _visits_once(stmt)
+
+    def may_follow(prefix: tuple[IndexVar, ...], var: IndexVar) -> bool:
+        return (
+            (wanted is None or var.name == wanted[len(prefix)])
+            and (var not in run or set(run[: run.index(var)]) <= set(prefix))
+            and _is_due(first, prefix, var, stmt, once)
+        )
+
+    placed, sums = _is_placeable(stmt), stmt.op in ("=", "+=")
+    by_table = any(level.constants for access in given for level in access.tensor.format.levels)
+    own = [at for at, var in enumerate(variables) if var in result]
+
+    def apart(order: tuple[int, ...]) -> object:
+        return order if placed else (order[-2:] if by_table else (), () if sums else tuple(at for at in order if at in own)[-1:])
+
+    ends = [_last_step(stmt, variables, at, [access.indices for access in given], target, by_table) for at in range(len(variables))]
+    return Space(
+        variables,
+        [max(facts.extent(var), 1.0) for var in variables],
+        operands_walked(given, variables, facts, stmt.lhs.tensor.shares),
+        not is_intersection(stmt.rhs),
+        sum(1 << at for at, var in enumerate(variables) if var not in result),
+        may_follow,
+        lambda var, scatters: ends[var][scatters],
+        [cost.SERIAL if result and var not in result else 1.0 for var in variables],
+        [ALONE if _is_alone(var, variables, given, facts) else 1.0 for var in variables],
+        apart,
+    )
+
+
+def _last_step(
+    stmt: Assignment, variables: list[IndexVar], at: int, walked: list[tuple[IndexVar, ...]], target: Target, by_table: bool
+) -> tuple[float, float]:
+    """The least that a step of an innermost loop may cost (see :func:`_nest_cost`): if no loop before it scatters, and if one does."""
+    inner, lanes = variables[at], target.lanes(stmt.lhs.tensor.dtype)
+    if is_contiguous(stmt, inner):
+        return 1.0 / lanes, (1.0 if by_table and inner in stmt.lhs.indices else cost.VECTOR_SCATTER) / lanes
+    if stmt.op not in ("=", "+="):
+        return 1.0 / lanes, 1.0 / lanes
+    scatters = inner in stmt.lhs.indices and any(var not in stmt.lhs.indices for var in variables)
+    around = [var for var in variables if var != inner]
+    again = bool(walked) and any(all(var not in indices for indices in walked) for var in around)
+    step = cost.STRIDED if not any(inner in indices for indices in walked) else cost.WALK if again else 1.0
+    return step * (cost.SCATTER if scatters else 1.0), step * cost.SCATTER
+
+
+def _is_alone(var: IndexVar, variables: list[IndexVar], given: list[Access], facts: Facts) -> bool:
+    """Whether a nest whose outermost loop runs over a variable has one step for threads to share."""
+    return len(variables) > 1 and facts.extent(var) == 1 and not any(var in access.indices for access in given)
 
 
 def _can_be_made(stmt: Assignment, choice: Choice) -> bool:
@@ -175,18 +218,6 @@ def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], va
     return var == due or (due is None and var in stmt.lhs.indices)
 
 
-def _may_follow(rhs: Expr, prefix: tuple[IndexVar, ...], var: IndexVar, shared: str | None) -> bool:
-    """Whether a variable may come next: the operand whose pattern the result keeps is never stored otherwise."""
-    for access in accesses_in(rhs):
-        if access.tensor.name != shared and not is_relation(access):
-            continue
-        for at, level in enumerate(access.tensor.format.levels):
-            above = {access.level_var(up) for up in range(at)}
-            if access.level_var(at) == var and not level.full and not above <= set(prefix):
-                return False
-    return True
-
-
 def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> Choice:
     """What an order costs: the loops' steps, the innermost body, scattering, and conversions."""
     sparse, converted = [], []
@@ -201,7 +232,7 @@ def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: T
         if read is not access:
             converted.append(read)
     total += _nest_cost(stmt, order, sparse, facts, target)
-    if len(order) > 1 and facts.extent(order[0]) == 1 and not any(order[0] in access.indices for access in given):
+    if order and _is_alone(order[0], list(order), given, facts):
         total *= ALONE
     return Choice(order, total, tuple(converted))
 

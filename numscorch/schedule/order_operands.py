@@ -1,0 +1,128 @@
+"""The sparse operands of a statement as the search for a loop order sees them: what each costs at a loop, stored as it is or otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from ..ir.index import Access, IndexVar, is_relation
+from . import cost
+from .facts import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """An operand's level at a variable: the set of variables above it, coordinates below one parent, and how it can be walked."""
+
+    above: int
+    fan: float
+    is_full: bool
+    is_walked: bool
+    can_seek: bool
+    spread: float = 1.0
+    choosers: tuple[tuple[int, int], ...] = ()  # operands, and their variable, that choose long rows
+
+
+@dataclass(frozen=True)
+class Walked:
+    """A sparse operand: the variables as bits of a number, its levels as they are, and what it is like in another order."""
+
+    mask: int
+    levels: Mapping[int, At]
+    stored: float
+    conversion: float
+    starts_full: bool  # converted to another order, it has a dense level first
+    seeks: tuple[bool, ...]  # by place, converted
+    may_move: bool
+    sizes: Mapping[int, float]
+    known: dict[int, float] = field(default_factory=dict)
+
+    def fits(self, var: int, bound: int) -> bool:
+        """Whether a variable can be bound next where the operand is stored as it is."""
+        level = self.levels[var]
+        return level.is_full or level.above & ~bound == 0
+
+    def may_clash(self, bound: int) -> bool:
+        """Whether an order that starts with these variables may need the operand stored otherwise."""
+        return any(not bound >> var & 1 and not self.fits(var, bound) for var in self.levels)
+
+    def may_be_reversed(self, bound: int) -> bool:
+        """Whether an order of these variables needs the operand stored otherwise."""
+        return any(bound >> var & 1 and not level.is_full and level.above for var, level in self.levels.items())
+
+    def is_kept(self, bound: int) -> bool:
+        """Whether an order of these variables reads the operand as it is stored."""
+        return all(self.fits(var, bound) for var in self.levels if bound >> var & 1)
+
+    def is_moved(self, bound: int) -> bool:
+        """Whether an order that starts with these variables may need the operand stored otherwise."""
+        return not self.is_kept(bound) or (self.may_move and (self.may_be_reversed(bound) or self.may_clash(bound)))
+
+    def kept_share(self, bound: int) -> float:
+        """The share of the coordinates of these variables that there are positions for."""
+        walked = (level.fan / self.sizes[var] for var, level in self.levels.items() if bound >> var & 1 and level.is_walked)
+        return prod(min(share, 1.0) for share in walked)
+
+    def moved_share(self, bound: int) -> float:
+        """The same, stored in another order."""
+        return self.count(bound) / prod(size for var, size in self.sizes.items() if bound >> var & 1)
+
+    def share(self, bound: int) -> float:
+        """The smaller one of both, where each is possible."""
+        kept = [self.kept_share(bound)] if self.is_kept(bound) else []
+        return min([*kept, *([self.moved_share(bound)] if self.is_moved(bound) else [])])
+
+    def count(self, bound: int) -> float:
+        """Positions of an operand that is converted, below some of its variables."""
+        if bound not in self.known:
+            places = prod(size for var, size in self.sizes.items() if bound >> var & 1)
+            is_first = self.starts_full and bound.bit_count() == 1
+            self.known[bound] = places if is_first or not bound else min(places, self.stored)
+        return self.known[bound]
+
+    def converted(self, var: int, bound: int) -> tuple[float, bool] | None:
+        """Coordinates below one parent in another order, and whether they can be searched for; None where each has a position."""
+        own = bound & self.mask
+        if not own and self.starts_full:
+            return None
+        fan = self.count(own | 1 << var) / max(self.count(own), 1.0)
+        return min(fan, self.sizes[var]), self.seeks[own.bit_count()]
+
+
+def operands_walked(given: Sequence[Access], variables: Sequence[IndexVar], facts: Facts, shared: str | None) -> list[Walked]:
+    """The operands; one whose pattern the result keeps, and one that stores nothing, is never stored otherwise."""
+    number = {var: at for at, var in enumerate(variables)}
+    return [_walked(access, given, number, facts, access.tensor.name != shared and not is_relation(access)) for access in given]
+
+
+def _walked(access: Access, given: Sequence[Access], number: dict[IndexVar, int], facts: Facts, may_move: bool) -> Walked:
+    counts, levels = cost.counts_of(access, facts), access.tensor.format.levels
+    places = [number[access.level_var(at)] for at in range(len(levels))]
+    found = {}
+    for at, (var, level) in enumerate(zip(places, levels, strict=True)):
+        above = sum(1 << up for up in places[:at])
+        fan = counts[at] / max(counts[at - 1] if at else 1.0, 1.0)
+        if not all(own.is_ordered for own in levels):  # it may be sorted first
+            fan = min(fan, counts[-1], 1.0)
+        longer, choosers = _choosers(access, at, given, number, facts)
+        found[var] = At(above, fan, level.full, not level.full and not level.ends, cost.can_seek(level), longer, choosers)
+    moved = cost.reordered(access, tuple(access.level_var(at) for at in range(len(levels)))) if may_move else access
+    stored = moved.tensor.format.levels
+    sizes = {number[var]: max(facts.extent(var), 1.0) for var in access.indices}
+    mask = sum(1 << var for var in places)
+    seeks = tuple(cost.can_seek(level) for level in stored)
+    return Walked(mask, found, counts[-1], cost.TRANSPOSE * counts[-1], bool(stored) and stored[0].full, seeks, may_move, sizes)
+
+
+def _choosers(
+    access: Access, at: int, given: Sequence[Access], number: dict[IndexVar, int], facts: Facts
+) -> tuple[float, tuple[tuple[int, int], ...]]:
+    """By how much longer rows are chosen, and the operands that may choose them: as :func:`cost._spread` has it."""
+    name = access.tensor.name
+    if not at or is_relation(access) or facts.spread(name, at) == 1.0:
+        return 1.0, ()
+    above, own = access.level_var(at - 1), access.level_var(at)
+    alike = [(number_of, other) for number_of, other in enumerate(given) if other is not access and facts.alike(name, other.tensor.name)]
+    choosers = tuple((number_of, number[above]) for number_of, other in alike if above in other.indices and own not in other.indices)
+    return facts.spread(name, at), choosers
