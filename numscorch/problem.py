@@ -129,7 +129,7 @@ def _problem_of(
 ) -> Problem:
     """The problem of operands in their layout."""
     wanted = wanted_format(format, len(request.subscripts.result))
-    accesses = _accesses(request, operands, extents_of(request, operands), wanted)
+    accesses = _accesses(request, operands, extents_of(request, operands), wanted, format == "infer")
     accesses = replace(accesses, last=None if layout is None else layout.result)
     padded = accesses.may_be_padded()
     problem = _made(replace(accesses, padded=padded), target, format, wanted)
@@ -167,10 +167,12 @@ def check_loops(problem: Problem, options: Options) -> None:
             )
 
 
-def _accesses(request: Request, operands: Sequence[Operand], extents: dict[IndexVar, int], wanted: Format | None) -> Accesses:
+def _accesses(
+    request: Request, operands: Sequence[Operand], extents: dict[IndexVar, int], wanted: Format | None, literal: bool
+) -> Accesses:
     """How the operands are read; the extents of parts enter ``extents``."""
     sizes = {var.name: size for var, size in extents.items()}
-    splitting, formats = _split(request, operands, sizes, wanted)
+    splitting, formats = _split(request, operands, sizes, wanted, literal)
     extents |= splitting.extents(sizes)
     return Accesses(request, operands, formats, splitting, extents)
 
@@ -238,7 +240,7 @@ def _reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, cla
 
 
 def _split(
-    request: Request, operands: Sequence[Operand], sizes: Mapping[str, int], wanted: Format | None
+    request: Request, operands: Sequence[Operand], sizes: Mapping[str, int], wanted: Format | None, literal: bool
 ) -> tuple[Splitting, list[Format | None]]:
     """How indices are split into parts, and the formats in which operands are read."""
     names = request.subscripts.operands
@@ -250,10 +252,11 @@ def _split(
     result = request.subscripts.result
     keepers = [at for at, t in enumerate(tensors) if t is not None and sorted(t.names) == sorted(result)]
     kept = len(keepers) == 1 and leads[keepers[0]]
-    alone = kept and sum(t is not None for t in tensors) == 1
+    several = sum(t is not None for t in tensors) > 1
+    alone = kept and not several
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
-    if len(keepers) > 1 and (wanted is None or not wanted.is_dense):  # a sparse result is made row by row, not along diagonals
-        sums = False
+    if result and not kept and (several or literal if wanted is None else not wanted.is_dense):
+        sums = False  # a sparse result is made row by row, not along diagonals
     own = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
     appended = set() if wanted is not None and wanted.is_dense else set(result)
     if alone:  # the last block of a dimension may bring an edge to walk beside

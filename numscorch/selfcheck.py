@@ -36,6 +36,8 @@ EXPRESSIONS: dict[int, tuple[str, ...]] = {
         "R[i,j] = (A[i,j] + S[i,j]) * T[i,j]", "R[i,j] = A[i,j] + X[i,j]", "R[i,j] = A[i,j] + S[j,i]", "R[i,j] = relu(A[i,j]) * 2",
         "R[i,j] = exp(A[i,j])", "R[i,j] = maximum(A[i,j], S[i,j])", "R[i] max= A[i,j]", "R[j] min= A[i,j]", "R[i] = A[i,i]",
         "R = A[i,i]", "R[i,k] = A[i,j] * X[j,k] + Y[i,k]", "R[i,l] = A[i,j] * S[j,k] * X[k,l]", "R[i,j] = A[i,j] * x[i]",
+        "R[i,j,k] = A[i,j] * S[k]", "R[i,j,k] = S[i] * A[j,k]", "R[i,j,k] = A[i,j] * S[j,k]", "R[i,j,k] = A[i,j] * S[i,k]",
+        "R[i,j,k,l] = A[i,j] * S[k,l]",
     ),
     3: (
         "R[i,j] = A[i,j,k] * x[k]", "R[i,j,l] = A[i,j,k] * X[k,l]", "R[i,l] = A[i,j,k] * X[j,l] * Y[k,l]", "R = A[i,j,k]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import pytest
 from scale import scaled
@@ -113,3 +114,32 @@ def test_every_format_in_every_expression(part: int, monkeypatch: pytest.MonkeyP
 def test_a_sample_compiled(part: int) -> None:
     count = scaled(130)
     assert sum(check.run() for check in sample(count, 77 + part)) >= 0.5 * count
+
+
+DIAGONALS = [ns.DIA, Format("(i, j) -> (i - j: compressed, j: range, i: offset)")]
+OUTER = [
+    "R[i,j,k] = A[i,j] * S[k]",
+    "R[i,j,k] = S[i] * A[j,k]",
+    "R[i,j,k] = A[i,j] * S[j,k]",
+    "R[i,j,k] = A[i,j] * S[i,k]",
+    "R[i,k] = A[i,j] * S[j,k]",
+]
+PARTNERS: dict[int, list[Format]] = {
+    1: [Format("s"), Format("(i) -> (i: hash)")],
+    2: [ns.CSC, ns.COO(2), ns.ELL, Format("(i, j) -> (i: dense, j: hash)"), Format("(i, j) -> (i: dense, j: bitmap)"), ns.DIA],
+}
+
+
+@pytest.mark.filterwarnings("ignore:.* stores .* values for")
+@pytest.mark.parametrize("text", [*OUTER, "R[i,j,k,l] = A[i,j] * S[k,l]", *(text.replace("S", "x") for text in OUTER[:2])])
+def test_sparse_results_of_diagonals(text: str) -> None:
+    """In every order and format of a result, beside sparse partners in either order, and beside dense ones."""
+    order, partners = text.split("=")[0].count(",") + 1, PARTNERS[1 if "S[k]" in text or "S[i]" in text else 2] if "S" in text else [ns.CSR]
+    formats = [None, ns.COO(order), ns.CSF(order), Format("d" * (order - 1) + "s"), Format("d" * (order - 1) + "s", range(order)[::-1])]
+    stored = 0
+    with dispatch.uncompiled():
+        for at, (partner, result) in enumerate(product(partners, formats)):
+            left, right = text.split("=")[1].strip().split(" * ")
+            swapped = text if at % 2 else f"{text.split('=')[0]}= {right} * {left}"
+            stored += Check(swapped, {"A": DIAGONALS[at // 2 % 2]} | ({"S": partner} if "S" in text else {}), result, at).run()
+    assert stored

@@ -47,8 +47,15 @@ def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[In
     run = run_to_place(result)
     if [var for var in order if var in run] != run:
         return False
-    read = [level for a in operands for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) in run]
-    return all(level.is_ordered for level in read)
+    own = set(result.indices)
+    own |= _determined(operands, own - set(run))
+    read = [(a, at, level) for a in operands for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) in run]
+    return all(level.is_ordered and (level.branchless or own >= _above(a, at)) for a, at, level in read)
+
+
+def _above(access: Access, level: int) -> set[IndexVar]:
+    """The variables of the levels above one. Below a diagonal that only a row and a column tell, a column's rows come in no order."""
+    return {access.level_var(at) for at in range(level)}
 
 
 def run_to_place(result: Access) -> list[IndexVar]:

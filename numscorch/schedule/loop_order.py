@@ -149,9 +149,10 @@ def _is_alone(var: IndexVar, variables: list[IndexVar], given: list[Access], fac
 
 
 def _can_be_made(stmt: Assignment, choice: Choice) -> bool:
-    """Whether a result whose entries may be placed is appended to, or reached in an order in which they can be."""
+    """Whether the loops reach an assembled result's levels from the top down, or in an order in which its entries can be placed."""
     if not _is_placed(stmt, choice.order):
-        return True
+        first = first_loops(stmt)
+        return not stmt.lhs.tensor.is_assembled or choice.order[: len(first)] == first or _is_written_once(stmt, choice.order)
     moved = {a.tensor.name: a for a in choice.converted}
     read = [moved.get(a.tensor.name, a) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
     return may_be_placed(stmt.lhs, read, choice.order)
