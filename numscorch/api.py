@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 from .computing import compute, lengthened
 from .errors import ExpressionError, UnsupportedError
-from .explanation import Explanation, explain_problem, explained, timed_story
+from .explanation import Explanation, timed_story
 from .files.archives import save_tensor
 from .files.writers import write_text
 from .io import check_there, suffix_of
@@ -19,7 +19,7 @@ from .io import load as read
 from .ir.format import Format
 from .operands import call_form, in_autocast, refuse_tangents
 from .programs.evaluation import evaluate_parts
-from .programs.program_explanation import explain_pairs, explain_program, explain_sparsified
+from .programs.program_explanation import explain_einsum, explain_program, explain_sparsified
 from .programs.sparsified import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .reductions import check_reduction, prepared, reduced
@@ -231,12 +231,10 @@ def _explained(
     if sparsifier is not None:
         return explain_sparsified(*einsum_as_statement(expr, operands), sparsifier, format), expr, operands
     if reduce == "sum" and mask is None:
-        if schedule is None and (in_pairs := explain_pairs(expr, operands, format)) is not None:
-            return in_pairs, expr, operands
-        return explain_problem(expr, list(map(explained, operands)), format, schedule), expr, operands
+        return explain_einsum(expr, operands, format, schedule), expr, operands
     check_reduction(reduce, operands)
     request, taken = prepared(expr, operands, reduce, mask, schedule)
-    return explain_problem(request, list(map(explained, taken)), format), request, taken
+    return explain_einsum(request, taken, format), request, taken
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:

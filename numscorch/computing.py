@@ -18,6 +18,7 @@ from .datatypes import SUMMED_LONG, WIDENED
 from .dense import dense_result
 from .errors import UnsupportedError
 from .ir.format import COO, Format, as_format, sorted_format
+from .ir.index import is_product
 from .ledgers import is_listed, note
 from .operand import Operand
 from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_native, undeferred
@@ -28,7 +29,7 @@ from .promotion import target_of, unread_in
 from .runtime.dispatch import find_plan, known_plan, remember
 from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
-from .statements import Request, plain_request, reducing
+from .statements import Request, joined_by_or, plain_request
 
 current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside
 
@@ -57,7 +58,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
             ready, signatures = identify(list(map(undeferred, ready)))
         if (target := target_of(expr, ready)) is not None:
             return _promoted(expr, operands, target, format, out)
-        if len(ready) > 2 and isinstance(expr, str) and (pairs := pairs_for(expr, ready)):
+        if pairs := pairs_for(expr, ready):
             return _in_pairs(pairs, ready, format, out, (expr, format, *signatures))
         plan = find_plan(expr, format, ready, signatures)
     if out is not None:
@@ -85,7 +86,7 @@ def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format
         raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
     if (target := target_of(expr, taken)) is not None:
         result = _promoted(expr, taken, target, format, None)
-    elif len(taken) > 2 and isinstance(expr, str) and (pairs := pairs_for(expr, taken)):
+    elif pairs := pairs_for(expr, taken):
         result = _in_pairs(pairs, taken, format, None)
     else:
         result = gradients.differentiable(expr, taken, format)
@@ -100,7 +101,7 @@ def _promoted(expr: str | Request, operands: Sequence[Any], target: torch.dtype,
     """
     unread = unread_in(expr, len(operands))
     if target is torch.bool:
-        expr = _logical(expr, [o.ndim for o in operands])
+        expr = logical(expr, [o.ndim for o in operands])
     dtype = WIDENED.get(target, target)
     taken = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
     with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # of which torch's parts would narrow
@@ -138,23 +139,25 @@ def is_summed_long(expr: str, order: int, dtype: torch.dtype) -> bool:
     return not set(subscripts.operands[0]) <= set(subscripts.result)
 
 
-def _logical(expr: str | Request, orders: Sequence[int]) -> Request:
-    """The request for truth values: whether some product isn't 0, as numpy has it.
+def logical(expr: str | Request, orders: Sequence[int]) -> Request:
+    """The request that is computed of truth values: whether some product isn't 0, as numpy has it.
 
     Raises:
         UnsupportedError: other things than products would be added up.
     """
     request = plain_request(parse_einsum(expr, tuple(orders))) if isinstance(expr, str) else expr
-    if request.value is None and request.op == "=":
-        return reducing(request.subscripts, "max=", test=True)
+    if request.op in ("=", "+=") and (request.value is None or is_product(request.value)):
+        return joined_by_or(request)
     summed = set().union(*request.subscripts.operands) - set(request.subscripts.result)
     if summed and request.op in ("=", "+=", "*="):
         raise UnsupportedError(f"sums of truth values that aren't products: count with .to(torch.int64), or use reduce='any'\n  {request}")
     return request
 
 
-def pairs_for(expr: str, operands: Sequence[Any]) -> tuple[Pair, ...]:
-    """In which pairs to contract the operands, if not all at once; operands of about the same size share a path."""
+def pairs_for(expr: str | Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
+    """In which pairs to contract the operands of an einsum, if not all at once; operands of about the same size share a path."""
+    if not isinstance(expr, str) or len(operands) < 3:
+        return ()
     return pairs_of(expr, tuple(tuple(o.shape) for o in operands), tuple(map(_stored, operands)))
 
 

@@ -21,13 +21,12 @@ from .ir.padded import Fixed
 from .long_rows import operand_to_cut
 from .operand import Operand
 from .operands import admit, undeferred
-from .parser import parse_einsum
 from .problem import Problem
 from .programs.fused_problem import FusedRequest
 from .runtime import kernel_cache
-from .runtime.dispatch import compile_source, compile_tuned, describe, describe_all
+from .runtime.dispatch import compile_tuned, describe, describe_all
 from .schedule import Step
-from .statements import NAMES, Request, plain_request, scheduled
+from .statements import NAMES, Request
 
 if TYPE_CHECKING:
     from .pages.roofline import Run
@@ -198,21 +197,15 @@ def explained(operand: Any) -> Any:
     return undeferred(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
 
 
-def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format | str | None, schedule: str | None = None) -> Explanation:
-    """Compile up to the source, write its file, and tell the story."""
+def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Explanation:
+    """Compile up to the source, write its file, and tell the story of one kernel."""
     from .pages.sketches import sketch_of  # late: nothing of pages is imported before it is asked for
 
-    if isinstance(expr, str) and any(isinstance(o, str) for o in operands):
-        operands = read_formats(expr, operands)
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {str(expr)!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     some = any(isinstance(o, Format) for o in operands)
     known = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands) if some else tuple(describe_all(operands))
-    if isinstance(expr, str) and schedule is not None:
-        request: str | Request = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in known))), schedule)
-        problem, steps, source = compile_source(request, known, format)
-    else:
-        request, problem, steps, source = compile_tuned(expr, known, format)
+    request, problem, steps, source = compile_tuned(expr, known, format)
     path = kernel_cache.store(source.name, source.text)
     return Explanation(str(expr), known, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
 

@@ -300,6 +300,19 @@ def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | No
 
 
 @lru_cache(maxsize=1024)
+def joined_by_or(request: Request) -> Request:
+    """The request of a sum of products that asks whether some product isn't 0.
+
+    >>> str(joined_by_or(plain_request(Subscripts((("i", "j"), ("j",)), ("i",)))))
+    'A[i,j] * B[j] != 0 over ij,j->i'
+    """
+    if request.value is None:
+        tested = reducing(request.subscripts, "max=", test=True)
+        return tested if request.options == AUTOMATIC else _scheduled(tested, request.options)
+    return replace(request, value=Binary("!=", request.value, Literal(0.0, "float32")), op="max=")
+
+
+@lru_cache(maxsize=1024)
 def plain_request(subscripts: Subscripts) -> Request:
     """The sum of products."""
     return Request(subscripts)

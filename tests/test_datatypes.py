@@ -253,3 +253,17 @@ def test_uint8(plain: None) -> None:
     empty = ns.from_torch(torch.zeros(2, 0, dtype=torch.uint8), ns.CSR)
     assert ns.einsum("ij->i", empty, reduce="max").tolist() == [0, 0]
     assert ns.einsum("ij->i", empty, reduce="min").tolist() == [255, 255]
+
+
+@pytest.mark.usefixtures("plain")
+def test_products_of_truth_values_are_joined_by_or() -> None:
+    """Also at a mask, by a schedule, and in statements."""
+    A, B, M = (torch.rand(9, 9) < 0.3 for _ in range(3))
+    a, b, m = (ns.from_torch(own, ns.CSR) for own in (A, B, M))
+    wanted = (A.float() @ B.float()) > 0
+    assert torch.equal(ns.einsum("ij,jk->ik", a, b).to_dense(), wanted)
+    assert torch.equal(ns.einsum("ij,jk->ik", a, b, mask=m).to_dense(), wanted & M)
+    assert torch.equal(ns.einsum("ij,jk->ik", a, b, schedule="workspace(hash)").to_dense(), wanted)
+    assert torch.equal(ns.evaluate("C[i,k] = A[i,j] * B[j,k]", A=a, B=b).to_dense(), wanted)
+    assert torch.equal(ns.evaluate("C[i,j] = A[i,j] * B[i,j]", A=a, B=b).to_dense(), A & B)
+    assert torch.equal(ns.evaluate("y[i] = A[i,j] * x[j]", A=a, x=M[0]), (A & M[0]).any(1))

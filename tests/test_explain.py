@@ -218,3 +218,57 @@ def test_a_schedule_is_explained() -> None:
         ns.explain("y[i] = A[i,j]", A=ns.CSR, schedule="parallelize()")
     with pytest.raises(ns.ExpressionError, match="A: an einsum's operands have no names"):
         ns.explain("ij->i", A=ns.CSR)
+
+
+def told_kernels(told: ns.explanation.Explanation) -> set[str]:
+    """The kernels of an explanation, those told before the last one among them."""
+    before = [told_kernels(part) for part in told.before if isinstance(part, ns.explanation.Explanation)]
+    return {told.generated.name}.union(*before)
+
+
+def drawn(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> ns.SparseTensor:
+    A = ns.rand(rows, columns, density=0.2, format=ns.CSR)
+    return A.with_values(A.values > 0.3 if dtype == torch.bool else (A.values * 9).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize(
+    ("expr", "asked"),
+    [
+        ("ij,jk->ik", {}),
+        ("ij,jk->ik", {"reduce": "max"}),
+        ("ij,jk->ik", {"mask": (40, 20)}),
+        ("ij,jk->ik", {"reduce": "any", "mask": (40, 20)}),
+        ("ij,jk->ik", {"schedule": "reorder(i, j, k) workspace(hash)"}),
+        ("ij,jk->ik", {"format": "dense"}),
+        ("ij,jk,kl->il", {}),
+        ("ij,jk,kl->il", {"reduce": "max"}),
+        ("ij->i", {}),
+        ("ij->ji", {}),
+    ],
+)
+def test_explained_kernels_are_those_that_einsum_runs(expr: str, asked: dict[str, object], dtype: torch.dtype) -> None:
+    sizes = {"i": 40, "j": 30, "k": 20, "l": 10}
+    operands = [drawn(*(sizes[name] for name in term), dtype=dtype) for term in expr.split("->")[0].split(",")]
+    if "mask" in asked:
+        asked = asked | {"mask": drawn(40, 20)}
+    told = told_kernels(ns.explain(expr, *operands, **asked))
+    with dispatch.uncompiled():
+        ns.einsum(expr, *operands, **asked)
+        assert told <= set(dispatch._tables().kernels)
+
+
+@pytest.mark.parametrize("text", ["C[i,k] = A[i,j] * B[j,k]", "C[i,k] max= A[i,j] * B[j,k]", "C[i,j] = A[i,j] * A[i,j]"])
+def test_explained_statements_of_truth_values_are_those_that_evaluate_runs(text: str) -> None:
+    given = {"A": drawn(40, 30, torch.bool)} | ({"B": drawn(30, 20, torch.bool)} if "B" in text else {})
+    told = told_kernels(ns.explain(text, **given))
+    with dispatch.uncompiled():
+        ns.evaluate(text, **given)
+        assert told <= set(dispatch._tables().kernels)
+
+
+def test_an_einsum_that_is_refused_is_not_explained() -> None:
+    A, B = drawn(40, 30, torch.bool), drawn(30, 20, torch.bool)
+    for call in (ns.einsum, ns.explain):
+        with pytest.raises(ns.UnsupportedError, match="sums of truth values"):
+            call("ij,jk->ik", A, B, reduce="prod")

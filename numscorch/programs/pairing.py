@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -11,9 +11,9 @@ from ..contraction import LETTERS, Pair
 from ..datatypes import WIDENED
 from ..ir.format import dense
 from ..ir.index import Access, Binary, IndexVar, TensorVar, accesses_in, factors_of
-from ..parser import Subscripts, parse_einsum
+from ..parser import Subscripts
 from ..schedule.options import AUTOMATIC
-from ..statements import NAMES, Part, Request
+from ..statements import NAMES, Part, Request, plain_request
 
 NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # of tensors, and of what is known of one
 
@@ -78,16 +78,18 @@ def _product(expr: str, in_order: bool) -> Request:
     return Request(subscripts, Binary("*", left, right), in_order=in_order)
 
 
-def statement_of(expr: str, operands: Sequence[Any]) -> str | None:
-    """An einsum as a statement, if it is contracted in pairs; of tensors, or of what is known of them.
+def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[Part, ...]:
+    """The pairs in which an einsum is contracted, as parts of a program that reads A, B, ...
 
     >>> import torch, numscorch as ns
-    >>> statement_of("ij,jf,fk->ik", [ns.from_torch(torch.ones(90, 90), ns.CSR), torch.ones(90, 80), torch.ones(80, 2)])
-    'D[i,k] = A[i,j] * B[j,f] * C[f,k]'
+    >>> given = ns.from_torch(torch.ones(90, 90), ns.CSR), torch.ones(90, 80), torch.ones(80, 2)
+    >>> for part in parts_of(parse_einsum("ij,jf,fk->ik", (2, 2, 2)), pairs_for("ij,jf,fk->ik", given)):
+    ...     print(part.name, part.operands, part.request)
+    1 ('B', 'C') A[j,f] * B[f,k] over jf,fk->jk
+    D ('A', '1') A[i,j] * B[j,k] over ij,jk->ik
     """
-    if len(operands) < 3 or not pairs_for(expr, operands):
-        return None
-    return spelled_einsum(parse_einsum(expr, tuple(len(o.shape) for o in operands)))
+    count = len(subscripts.operands)
+    return _with_pairs((Part(NAMES[count], tuple(NAMES[:count]), plain_request(subscripts)),), 0, pairs)
 
 
 def spelled_einsum(subscripts: Subscripts) -> str:

@@ -8,24 +8,27 @@ from typing import Any
 
 import torch
 
+from ..computing import logical, pairs_for
 from ..errors import ExpressionError, UnsupportedError
-from ..explanation import Explanation, assumed, described, explained, read_format, read_formats
+from ..explanation import Explanation, assumed, described, explain_problem, explained, read_format, read_formats
 from ..gradient_requests import CONSTANT
 from ..ir.format import Format, dense
 from ..ir.index import Access, IndexVar, TensorVar, mapped
 from ..operand import Operand
 from ..operands import strided
+from ..parser import parse_einsum
+from ..promotion import target_of
 from ..runtime import kernel_cache
 from ..runtime.dispatch import compile_source, describe
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
-from ..statements import NAMES, Part, Request, only_patterns, parse_program
+from ..statements import NAMES, Part, Request, only_patterns, parse_program, plain_request, scheduled
 from .adjoints import UPSTREAM, Adjoint, made_adjoint
 from .evaluation import format_of
 from .fused_operands import taken
 from .fused_problem import valued
 from .fusion import Group, Kind, NotFused, group_from, why_alone
-from .pairing import in_pairs, statement_of
+from .pairing import in_pairs, parts_of
 from .sparsified import pruned
 
 
@@ -62,17 +65,41 @@ def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, for
     return explain_program(text, {**given, **numbers}, None, parts)  # another format is made of what this one holds
 
 
-def explain_pairs(expr: str, given: Sequence[Any], format: Format | str | None) -> Explanation | None:
-    """The story of an einsum that is contracted in pairs, as that of a statement; None for another one."""
-    operands = read_formats(expr, given) if any(isinstance(own, str) for own in given) else given
-    known = [assumed(own) if isinstance(own, Format) else describe(explained(own)) for own in operands]
-    statement = statement_of(expr, known)
-    return None if statement is None else explain_program(statement, dict(zip(NAMES, operands, strict=False)), format)
+def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | str | None, schedule: str | None = None) -> Explanation:
+    """The story of the kernels that einsum runs for a text or a request: of truth values, and in pairs, where it does so.
+
+    Args:
+        expr: the text or the request.
+        given: tensors; for a text, also formats or their texts.
+        format: of the result.
+        schedule: for a text.
+
+    Raises:
+        UnsupportedError: every operand is dense.
+    """
+    operands = read_formats(expr, given) if isinstance(expr, str) and any(isinstance(own, str) for own in given) else given
+    operands = list(map(explained, operands))
+    known = [assumed(own) if isinstance(own, Format) else describe(own) for own in operands]
+    orders = tuple(len(own.shape) for own in known)
+    request = expr if schedule is None or not isinstance(expr, str) else scheduled(plain_request(parse_einsum(expr, orders)), schedule)
+    if not any(isinstance(own, Format) for own in operands) and target_of(request, operands) is torch.bool:
+        request = logical(request, orders)
+    pairs = () if all(own.format.is_dense for own in known) else pairs_for(request, known)
+    if not pairs or not isinstance(request, str):
+        return explain_problem(request, operands, format)
+    telling = _Telling(request, parts_of(parse_einsum(request, orders), pairs), format)
+    telling.read(dict(zip(NAMES, operands, strict=False)))
+    for at, pair in enumerate(pairs):
+        telling.alone(at, None, pair.expr)
+    return telling.told()
 
 
 @dataclass(slots=True)
 class _Telling:
-    """What is known of tensors while a program is told: as parts alone take them, and as fused kernels do; which want gradients."""
+    """What is known of tensors while a program is told: as parts alone take them, and as fused kernels do.
+
+    ``moving`` are those that want gradients, ``logical`` those of truth values.
+    """
 
     text: str
     parts: tuple[Part, ...]
@@ -80,6 +107,7 @@ class _Telling:
     known: dict[str, Operand] = field(default_factory=dict)
     fused: dict[str, Operand] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)
+    logical: set[str] = field(default_factory=set)
     drawn: dict[str, Any] = field(default_factory=dict)
     stories: list[Explanation | str] = field(default_factory=list)
 
@@ -94,6 +122,7 @@ class _Telling:
                 self.known[name] = self.fused[name] = assumed(own)
                 continue
             self.known[name] = describe(explained(own))
+            self.logical |= {name} if explained(own).dtype == torch.bool else set()
             self.drawn[name] = sketch_of(explained(own))
             own = unwrapped(own)
             if isinstance(own, SparseTensor | torch.Tensor) and own.ndim:
@@ -113,14 +142,14 @@ class _Telling:
                 self._fused(at, group, self._adjoint(group, wanted) if wanted else None)
                 return group.end
             except NotFused as why:
-                self._alone(at, ("gradient", f"part by part: parts {at + 1} to {group.end} would be one kernel, but {why}"))
+                self.alone(at, ("gradient", f"part by part: parts {at + 1} to {group.end} would be one kernel, but {why}"))
                 return at + 1
         if self._after_all(at):
             return at + 1
         why_not = why_alone(self.parts, at, self.fused)
         if why_not is None and at < len(self.parts) - 1:
             why_not = f"format={str(self.format)!r} is asked for"
-        self._alone(at, ("alone", f"not fused with the next part: {why_not}") if why_not else None)
+        self.alone(at, ("alone", f"not fused with the next part: {why_not}") if why_not else None)
         return at + 1
 
     def told(self) -> Explanation:
@@ -141,7 +170,8 @@ class _Telling:
         self.stories.append(f"{self.parts[at].name} = {self.parts[at].request}: of the result, once it is there, by a conversion's kernel")
         return True
 
-    def _alone(self, at: int, note: tuple[str, str] | None) -> None:
+    def alone(self, at: int, note: tuple[str, str] | None, expr: str | None = None) -> None:
+        """Tell the kernel of one part, which is computed as this text where there is one."""
         part = self.parts[at]
         operands = tuple(self.known[name] for name in part.operands)
         is_moved = part.request.op != CONSTANT and any(
@@ -152,7 +182,12 @@ class _Telling:
             self._made(part, dense(len(part.request.subscripts.result)), shape_of(part.request, operands), operands[0].dtype, is_moved)
             return
         asked = self.format if at == len(self.parts) - 1 and self.format is not None else format_of(part, self.parts)
-        story = _story(part.request, part.request, operands, tuple(map(_called, part.operands)), (note,) if note else (), asked)
+        values = [name for n, name in enumerate(part.operands) if n not in only_patterns(part.request)]
+        request: str | Request = part.request if expr is None else expr
+        if values and self.logical.issuperset(values):
+            request = logical(part.request, [len(own.shape) for own in operands])
+            self.logical.add(part.name)
+        story = _story(part.request, request, operands, tuple(map(_called, part.operands)), (note,) if note else (), asked)
         self.stories.append(self._drawn(story, part.operands))
         self._made(part, story.problem.format, story.problem.shape, story.problem.result.dtype, is_moved)
 
@@ -188,7 +223,7 @@ def _as_fused(own: SparseTensor | torch.Tensor) -> Operand:
 
 def _story(
     told: str | Request,
-    request: Request,
+    request: str | Request,
     operands: tuple[Operand, ...],
     names: tuple[str, ...],
     notes: tuple[tuple[str, str], ...],
