@@ -6,14 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from numscorch.codegen.lattice import make_lattice
 from numscorch.ir.format import CSR
-from numscorch.ir.functions import FUNCTIONS, OPERATORS, REDUCTIONS, simplified
-from numscorch.ir.index import Access, Assignment, Expr, IndexVar, TensorVar
+from numscorch.ir.functions import FUNCTIONS, OPERATORS, REDUCTIONS, simplified, start_of
+from numscorch.ir.index import Access, Assignment, Binary, Expr, IndexVar, Literal, TensorVar
 from numscorch.ir.notation import parse_expr
-from numscorch.reductions import JOINED_BY
+from numscorch.reductions import JOINED_BY, TESTS
 from numscorch.schedule.format_inference import infer_format
 
 NAMES = "ABC"
 INDICES = (IndexVar("i"), IndexVar("j"))
+TERM = Access(TensorVar("A", CSR), INDICES)
 TENSORS = {name: TensorVar(name, CSR) for name in NAMES}
 
 
@@ -66,12 +67,17 @@ def reduction_rows() -> list[tuple[str, ...]]:
         empty = reduction.identity if reduction.of_stored else reduction.evaluate(reduction.identity, 0.0)
         term = "no term" if reduction.of_stored else "the term 0"
         rows.append((spelled(op), f"{reduction.identity:g}", term, f"{empty:g}", f"{reduction.identity:g}"))
+    for op in ("max=", "min="):  # of tests whether a term is not 0
+        start = start_of(op, Binary("!=", TERM, Literal(0.0, "float32")), "float32")
+        names = [f'`reduce="{name}"`' for name, joined in JOINED_BY.items() if name in TESTS and joined == op]
+        rows.append((", ".join(names), f"{start:g}", "the term 0", "0", f"{start:g}"))
     return rows
 
 
 def spelled(op: str) -> str:
     """How a user writes a reduction."""
-    names = [f'`reduce="{name}"`' for name, joined in JOINED_BY.items() if op == ("+=" if joined == "=" else joined)]
+    named = [name for name, joined in JOINED_BY.items() if name not in TESTS and op == ("+=" if joined == "=" else joined)]
+    names = [f'`reduce="{name}"`' for name in named]
     return ", ".join(([] if " " in op else [f"`{op}`"]) + names) or "the largest entry, in `softmax`"
 
 

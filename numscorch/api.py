@@ -58,8 +58,10 @@ def einsum(
         reduce: what joins the terms of indices that the result lacks: ``sum``, ``mean``, ``max``,
             ``min``, ``prod``, ``any`` or ``all``; terms of entries that aren't stored are 0, and count.
             ``min_plus``, ``max_plus`` and ``or_and`` are semirings, whose product joins the factors: an
-            entry that isn't stored annihilates a term, and a dense result without terms is inf or -inf.
-            Without terms, the ``max`` of integers is the data type's smallest number.
+            entry that isn't stored annihilates a term. A place without a term is not stored in a sparse result; where the format
+            stores it (a dense result, padding), it is inf for ``min_plus``, -inf for ``max_plus`` and 0 for ``or_and``. The other
+            reductions of no terms, over a size of 0, are 0, nan, -inf, inf, 1, 0 (false) and 1 (true), in the order above; the
+            ``max`` of integers is the data type's smallest number. Such a result is dense unless ``format`` or ``mask`` says otherwise.
         mask: a sparse tensor, ours or torch's, of the result's shape; only where it has an entry is the result
             computed, and the result has its pattern; the format may be a plain one (CSR, say) where the mask is stored in blocks or
             hash tables. Its values don't matter, and a mask in a dense format changes nothing.

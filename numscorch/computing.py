@@ -11,7 +11,6 @@ from torch import Tensor
 
 from . import gradients
 from .chains import Chain, Recorder
-from .construct import from_torch
 from .contraction import Pair, pairs_of
 from .convert import has_torch_layout
 from .datatypes import SUMMED_LONG, WIDENED
@@ -20,6 +19,7 @@ from .errors import UnsupportedError
 from .ir.format import COO, Format, as_format, sorted_format
 from .ir.index import is_product
 from .ledgers import is_listed, note
+from .no_terms import in_sparse_format, semiring_zero
 from .operand import Operand
 from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_native, undeferred
 from .outputs import check_before, write
@@ -29,7 +29,7 @@ from .promotion import target_of, unread_in
 from .runtime.dispatch import find_plan, known_plan, remember
 from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
-from .statements import Request, joined_by_or, plain_request
+from .statements import Request, as_test, joined_by_or, plain_request
 
 current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside
 
@@ -68,7 +68,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     requested = plan.problem.requested
     if requested is None and (type(result) is Tensor or not is_all_native(operands)):
         return result
-    return stored_as(result, requested, is_all_native(operands), format is not None)
+    return stored_as(result, requested, is_all_native(operands), format is not None, semiring_zero(expr, result.dtype))
 
 
 def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
@@ -148,6 +148,8 @@ def logical(expr: str | Request, orders: Sequence[int]) -> Request:
     request = plain_request(parse_einsum(expr, tuple(orders))) if isinstance(expr, str) else expr
     if request.op in ("=", "+=") and (request.value is None or is_product(request.value)):
         return joined_by_or(request)
+    if request.value is not None and request.op in ("max=", "min="):
+        return as_test(request)
     summed = set().union(*request.subscripts.operands) - set(request.subscripts.result)
     if summed and request.op in ("=", "+=", "*="):
         raise UnsupportedError(f"sums of truth values that aren't products: count with .to(torch.int64), or use reduce='any'\n  {request}")
@@ -192,14 +194,18 @@ def _dense(expr: str | Request, operands: Sequence[Any], format: Format | str | 
     result: Any = dense_result(expr, *tensors)
     wanted = wanted_format(format, result.ndim)
     if wanted is not None:
-        result = stored_as(result, wanted, native=True) if wanted.is_dense else from_torch(result, wanted)
+        zero = semiring_zero(expr, result.dtype)
+        result = stored_as(result, wanted, native=True) if wanted.is_dense else in_sparse_format(result, wanted, zero)
     return result if out is None else write(out, result)
 
 
-def stored_as(result: Any, requested: Format | None, native: bool, asked: bool = True) -> Any:
-    """The result in the format asked for; torch's, where every operand is torch's and it has the layout."""
+def stored_as(result: Any, requested: Format | None, native: bool, asked: bool = True, zero: float = 0.0) -> Any:
+    """The result in the format asked for; torch's, where every operand is torch's and it has the layout. ``zero`` is that of a semiring."""
+    if requested is not None and not requested.is_dense:
+        result = in_sparse_format(result, requested, zero)
+    if isinstance(result, SparseTensor) and requested is not None and requested.is_dense:
+        result = result.to_dense()
     if isinstance(result, SparseTensor):
-        result = result if requested is None else result.to(requested)
         result = result.to(sorted_format(result.format)) if native and not asked else result
         if not native or (asked and not has_torch_layout(result.pattern)):
             return result

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .ir.functions import terms_of
+from .ir.functions import start_of, terms_of
 from .ir.index import Access, Binary, Call, Expr, Literal, is_product
 from .promotion import target_of
 from .statements import NAMES, Request
@@ -126,8 +126,10 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
         copied: Tensor = value.clone(memory_format=torch.contiguous_format)  # never a view of an operand
         return copied
     if request.op == "*=":
-        multiplied: Tensor = value.flatten(len(request.subscripts.result)).prod(-1)
+        multiplied: Tensor = value.flatten(len(request.subscripts.result)).prod(-1, dtype=value.dtype)
         return multiplied
+    if any(value.shape[dim] == 0 for dim in summed):
+        return _without_terms(request.op, request.value, value, summed)
     reduced: Tensor = REDUCERS[request.op](value, dim=summed)
     return reduced
 
@@ -136,6 +138,13 @@ def _promoted(request: Request, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The tensors in the data type that the request is computed in, as torch's operators promote them."""
     dtype = target_of(request, tensors)
     return tensors if dtype is None else [tensor.to(dtype) for tensor in tensors]
+
+
+def _without_terms(op: str, expr: Expr, value: Tensor, summed: Sequence[int]) -> Tensor:
+    """The reduction of no terms: its identity, through which a gradient of 0 flows to the terms."""
+    start = start_of(op, expr, str(value.dtype).removeprefix("torch."))
+    filled: Tensor = value.sum(dim=list(summed)).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
+    return filled
 
 
 @lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from .ir.format import dense
-from .ir.functions import is_zero, terms_of
+from .ir.functions import TESTS, is_zero, terms_of
 from .ir.gradient import ONE, ZERO, derivative
 from .ir.index import Access, Binary, Expr, IndexVar, TensorVar, accesses_in, factors_of, is_product, mapped, product
 from .parser import Subscripts
@@ -39,6 +39,23 @@ class Gradient:
     folded: tuple[int, ...]
     masked: bool
     present: tuple[int, ...] = ()
+
+
+def chooses(request: Request) -> bool:
+    """Whether the largest or smallest of several terms is the result, so that the gradient goes to it alone."""
+    return request.op in EXTREMES and has_reduced(request)
+
+
+@lru_cache(maxsize=1024)
+def has_reduced(request: Request) -> bool:
+    """Whether some index is reduced."""
+    return any(not set(own) <= set(request.subscripts.result) for own in request.subscripts.operands)
+
+
+@lru_cache(maxsize=1024)
+def of_one_term(request: Request) -> Request:
+    """The request as a sum, which it is where no index is reduced; a semiring's stays, since its product is another one."""
+    return request if request.op in SEMIRINGS or has_reduced(request) else replace(request, op="=")
 
 
 @lru_cache(maxsize=4096)
@@ -73,7 +90,7 @@ def gradient_of(
         return None
     alike = [k for k in shared if subs.operands[k] == subs.result]
     folded, factors = _folded(slope, alike, subs)
-    if request.op in EXTREMES:
+    if chooses(request):
         factors.append(Binary("==", value, _access(RESULT, subs.result)))
     reads = sorted({NAMES.index(a.tensor.name) for factor in factors for a in accesses_in(factor) if a.tensor.name in NAMES})
     names = tuple(f"{name}0" if name in stretched[at] else name for name in subs.operands[at])
@@ -83,7 +100,7 @@ def gradient_of(
     moving = {*subs.result, *(n for k in reads for n in subs.operands[k] if n not in stretched[k]), *(names if masked else ())}
     kept = names if is_sparse else tuple(n for n in subs.operands[at] if n in moving and n not in stretched[at])
     repeated = tuple(n for n in _all(subs) if n not in moving and (n not in subs.operands[at] or n in stretched[at]))
-    given = [_access(UPSTREAM, subs.result), *([_access(RESULT, subs.result)] if request.op in EXTREMES else [])]
+    given = [_access(UPSTREAM, subs.result), *([_access(RESULT, subs.result)] if chooses(request) else [])]
     given += [_access(NAMES[k], subs.operands[k]) for k in reads]
     given += [_access(f"{PRESENT}{k}", subs.operands[k]) for k in present] + ([_access(STORED, names)] if masked else [])
     made = _request(given, product([given[0], *factors, *([given[-1]] if masked else [])]), kept, masked)
@@ -115,10 +132,14 @@ def value_of_request(request: Request) -> Expr:
     names = request.subscripts.operands
     if request.value is None:
         return product([_access(NAMES[at], own) for at, own in enumerate(names)])
-    if request.mask is None:
-        return request.value
-    mask = NAMES[request.mask]
-    return product([f for f in factors_of(request.value) if not (isinstance(f, Access) and f.tensor.name == mask)])
+    return request.value if request.mask is None else _without(request.value, NAMES[request.mask])
+
+
+def _without(value: Expr, mask: str) -> Expr:
+    """A product, or a test of one, without the factor that is the mask."""
+    if isinstance(value, Binary) and value.op in TESTS:
+        return Binary(value.op, _without(value.left, mask), value.right)
+    return product([f for f in factors_of(value) if not (isinstance(f, Access) and f.tensor.name == mask)])
 
 
 def _access(name: str, indices: Sequence[str]) -> Access:
@@ -157,13 +178,15 @@ def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | No
 
 @lru_cache(maxsize=256)
 def ties_of(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> Request:
-    """How many terms are the largest or smallest one: of the result, if it is sparse, its pattern before it, and the operands.
+    """How many terms are the largest or smallest one: of the result, if it is sparse, its pattern before it, and the operands but the mask.
 
     After them come ones in the patterns of those that have to store an entry. Without one, a product is 0, and those that are as
     large as that are not counted: of the result's 0s, this many are missing.
     """
     subs, value, before = request.subscripts, terms_of(value_of_request(request), request.op), 1 + is_sparse
-    shifted = mapped(value, lambda a: _renamed(a, NAMES[NAMES.index(a.tensor.name) + before]))
+    read = [at for at in range(len(subs.operands)) if at != request.mask]
+    letters = {NAMES[at]: NAMES[before + place] for place, at in enumerate(read)}
+    shifted = mapped(value, lambda a: _renamed(a, letters[a.tensor.name]))
     extreme = _access(NAMES[is_sparse], subs.result)
     equal: Expr = Binary("==", shifted, extreme)
     if sparse and request.op not in SEMIRINGS:
@@ -172,8 +195,9 @@ def ties_of(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> 
         equal = Binary("*", equal, _access(NAMES[0], subs.result))
     present = [subs.operands[k] for k in sparse]
     for at, names in enumerate(present):
-        equal = Binary("*", equal, _access(NAMES[before + len(subs.operands) + at], names))
-    return Request(Subscripts((*(subs.result,) * before, *subs.operands, *present), subs.result), equal, "+=", 0 if is_sparse else None)
+        equal = Binary("*", equal, _access(NAMES[before + len(read) + at], names))
+    given = (*(subs.result,) * before, *(subs.operands[at] for at in read), *present)
+    return Request(Subscripts(given, subs.result), equal, "+=", 0 if is_sparse else None)
 
 
 def _all(subs: Subscripts) -> list[str]:

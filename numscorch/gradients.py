@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from .construct import from_coo, from_torch
-from .convert import to_dense
 from .dense import value_of
 from .errors import UnsupportedError
 from .gradient_requests import (
@@ -23,14 +22,18 @@ from .gradient_requests import (
     SEMIRINGS,
     SUMS,
     batched_request,
+    chooses,
     gradient_of,
+    has_reduced,
+    of_one_term,
     ties_of,
     value_of_request,
     without_diagonals,
 )
-from .ir.format import COO, Format, dense
-from .ir.functions import is_zero, simplified
+from .ir.format import COO, Format
+from .ir.functions import is_zero, simplified, terms_of
 from .ir.index import is_product
+from .no_terms import in_dense_format, in_sparse_format, semiring_zero
 from .operands import STRIDED, strided
 from .packing import at_entries, at_positions, coordinates
 from .parser import parse_einsum
@@ -85,12 +88,14 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
         UnsupportedError: the reduction has no gradient.
     """
     request = expr if isinstance(expr, Request) else plain_request(parse_einsum(expr, tuple(o.ndim for o in operands)))
+    if not has_reduced(request) and request.op not in ("=", CONSTANT):
+        expr = request = of_one_term(request)
     if request.op == "*=" and wanted(operands):
-        return _in_format(multiplied(request, operands), format)
+        return _in_format(multiplied(request, operands), format, request)
     if request.op not in (*SUMS, *EXTREMES, CONSTANT, "*="):
         raise UnsupportedError(f"no gradient goes through {request.op} reductions: pass x.detach(), A.with_values(A.values.detach())")
     if (same := _by_values(request, operands)) is not None:
-        return _in_format(same, format)
+        return _in_format(same, format, request)
     names = request.subscripts.operands
     if any(len(set(own)) < len(own) for own in names):
         operands = [_diagonal(o, own) for o, own in zip(operands, names, strict=True)]
@@ -105,13 +110,13 @@ def _values(operand: SparseTensor | Tensor) -> Tensor:
     return operand._values if isinstance(operand, SparseTensor) else operand
 
 
-def _in_format(made: SparseTensor | Tensor, format: Format | str | None) -> Any:
-    asked = wanted_format(format, made.ndim)
+def _in_format(made: SparseTensor | Tensor, format: Format | str | None, request: Request) -> Any:
+    asked, zero = wanted_format(format, made.ndim), semiring_zero(request, made.dtype)
     if asked is None:
         return made
-    if isinstance(made, Tensor):
-        return made if asked.is_dense else from_torch(made, asked)
-    return to_dense(made) if asked == dense(made.ndim) else made.to(asked)
+    if asked.is_dense:
+        return in_dense_format(made, zero) if isinstance(made, SparseTensor) else made
+    return in_sparse_format(made, asked, zero)
 
 
 # ---- entry by entry
@@ -131,6 +136,7 @@ def _by_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None
     named = {NAMES[at] for at, o in enumerate(operands) if isinstance(o, SparseTensor)}
     if not is_zero(simplified(value, named)):
         return None
+    value = terms_of(value, request.op)
     return SparseTensor(pattern, at_entries(pattern, lambda *given: value_of(value, given, sparse[0].dtype), *map(_values, operands)))
 
 
@@ -260,12 +266,12 @@ class Call:
         present = self.annihilating()
         ones = (self.tensor(k, torch.ones_like(values[k])) for k in present)
         ties = ties_of(self.request, self.result is not None, present)
-        counted = compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values)), *ones])
+        counted = compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values) if k != self.request.mask), *ones])
         counts = counted if self.result is None else _as_stored(counted, self.result)
         if present and self.request.op not in SEMIRINGS:  # terms that are 0 since nothing is stored
             terms = prod(size for name, size in self.extents().items() if name not in self.request.subscripts.result)
             counts = counts + terms * (result == 0)
-        return upstream / counts
+        return upstream / counts.clamp(min=1)  # entries without a term have none to share with
 
 
 def _as_stored(found: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
@@ -336,13 +342,13 @@ class _Transformed(torch.autograd.Function):
 def _keep(ctx: Any, call: Call, values: Sequence[Tensor], made: Tensor) -> None:
     """What the gradients need."""
     ctx.call = call
-    ctx.save_for_backward(*values, *([made] if call.request.op in EXTREMES else []))
+    ctx.save_for_backward(*values, *([made] if chooses(call.request) else []))
 
 
 def _gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of what forward takes."""
     call, values, result = ctx.call, ctx.saved_tensors, None
-    if call.request.op in EXTREMES:
+    if chooses(call.request):
         *values, result = values
         upstream = call.shares(result, upstream, values)
     needed = ctx.needs_input_grad[1:]

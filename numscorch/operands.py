@@ -22,6 +22,11 @@ STRIDED = torch.strided
 is_grad_enabled = torch.is_grad_enabled
 
 
+def is_strided(operand: Any) -> bool:
+    """Whether it is a strided tensor of torch."""
+    return isinstance(operand, Tensor) and operand.layout is STRIDED
+
+
 def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """The text and the operands, whichever of numpy's and torch's call forms was used.
 

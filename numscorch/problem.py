@@ -11,7 +11,7 @@ from .dtype_rules import check_operators, common_dtype
 from .errors import FormatError, ScheduleError, SizeError, UnsupportedError
 from .ir.derived_formats import can_be_assembled, without_parts
 from .ir.format import CSF, Format, as_format, dense
-from .ir.functions import is_zero, simplified
+from .ir.functions import REDUCTIONS, is_zero, simplified, start_of
 from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product, variables_in
 from .ir.level import INT32_MAX
 from .ir.levels import Dense
@@ -280,6 +280,10 @@ def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: F
     request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents)
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
+    if _is_filled_without_terms(stmt, accesses):
+        return Choice(stmt if request.mask is None else inferred, "entries without terms are not 0", wanted)
+    if request.exact and wanted is None and inferred.lhs.tensor.shares is None:
+        return Choice(_assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored")
     if wanted is None:
         return _filled(stmt, inferred, why, facts) if format == "auto" else Choice(inferred, why)
     would = f"asked for; {why}, would be {result_format(inferred, parts).name}"
@@ -295,6 +299,15 @@ def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: F
     if inferred.lhs.tensor.format.is_dense:
         inferred = _assembled(stmt, CSF(len(parts)), index_dtype)
     return Choice(inferred, f"{why}, then converted to {wanted.name}", wanted)
+
+
+def _is_filled_without_terms(stmt: Assignment, accesses: Accesses) -> bool:
+    """Whether a reduced index has size 0, and the reduction of no terms is not 0, so that every entry of the result has a value."""
+    request = accesses.request
+    reduced = set(variables_in(stmt.rhs)) - set(stmt.lhs.indices)
+    if request.op not in REDUCTIONS or all(accesses.extents[var] for var in reduced):
+        return False
+    return not REDUCTIONS[request.op].of_stored and start_of(request.op, stmt.rhs, stmt.lhs.tensor.dtype) != 0
 
 
 def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> Choice:

@@ -6,52 +6,80 @@ computed first, with gradients of their own, and the product is written so that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .errors import UnsupportedError
+from .gradient_requests import value_of_request
 from .parser import Subscripts
 from .sparse_tensor import SparseTensor
 from .statements import Request, plain_request, reducing
 
 
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The requests of a product: its terms, whose first dimensions are the ``kept`` ones of the result; their product, and their sum.
+
+    The last two take the mask, where there is one, after the terms; ``masking`` takes a dense result and the mask.
+    """
+
+    terms: Request
+    product: Request
+    sum: Request
+    masking: Request
+    kept: int
+
+
 @lru_cache(maxsize=256)
-def _steps(request: Request) -> tuple[Request, Request, Request, tuple[str, ...]]:
-    """The terms of a product, their product, their sum, and the indices of the terms, which those of the result come first of."""
-    subs = request.subscripts
-    summed = dict.fromkeys(name for own in subs.operands for name in own if name not in subs.result)
+def _steps(request: Request) -> _Steps:
+    subs, mask = request.subscripts, request.mask
+    read = tuple(own for at, own in enumerate(subs.operands) if at != mask)
+    summed = dict.fromkeys(name for own in read for name in own if name not in subs.result)
     names = (*subs.result, *summed)
-    terms = Request(Subscripts(subs.operands, names), request.value) if request.value is not None else plain_request(subs)
-    along = Subscripts((names,), subs.result)
-    return terms, reducing(along, "*="), plain_request(along), names
+    terms = Request(Subscripts(read, names), value_of_request(request))
+    masking = reducing(Subscripts((subs.result, subs.result), subs.result), "=", mask=1)
+    if mask is None:
+        along = Subscripts((names,), subs.result)
+        return _Steps(terms, reducing(along, "*="), plain_request(along), masking, len(subs.result))
+    along = Subscripts((names, subs.result), subs.result)
+    return _Steps(terms, reducing(along, "*=", mask=1), reducing(along, "=", mask=1), masking, len(subs.result))
 
 
-def multiplied(request: Request, operands: Sequence[Any]) -> torch.Tensor:
-    """The dense result of a request that multiplies terms, O(terms) in memory.
+def multiplied(request: Request, operands: Sequence[Any]) -> SparseTensor | Tensor:
+    """The result of a request that multiplies terms, dense unless there is a mask; O(terms) in memory.
 
     Raises:
-        UnsupportedError: it has a mask.
+        UnsupportedError: the terms are complex.
     """
     from .computing import compute  # late: it computes with gradients where these are asked for
 
-    if request.mask is not None:
-        raise UnsupportedError(f"no gradient goes through a product of terms at a mask: multiply by the mask afterwards\n  {request}")
-    of_terms, of_product, of_sum, names = _steps(request)
-    terms = compute(of_terms, operands)
-    kept = len(request.subscripts.result)
-    if isinstance(terms, torch.Tensor):
-        flat: torch.Tensor = terms.flatten(kept).prod(-1)
-        return flat
-    made = compute(of_product, [terms.with_values(terms.values.detach())], "dense")
-    return _with_slope(made, terms, of_sum, prod(terms.shape[kept : len(names)]))
+    steps, mask = _steps(request), [] if request.mask is None else [operands[request.mask]]
+    format = None if mask else "dense"
+    terms = compute(steps.terms, [operand for at, operand in enumerate(operands) if at != request.mask])
+    if isinstance(terms, Tensor):
+        product: Tensor = terms.flatten(steps.kept).prod(-1)
+        return compute(steps.masking, [product, *mask]) if mask else product
+
+    def total(values: Tensor) -> Tensor:
+        return _values(compute(steps.sum, [terms.with_values(values), *mask], format))
+
+    made = compute(steps.product, [terms.with_values(terms.values.detach()), *mask], format)
+    values = _with_slope(_values(made), terms.values, total, prod(terms.shape[steps.kept :]))
+    return made.with_values(values) if isinstance(made, SparseTensor) else values
 
 
-def _with_slope(made: torch.Tensor, terms: SparseTensor, of_sum: Request, count: int) -> torch.Tensor:
-    """A product with its gradient.
+def _values(tensor: SparseTensor | Tensor) -> Tensor:
+    return tensor.values if isinstance(tensor, SparseTensor) else tensor
+
+
+def _with_slope(made: Tensor, values: Tensor, total: Callable[[Tensor], Tensor], count: int) -> Tensor:
+    """A product of ``count`` terms with its gradient; ``values`` are those that are stored, of which ``total`` makes sums.
 
     It is the product, times e to the power of a sum of logarithms less itself; where one term is 0, that term times the product
     of the others, and where two are, the product of both, (s**2 - t)/2 for their sum s and that of their squares t. It is 0 where
@@ -60,15 +88,9 @@ def _with_slope(made: torch.Tensor, terms: SparseTensor, of_sum: Request, count:
     Raises:
         UnsupportedError: the terms are complex.
     """
-    from .computing import compute
-
-    def total(values: torch.Tensor) -> torch.Tensor:
-        summed: torch.Tensor = compute(of_sum, [terms.with_values(values)], "dense")
-        return summed
-
-    if terms.dtype.is_complex:
+    if values.is_complex():
         raise UnsupportedError("no gradient goes through products of complex terms along a dimension: use .to_dense().prod(dim)")
-    values, is_zero = terms.values, terms.values.detach() == 0
+    is_zero = values.detach() == 0
     others = torch.where(is_zero, 1, values)
     zeros = torch.where(is_zero, values, 0)
     logarithms, one = total(others.abs().log()), total(zeros)

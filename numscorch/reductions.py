@@ -10,15 +10,14 @@ from typing import Any
 
 from torch import Tensor
 
-from .computing import compute, lengthened
-from .construct import from_torch
+from .computing import compute, lengthened, stored_as
 from .errors import ExpressionError, SizeError, UnsupportedError
-from .ir.format import Format
-from .operands import STRIDED, check_is_tensor
+from .no_terms import semiring_zero
+from .operands import check_is_tensor, is_strided
 from .parser import Subscripts, parse_einsum
 from .problem import wanted_format
 from .sparse_tensor import SparseTensor
-from .statements import Request, plain_request, reducing, scheduled
+from .statements import Request, diagonal_request, plain_request, reducing, scheduled
 
 Shape = tuple[int, ...]
 JOINED_BY = {
@@ -47,11 +46,13 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
     check_reduction(reduce, operands)
     operands = lengthened(expr, operands) if reduce == "sum" else operands
     asked = _asked_of(expr, operands, reduce, mask, schedule)
-    wanted = format if asked.terms or asked.is_masked else "dense"  # without terms, every entry is the identity
-    result = compute(asked.request, asked.taken(operands, mask), wanted, out)
-    if reduce == "mean":
-        _divide(result, asked.terms)
-    return result if wanted == format or out is not None else _in_format(result, format)
+    taken = asked.taken(operands, mask)
+    if reduce == "mean" and not asked.terms and out is None:  # every entry is nan
+        undefined = _divided(compute(asked.request, taken, None if asked.is_masked else "dense"), 0)
+        return stored_as(undefined, wanted_format(format, undefined.ndim), native=False)
+    is_filled = is_strided(out) and format is None and semiring_zero(asked.request, operands[0].dtype) != 0
+    result = compute(asked.request, taken, "dense" if is_filled else format, out)
+    return _divided(result, asked.terms) if reduce == "mean" else result
 
 
 def check_reduction(reduce: str, operands: Sequence[Any]) -> None:
@@ -141,12 +142,6 @@ def _asked(expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None
     return _Asked(named if of_diagonals else None, request, terms)
 
 
-def _in_format(result: Tensor, format: Format | str | None) -> Any:
-    """A dense result as it was asked for."""
-    wanted = wanted_format(format, result.ndim)
-    return result if wanted is None or wanted.is_dense else from_torch(result, wanted)
-
-
 def _request(subscripts: Subscripts, reduce: str, masked: bool) -> Request:
     """The request for a reduction; the mask is the last operand."""
     if reduce == "sum" and not masked:
@@ -163,9 +158,9 @@ def _sizes(subscripts: Subscripts, shapes: Sequence[Shape]) -> dict[str, int]:
 
 
 def _diagonal(names: tuple[str, ...], operand: Any) -> Any:
-    """The operand's diagonal where indices repeat, else the operand."""
+    """The operand's diagonal where indices repeat, else the operand; of a sparse one, only stored entries are stored."""
     once = tuple(dict.fromkeys(names))
-    return operand if once == names else compute(plain_request(Subscripts((names,), once)), (operand,))
+    return operand if once == names else compute(diagonal_request(names), (operand,))
 
 
 def _check_is_mask(mask: Any) -> None:
@@ -174,7 +169,7 @@ def _check_is_mask(mask: Any) -> None:
         raise UnsupportedError(
             f"mask must be a sparse tensor, not {type(mask).__name__}: make one with ns.from_torch(torch.as_tensor(mask))"
         )
-    if isinstance(mask, Tensor) and mask.layout is STRIDED:
+    if is_strided(mask):
         raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
 
 
@@ -191,7 +186,9 @@ def _check_mean(operands: Sequence[Any]) -> None:
         raise UnsupportedError(f"the mean of {dtype} values would be cut off to whole numbers: convert with .to(torch.float32)")
 
 
-def _divide(result: Any, terms: int) -> None:
-    """Divide the result, or out, by the number of its terms."""
-    values = result.values if isinstance(result, SparseTensor) else result
-    values.mul_(1 / terms if terms else float("nan"))
+def _divided(result: Any, terms: int) -> Any:
+    """The result, or out, divided in place by the number of its terms; one of a single term may be an operand's values."""
+    if terms != 1:
+        values = result.values if isinstance(result, SparseTensor) else result
+        values.mul_(1 / terms if terms else float("nan"))
+    return result

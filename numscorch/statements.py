@@ -18,7 +18,7 @@ from typing import TypeGuard
 
 from .errors import ExpressionError
 from .ir.format import dense
-from .ir.functions import REDUCTIONS
+from .ir.functions import REDUCTIONS, TESTS
 from .ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, mapped, variables_in
 from .ir.notation import parse_stmt
 from .parser import Subscripts
@@ -38,7 +38,8 @@ class Request:
     has, and whose values don't matter; ``options`` are for the passes. The rows of a result come ``in_order`` where
     that is asked for; ``copies`` asks for the operand's entries in the format that is wanted (``copies.copying``). One that
     ``prunes`` stores only where the condition of its value holds, or the n ``largest`` of every m. Where the result is ``spaced``,
-    its rows lie apart (``layouts.row_length``). Requests are told apart by identity: each text makes its own.
+    its rows lie apart (``layouts.row_length``). An ``exact`` result of sparse operands
+    stores entries only where it has terms. Requests are told apart by identity: each text makes its own.
     """
 
     subscripts: Subscripts
@@ -51,6 +52,7 @@ class Request:
     prunes: bool = False
     largest: tuple[int, int] | None = None
     spaced: bool = False
+    exact: bool = False
 
     @property
     def read(self) -> list[Expr]:
@@ -208,7 +210,7 @@ class _Splitter:
         self.lhs, self.before = lhs, before
         self.parts: list[Part] = []
 
-    def add(self, indices: Iterable[IndexVar], value: Expr, op: str = "=", name: str = "") -> Access:
+    def add(self, indices: Iterable[IndexVar], value: Expr, op: str = "=", name: str = "", exact: bool = False) -> Access:
         """A part, and the access to its result, which has these indices; where it is no sum of products, diagonals are taken first.
 
         A temporary is named by a number, which no tensor of the user's is.
@@ -223,7 +225,7 @@ class _Splitter:
         subscripts = Subscripts(tuple(tuple(v.name for v in a.indices) for a in accesses), tuple(v.name for v in indices))
         named = mapped(value, lambda a: Access(TensorVar(letters[_valued(a)], dense(len(a.indices)), a.tensor.dtype), a.indices))
         name = name or str(self.before + len(self.parts) + 1)
-        self.parts.append(Part(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op)))
+        self.parts.append(Part(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op, exact=exact)))
         return Access(TensorVar(name, dense(len(indices))), indices)
 
     def final(self, rhs: Expr) -> Expr:
@@ -282,7 +284,7 @@ class _Splitter:
     def _diagonal(self, access: Access) -> Access:
         """A[i,i] as a temporary of one index: the sum by which its entries are found holds nothing else."""
         indices = tuple(dict.fromkeys(access.indices))
-        return access if indices == access.indices else self.add(indices, access)
+        return access if indices == access.indices else self.add(indices, access, exact=True)
 
 
 @lru_cache(maxsize=1024)
@@ -310,6 +312,21 @@ def joined_by_or(request: Request) -> Request:
         tested = reducing(request.subscripts, "max=", test=True)
         return tested if request.options == AUTOMATIC else _scheduled(tested, request.options)
     return replace(request, value=Binary("!=", request.value, Literal(0.0, "float32")), op="max=")
+
+
+@lru_cache(maxsize=1024)
+def as_test(request: Request) -> Request:
+    """The request that asks only whether terms are not 0."""
+    value = request.value
+    if value is None or (isinstance(value, Binary) and value.op in TESTS):
+        return request
+    return replace(request, value=Binary("!=", value, Literal(0.0, "float32")))
+
+
+@lru_cache(maxsize=1024)
+def diagonal_request(names: tuple[str, ...]) -> Request:
+    """The diagonal of an operand along each index that repeats; entries that the operand does not store are not stored."""
+    return Request(Subscripts((names,), tuple(dict.fromkeys(names))), exact=True)
 
 
 @lru_cache(maxsize=1024)

@@ -142,6 +142,9 @@ def test_whether_terms_are_not_0(name: str) -> None:
     dense = torch.tensor([[2.0, -3.0], [0.0, 5.0], [0.0, 0.0]])
     wanted = (dense != 0).all(1) if name == "all" else (dense != 0).any(1)
     assert (ns.einsum("ij->i", ns.from_torch(dense, ns.CSR), reduce=name, format="dense") != 0).tolist() == wanted.tolist()
+    (row,) = (row for row in unstored.reduction_rows() if f'"{name}"' in row[0])
+    assert float(wanted[2]) == float(row[3])
+    assert ns.einsum("ij->i", ns.from_torch(torch.zeros(2, 0), ns.CSR), reduce=name, format="dense").tolist() == [float(row[4])] * 2
 
 
 def test_the_mean_counts_what_is_not_stored() -> None:

@@ -113,8 +113,7 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Program:
 def fill_of(stmt: ix.Stmt) -> float:
     """What an entry without terms is: where only stored terms count, what these are joined to, as a semiring's zero."""
     _, written = around_result(stmt)
-    registers = {a.tensor for a in ix.accesses_in(written.rhs) if a.tensor.is_scalar}
-    joined = [a.op for a in ix.assignments(stmt) if a == written or a.lhs.tensor in registers]
+    joined = [a.op for a in ix.assignments(stmt) if a == written or a.lhs == written.rhs]
     of_stored = [REDUCTIONS[op] for op in joined if op in REDUCTIONS and REDUCTIONS[op].of_stored]
     return of_stored[0].start(written.lhs.tensor.dtype) if of_stored else 0.0
 

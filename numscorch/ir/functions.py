@@ -58,9 +58,11 @@ class Reduction:
     def start(self, dtype: str) -> float:
         """The identity as a value of a data type: integers have no infinity, but a largest and a smallest number.
 
-        >>> REDUCTIONS["max="].start("int8"), REDUCTIONS["max="].start("float32")
-        (-128, -inf)
+        >>> REDUCTIONS["max="].start("int8"), REDUCTIONS["max="].start("float32"), REDUCTIONS["min="].start("bool")
+        (-128, -inf, True)
         """
+        if dtype == "bool":
+            return self.identity > 0
         if math.isfinite(self.identity) or not dtype.startswith("int"):
             return self.identity
         largest = (1 << int(dtype.removeprefix("int")) - 1) - 1

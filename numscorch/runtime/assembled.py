@@ -96,12 +96,16 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the arrays of a result depend on, besides how much there is to store."""
+    """What the arrays of a result depend on, besides how much there is to store.
+
+    ``fill`` is the value of a stored place without a term, as a semiring's zero.
+    """
 
     format: Format
     shape: tuple[int, ...]
     dtype: type
     index_dtype: str
+    fill: float = 0.0
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -146,7 +150,8 @@ class Layout:
             positions = total
         below = not runs or runs[-1][1] < len(self.format.levels) - 1
         self._check(positions * self.width, f"the result's {positions} values", padded=below)
-        return Arrays((np.zeros if below else room)(positions, self.dtype), index)
+        values = np.full(positions, self.fill, self.dtype) if below and self.fill else (np.zeros if below else room)(positions, self.dtype)
+        return Arrays(values, index)
 
     def heads(self, workers: int, parents: int) -> np.ndarray:
         """Zeros to count the entries of each parent and worker.

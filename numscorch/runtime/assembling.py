@@ -37,7 +37,7 @@ class AssemblingBinder(Binder):
         self.before = before
         self.runs = len(runs_of(self.result.format))
         self.parallel, self.placed, self.bound = kernel.source.program.parallel, is_placed(stmt), bound_of(stmt)
-        layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype)
+        layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype, self.fill())
         self.scope |= {"layout": layout, "fill": kernel, "hashed_room": hashed_room, "bounded_starts": bounded_starts}
         self.scope |= {str(stage): made for stage, made in before.items()}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from ..errors import ScheduleError
-from ..ir.functions import is_intersection
+from ..ir.functions import REDUCTIONS, is_intersection
 from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, map_expr, variables_in
 from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost
@@ -42,7 +42,8 @@ class Choice:
 def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[str, ...] | None = None) -> tuple[Stmt, str]:
     """Wrap an assignment into foralls in the cheapest order, or the wanted one, and say what was compared.
 
-    The assignment becomes ``+=`` where a variable is summed over.
+    The assignment becomes ``+=`` where a variable is summed over. Where each entry has one term, it becomes ``=``, unless
+    entries without a term are not 0 (semirings).
 
     Raises:
         ScheduleError: the wanted order isn't one of all variables, or can't be compiled.
@@ -56,7 +57,8 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[st
     best = choices[0]
     moved = {a.tensor.name: a.tensor for a in best.converted}
     summed = set(variables) != set(stmt.lhs.indices) and not _is_written_once(stmt, best.order)
-    body: Stmt = Assignment(stmt.lhs, stmt.rhs, ("+=" if stmt.op == "=" else stmt.op) if summed else "=")
+    op = "+=" if stmt.op == "=" else stmt.op
+    body: Stmt = Assignment(stmt.lhs, stmt.rhs, op if summed or REDUCTIONS[op].of_stored else "=")
     body = map_expr(body, lambda a: Access(replace(moved.get(a.tensor.name, a.tensor), dtype=a.tensor.dtype), a.indices))
     for var in reversed(best.order):
         body = Forall(var, body)

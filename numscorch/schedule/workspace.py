@@ -65,7 +65,9 @@ def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tu
         return _through_list(loops, split, assignment, level), why
     if wanted is not None:
         raise _needless(wanted, stmt, assignment.lhs)
-    done = in_register(loops, assignment, free_names(loops)) if summed_tail(loops, assignment.lhs) else stmt
+    counts = assignment.op not in ("=", "+=")  # its register counts the terms
+    is_registered = summed_tail(loops, assignment.lhs) or counts
+    done = in_register(loops, assignment, free_names(loops)) if is_registered else stmt
     return done, "a sum stays in a register while only summed loops run"
 
 
@@ -145,7 +147,8 @@ def _through_list(loops: list[Forall], split: int, assignment: Assignment, level
     name = "w" if "w" in names else names[-1]
     space = Access(TensorVar(name, Format((level,)), assignment.lhs.tensor.dtype), (var,))
     op = "+=" if assignment.op == "=" else assignment.op
-    producer = in_register(loops[split:], Assignment(space, assignment.rhs, op), tuple(n for n in names if n != name))
+    inner, added = loops[split:], Assignment(space, assignment.rhs, op)
+    producer = in_register(inner, added, tuple(n for n in names if n != name)) if summed_tail(inner, space) else wrap(inner, added)
     return wrap(loops[:split], Where(Forall(var, Assignment(assignment.lhs, space, "=")), producer))
 
 
@@ -153,8 +156,6 @@ def in_register(loops: list[Forall], assignment: Assignment, names: tuple[str, .
     """The loops, with a register for what the innermost of them only sum."""
     inner = summed_tail(loops, assignment.lhs)
     outer = loops[: len(loops) - len(inner)]
-    if not inner:
-        return wrap(loops, assignment)
     adds = any(loop.var not in assignment.lhs.indices for loop in outer)
     factors = factors_of(assignment.rhs) if assignment.op == "+=" else [assignment.rhs]
     body = sum_in_register(assignment.lhs, assignment.op if adds else "=", inner, factors, names, assignment.op)
