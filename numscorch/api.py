@@ -45,7 +45,8 @@ def einsum(
 
     Args:
         expr: the expression, as ``"ij,jk->ik"``; ellipsis, repeated indices and an implicit result
-            mean what they mean in ``numpy.einsum``. The sublist form is taken as well.
+            mean what they mean in ``numpy.einsum``, but a result without the ellipsis sums over its dimensions, as torch's does. The
+            sublist form is taken as well, of lists or arrays.
         operands: SparseTensors, torch's sparse tensors of any layout, and strided tensors, on the
             CPU: floats of 16, 32 or 64 bits, signed integers of 8 to 64, uint8, complex, or bool, whose products
             are joined by or. Operands of several data types are promoted as by torch's operators; the ledger lists each
@@ -125,6 +126,10 @@ def einsum(
 def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifier: Any = None, **operands: Any) -> Any:
     """Statements of index notation over any mix of sparse and dense tensors.
 
+    Indices are names, constants as in ``A[i,0]``, or windows: in ``A[i,j(1:8:2)]`` j counts the columns 1, 3, 5, 7, and
+    ``A[i,1:8:2]`` sums over them. The slices are made first, as copies of sparse tensors. The size of an index that only the
+    left side has is given by its name: ``evaluate("R[i,j] = b[i]", b=b, j=5)``.
+
     Statements are separated by newlines or semicolons; each reads, by name, what those before it made, and the last one's
     left side is the result. An index that the left side lacks is summed over, in the smallest part of the right side that
     holds all its uses. ``+=``, ``max=``, ``min=`` and ``*=`` reduce the whole right side. Where an operand
@@ -148,6 +153,7 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
         ExpressionError: a statement can't be read, or doesn't fit the operands; a name is assigned twice, or
             read before it is assigned.
         SizeError: an index has two sizes.
+        RangeError: a constant index is out of range.
 
     Source: Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra Compiler", OOPSLA 2017.
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
 
+import numpy as np
+
 from .errors import ExpressionError
 
 ELLIPSIS = "..."
@@ -36,7 +38,7 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
 
     Without ``->`` the result has the indices that occur once, in alphabetical order, after the
     dimensions of an ellipsis, as in numpy. An ellipsis stands for named dimensions ``e0``, ``e1``,
-    ..., aligned at the right.
+    ..., aligned at the right; a result without it sums over them, as in torch.
 
     Raises:
         ExpressionError: unknown characters, a wrong number of operands or indices, output
@@ -56,8 +58,6 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
         return Subscripts(operands, _implicit(operands, most))
     result = _names(expr, right, most, most, len(left) + 2)
     _check_result(expr, operands, result, len(left) + 2)
-    if most and ELLIPSIS not in right:
-        raise pointed(expr, len(left) + 2, "the ellipsis of the operands is missing from the result: write ... there, or sum named indices")
     return Subscripts(operands, result)
 
 
@@ -121,7 +121,7 @@ def from_sublists(args: Sequence[object]) -> tuple[str, list[object]]:
     """Turn numpy's other call form, ``einsum(A, [0, 1], B, [1, 2], [0, 2])``, into text and operands.
 
     Raises:
-        ExpressionError: a sublist holds something other than integers 0 to 51 and ``...``.
+        ExpressionError: a sublist holds something other than integers 0 to 51 and ``...``; a sublist may be an array.
     """
     pairs, result = (args[:-1], args[-1]) if len(args) % 2 else (args, None)
     operands, terms = list(pairs[::2]), [_letters(sub) for sub in pairs[1::2]]
@@ -131,6 +131,8 @@ def from_sublists(args: Sequence[object]) -> tuple[str, list[object]]:
 
 def _letters(sublist: object) -> str:
     names = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    if isinstance(sublist, np.ndarray) and sublist.ndim == 1:
+        sublist = sublist.tolist()
     if not isinstance(sublist, list | tuple) or not all(s is Ellipsis or (isinstance(s, Integral) and 0 <= int(s) < 52) for s in sublist):
         shown = repr(sublist) if isinstance(sublist, list | tuple | str | int | None) else f"a {type(sublist).__name__}"
         raise ExpressionError(f"{shown} is no sublist: give integers from 0 to 51, or ..., as in einsum(A, [0, 1], B, [1, 2], [0, 2])")

@@ -9,11 +9,11 @@ terms that are stored, and ``stored(A[i,j])``, an access of which only the patte
 
 from __future__ import annotations
 
-import keyword
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, count
 from typing import TypeGuard
 
 from .errors import ExpressionError
@@ -24,7 +24,8 @@ from .ir.notation import parse_stmt
 from .parser import Subscripts
 from .schedule.options import AUTOMATIC, Options, parse_options
 
-INDEX = re.compile(r"[A-Za-z]\d*|e\d+")  # longer names could be those of generated variables and functions
+INDEX = re.compile(r"[A-Za-z]\d*")  # longer names could be those of generated variables and functions
+SIZE = ":"  # starts the name of an operand that is 1 along an index
 Variables = frozenset[IndexVar]
 SEPARATOR = re.compile(r"[;\n]")
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -82,31 +83,78 @@ def parse_statement(text: str, before: int = 0) -> tuple[Part, ...]:
     """Read a statement; the last part's result is the statement's, the others are numbered from ``before``.
 
     Raises:
-        ExpressionError: it can't be read, or an index of the left side is not on the right side, or twice on the left.
+        ExpressionError: it can't be read, or an index is twice on the left.
 
     >>> for part in parse_statement("D[i,j] = A[i,k] * B[k,j] + C[i,j]"):
     ...     print(part.name, part.operands, part.request)
     1 ('A', 'B') A[i,k] * B[k,j] over ik,kj->ij
     D ('1', 'C') A[i,j] + B[i,j] over ij,ij->ij
     """
+    stmt = _read(text)
+    return _parts_of(stmt, text, before, _short_names([stmt]))
+
+
+def _read(text: str) -> Assignment:
+    """The assignment that a text spells; an index on its left side only is that of a factor, which is 1 everywhere."""
     stmt = parse_stmt(text.strip())
     if not isinstance(stmt, Assignment):
         raise ExpressionError(f"a scheduled statement can't be evaluated: write an assignment, as y[i] = A[i,j] * x[j]\n  {text}")
-    if not accesses_in(stmt.rhs):
+    left, right = stmt.lhs, stmt.rhs
+    if base_of(left.tensor.name) != left.tensor.name:
+        raise ExpressionError(f"the left side takes names of indices only, not {left.tensor}: write all of the result\n  {text}")
+    if len(set(left.indices)) < len(left.indices):
+        raise ExpressionError(f"the left side repeats an index, so its place is unknown\n  {text}")
+    for var in left.indices:
+        if var not in variables_in(right):
+            right = Binary("*", right, Access(TensorVar(f"{SIZE}{var}", dense(1)), (var,)))
+    if not accesses_in(right):
         raise ExpressionError(f"the right side has no tensor\n  {text}")
-    names = [var.name for var in stmt.lhs.indices]
-    taken = [v.name for v in variables_in(stmt.rhs) if not INDEX.fullmatch(v.name) or keyword.iskeyword(v.name)]
-    if taken:
-        raise ExpressionError(f"{taken[0]} can't name an index, since kernels use it: write a letter, or a letter and a number\n  {text}")
-    missing = [name for name in names if IndexVar(name) not in variables_in(stmt.rhs)]
-    if missing or len(set(names)) < len(names):
-        what = f"index {missing[0]} is on the left side only" if missing else "the left side repeats an index"
-        raise ExpressionError(f"{what}, so its extent or place is unknown\n  {text}")
-    splitter = _Splitter(stmt.lhs, before)
-    rhs = splitter.final(stmt.rhs) if stmt.op == "=" else stmt.rhs
-    splitter.add(stmt.lhs.indices, rhs, stmt.op, stmt.lhs.tensor.name)
+    return replace(stmt, rhs=right)
+
+
+def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar, IndexVar]) -> tuple[Part, ...]:
+    """The parts of an assignment, with short names of its indices."""
+
+    def renamed(access: Access) -> Access:
+        return replace(access, indices=tuple([short.get(var, var) for var in access.indices]))
+
+    left, right = renamed(stmt.lhs), mapped(stmt.rhs, renamed)
+    splitter = _Splitter(left, before)
+    splitter.add(left.indices, splitter.final(right) if stmt.op == "=" else right, stmt.op, left.tensor.name)
     temporaries = [_in_order(part) for part in splitter.parts[:-1]]
     return (*temporaries, splitter.parts[-1])
+
+
+def _short_names(stmts: Iterable[Assignment]) -> dict[IndexVar, IndexVar]:
+    """A letter, or a letter and a number, for each index of a longer name, which could be that of a variable of a kernel.
+
+    >>> {str(var): str(short) for var, short in _short_names([_read("y[row] = A[row,r] * x[r,col]")]).items()}
+    {'row': 'r0', 'col': 'c'}
+    """
+    found = dict.fromkeys(var for stmt in stmts for var in (*stmt.lhs.indices, *variables_in(stmt.rhs)))
+    taken = {var.name for var in found if INDEX.fullmatch(var.name)}
+    short: dict[IndexVar, IndexVar] = {}
+    for var in found:
+        if not INDEX.fullmatch(var.name):
+            letter = next((char for char in var.name if char.isascii() and char.isalpha()), "i")
+            name = next(name for name in chain([letter], (f"{letter}{at}" for at in count())) if name not in taken)
+            taken.add(name)
+            short[var] = IndexVar(name)
+    return short
+
+
+def base_of(name: str) -> str:
+    """The name that an operand is given by: of ``A[:,0]`` it is A, of an index's size the index's.
+
+    >>> base_of("A[:,0]"), base_of(":j"), base_of("A")
+    ('A', 'j', 'A')
+    """
+    return name[1:] if is_size(name) else name.partition("[")[0]
+
+
+def is_size(name: str) -> bool:
+    """Whether an operand is 1 along an index, of which only the size is given."""
+    return name.startswith(SIZE)
 
 
 @lru_cache(maxsize=1024)
@@ -127,8 +175,10 @@ def parse_program(text: str) -> tuple[Part, ...]:
     if len(statements) < 2:
         return parse_statement(statements[0] if statements else text)
     parts: list[Part] = []
-    for statement in statements:
-        parts += parse_statement(statement, sum(part.is_temporary for part in parts))
+    read = [_read(statement) for statement in statements]
+    short = _short_names(read)
+    for statement, stmt in zip(statements, read, strict=True):
+        parts += _parts_of(stmt, statement, sum(part.is_temporary for part in parts), short)
     _check_names(text, parts)
     return (*map(_in_order, parts[:-1]), parts[-1])
 
@@ -142,11 +192,12 @@ def _check_names(text: str, parts: Sequence[Part]) -> None:
         made[part.name] = len(part.request.subscripts.result)
     seen: set[str] = set()
     for part in parts:
-        for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
-            if name in made and name not in seen:
+        for operand, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
+            name = base_of(operand)
+            if name in made and (name not in seen or is_size(operand)):
                 where = "in the statement that makes it" if name == part.name else "before it is assigned"
                 raise ExpressionError(f"{name} is read {where}: name one of the two otherwise, or assign {name} first\n  {text}")
-            if made.get(name, len(indices)) != len(indices):
+            if operand == name and made.get(name, len(indices)) != len(indices):
                 told = f"{name}[{','.join(indices)}] has {len(indices)} indices, but {name} is assigned with {made[name]}"
                 raise ExpressionError(f"{told}: write as many\n  {text}")
         seen.add(part.name)
@@ -162,9 +213,20 @@ def tensor_names(text: str) -> frozenset[str]:
     made: set[str] = set()
     found: set[str] = set()
     for part in parse_program(text):
-        found |= {name for name in part.operands if name not in made}
+        found |= {name for name in map(base_of, part.operands) if name not in made}
         made.add(part.name)
     return frozenset(found)
+
+
+@lru_cache(maxsize=1024)
+def derives(text: str) -> bool:
+    """Whether a program reads slices of tensors, or indices of which only the size is given."""
+    return any(base_of(name) != name for part in parse_program(text) for name in part.operands)
+
+
+def is_index_size(text: str, name: str) -> bool:
+    """Whether an operand of a program is the size of an index."""
+    return any(f"{SIZE}{name}" in part.operands for part in parse_program(text))
 
 
 def _in_order(part: Part) -> Part:

@@ -10,6 +10,7 @@ from types import EllipsisType
 from typing import Any
 
 import numpy as np
+import torch
 from cases import as_operand, random_format
 
 import numscorch as ns
@@ -31,12 +32,17 @@ class Call:
     arrays: tuple[np.ndarray, ...]
     formats: tuple[ns.Format | None, ...]
     as_list: bool = False
+    as_arrays: bool = False
     format: str | None = None
     spoiled: str = ""
 
     def with_numpy(self) -> np.ndarray:
         """numpy's answer; values are small integers, so it is exact in any order."""
         return np.asarray(np.einsum(*self.arguments(self.arrays)))
+
+    def with_torch(self) -> np.ndarray:
+        """torch's answer."""
+        return np.asarray(torch.einsum(*self.arguments(list(map(torch.from_numpy, self.arrays)))))
 
     def with_numscorch(self) -> Any:
         """Ours, of dense and sparse operands."""
@@ -49,8 +55,9 @@ class Call:
         """The call's arguments: text and operands, or operands and sublists in turn."""
         if self.text is not None:
             return [self.text, *operands]
-        pairs = zip(operands, map(_listed, self.terms), strict=True)
-        return [*chain.from_iterable(pairs), *([] if self.result is None else [_listed(self.result)])]
+        listed = _as_array if self.as_arrays else _listed
+        pairs = zip(operands, map(listed, self.terms), strict=True)
+        return [*chain.from_iterable(pairs), *([] if self.result is None else [listed(self.result)])]
 
     @property
     def is_dense(self) -> bool:
@@ -65,6 +72,11 @@ class Call:
 
 def _listed(term: Any) -> Any:
     return list(term) if isinstance(term, tuple) else term
+
+
+def _as_array(term: Any) -> Any:
+    """A sublist as an array, where it holds whole numbers."""
+    return np.array(term) if isinstance(term, tuple) and term and all(type(label) is int for label in term) else _listed(term)
 
 
 # -- calls that are well formed, nearly all
@@ -82,7 +94,9 @@ def random_call(seed: int) -> Call:
     result = _result(rng, terms)
     text = None if rng.random() < 0.2 else spelled(rng, terms, result)
     formats = _formats(rng, arrays)
-    return Call(terms, result, text, arrays, formats, rng.random() < 0.2, rng.choice((None, None, None, "dense", "infer")))
+    return Call(
+        terms, result, text, arrays, formats, rng.random() < 0.2, rng.random() < 0.3, rng.choice((None, None, None, "dense", "infer"))
+    )
 
 
 def _term(rng: random.Random, labels: list[int], ellipses: bool) -> Term:

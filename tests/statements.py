@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from cases import as_operand, random_format
@@ -61,7 +63,7 @@ class Drawn:
         order = self.rng.choices((0, 1, 2, 3), (1, 4, 8, 2))[0]
         term = self.rng.sample(sorted(self.sizes), min(order, len(self.sizes)))
         numbers = np.random.default_rng(self.rng.randrange(1 << 30))
-        shape = [self.sizes[name] for name in term]
+        shape, read = self.windows(term)
         array = np.asarray(numbers.integers(-3, 4, shape), np.float64)
         is_sparse = bool(term) and self.rng.random() < 0.75
         if is_sparse:
@@ -70,8 +72,24 @@ class Drawn:
         if self.arrays and self.rng.random() < 0.2:  # promoted to the first one's data type
             array = array.astype(self.rng.choice((np.int32, np.int64, np.float32)))
         self.arrays[name] = array
-        self.formats[name] = random_format(self.rng, len(term)) if is_sparse else None
-        return f"{name}[{','.join(term)}]" if term else name, self.spread(array, term)
+        self.formats[name] = random_format(self.rng, len(shape)) if is_sparse else None
+        return f"{name}[{','.join(text for text, _ in read)}]" if read else name, self.spread(array[tuple(key for _, key in read)], term)
+
+    def windows(self, term: list[str]) -> tuple[list[int], list[tuple[str, slice | int]]]:
+        """A tensor's shape, and for each dimension the text and the key that reads it: all of it, now and then a window or a constant."""
+        shape, read = [], []
+        for name in term:
+            first, step, more = self.rng.choice(((0, 1, 0),) * 18 + ((2, 1, 0), (1, 2, 1)))
+            stop = first + step * self.sizes[name]
+            shape.append(stop + more)
+            window = f"{name}({first or ''}:{stop}{f':{step}' if step > 1 else ''})"
+            read.append((name if stop + more == self.sizes[name] else window, slice(first, stop, step)))
+        if term and self.rng.random() < 0.08:
+            size, place = self.rng.randint(1, 3), self.rng.randint(0, len(term))
+            shape.insert(place, size)
+            at = self.rng.randrange(-size, size)
+            read.insert(place, (str(at), at))
+        return shape, read
 
     def spread(self, array: Array, term: list[str]) -> Array:
         """An array with a dimension for every index."""
@@ -112,7 +130,7 @@ class Statement:
     """A statement's text, its operands, the format asked for, and the dense answer."""
 
     text: str
-    operands: dict[str, object]
+    operands: dict[str, Any]
     format: ns.Format | None
     expected: Array
     listed: str
@@ -124,32 +142,42 @@ class Statement:
 def random_statement(seed: int) -> Statement:
     """A sum of products, an element-wise expression, or a reduction of one."""
     rng = random.Random(seed)
-    names = rng.sample("ijkl", rng.randint(1, 3))
+    names = rng.sample(("i", "j", "k", "row", "r_2"), rng.randint(1, 3))
     drawn = Drawn(rng, {name: rng.choices(SIZES, WEIGHTS)[0] for name in sorted(names)}, {}, {})
     kind = rng.choice(("sum", "sum", "elementwise", "max=", "min=", "*=", "+="))
     if kind == "sum":
         text, result, value = _sum_of_products(drawn)
     else:
         text, full = drawn.elementwise(2) if kind != "+=" or rng.random() < 0.5 else drawn.product(sums=True)
-        used = [name for name in drawn.sizes if f"{name}," in text or f"{name}]" in text]
+        used = used_in(text, drawn.sizes)
         result = used if kind == "elementwise" else [name for name in used if rng.random() < 0.5]
         if any(drawn.sizes[name] == 0 for name in used):  # no term to take the largest of
             result = used
         value = _reduced(drawn, full, used, result, kind if result != used else "elementwise")
     rng.shuffle(order := list(result))
     value = np.asarray(value).transpose([result.index(name) for name in order])
+    sizes = {"wide": rng.choice((0, 1, 3))} if rng.random() < 0.1 else {}
+    for name, size in sizes.items():  # on the left side only
+        order.append(name)
+        value = np.repeat(value[..., None], size, axis=-1)
     op = kind if kind.endswith("=") else "="
     lhs = f"R[{','.join(order)}]" if order else "R"
-    operands = {name: as_operand(array, drawn.formats[name]) for name, array in drawn.arrays.items()}
+    operands: dict[str, Any] = {name: as_operand(array, drawn.formats[name]) for name, array in drawn.arrays.items()}
     listed = ", ".join(f"{n}: {a.shape} {f.name if (f := drawn.formats[n]) else 'dense'}" for n, a in drawn.arrays.items())
+    operands |= sizes
     fmt = ns.Format("".join(rng.choice("ds") for _ in order)) if order and rng.random() < 0.3 else None
     return Statement(f"{lhs} {op} {text}", operands, fmt, value, f"seed {seed}: {listed}")
+
+
+def used_in(text: str, names: Iterable[str]) -> list[str]:
+    """The indices that a text reads."""
+    return [name for name in names if re.search(rf"\b{name}\b", text)]
 
 
 def _sum_of_products(drawn: Drawn) -> tuple[str, list[str], Array]:
     """Terms that are each summed over what the result lacks, then added."""
     terms = [drawn.product() for _ in range(drawn.rng.randint(1, 3))]
-    used = [[name for name in drawn.sizes if f"{name}," in text or f"{name}]" in text] for text, _ in terms]
+    used = [used_in(text, drawn.sizes) for text, _ in terms]
     result = [name for name in drawn.sizes if any(name in names for names in used) and drawn.rng.random() < 0.6]
     total: Array = np.zeros([drawn.sizes[name] for name in result])
     for (_, value), names in zip(terms, used, strict=True):

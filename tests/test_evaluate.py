@@ -183,7 +183,12 @@ PARTS = {
     "s = maximum(a[i], b[i])": ["maximum(A[i], B[i])"],
 }
 ERRORS = {
-    "R[i,j] = C[i,k]": "index j is on the left side only",
+    "R[i,j] = C[i,k]": "index j is on the left side only, so its extent is unknown: give it, as j=5",
+    "R[i,0] = C[i,j]": "the left side takes names of indices only, not R[:,0]",
+    "R[i] = C[i,0,j]": "C[:,0,:] has 3 indices, but C has 2 dimensions",
+    "R[i] = C[i,0:n]": "an index is a name, a whole number as 0, or a window as 0:8:2 or j(0:8:2)",
+    "R[i] = C[i,0:4:0]": "the step of a window is positive",
+    "R[i] = C[i,1.5]": "an index is a name, a whole number as 0",
     "R[i,i] = C[i,j]": "the left side repeats an index",
     "R[i] = C[i,j] +": "expected more, found the end",
     "R[i] = sine(C[i,j])": "unknown function sine: known are abs, acos,",
@@ -224,6 +229,53 @@ def test_what_is_no_zero_where_nothing_is_stored_is_not_gathered_from_entries_al
     full, x = torch.arange(420.0).sub(200).reshape(7, 60) * (torch.arange(60) % 3 == 0), torch.linspace(-1, 1, 60)
     A = ns.from_torch(full, ns.CSR)
     torch.testing.assert_close(ns.evaluate(text, A=A, x=x), reduced(torch.maximum(full, x), 1))
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), None], ids=str)
+def test_slices(fmt: ns.Format | None, plain: pytest.MonkeyPatch) -> None:
+    C = c if fmt is None else ns.from_torch(c).to(fmt)
+    expected = {
+        "R[i] = C[i,0]": c[:, 0],
+        "R[i] = C[i,-1] * C[i,1] + x[0]": c[:, -1] * c[:, 1] + x[0],
+        "R[i,j] = C[i,j(1:)] - C[i,j(:-1)]": c.diff(dim=1),
+        "R[i,j] = C[i(1:6:2),j]": c[1:6:2],
+        "R[i] = C[i,1:7:3]": c[:, 1:7:3].sum(1),
+        "R = C[2,3]": c[2, 3],
+        "T[i,j] = C[i,j] * x[j]; R[i] = relu(T[i,0]) + T[i,1]": (c * x)[:, 0].relu() + (c * x)[:, 1],
+        "R[row] max= C[row,column]": c.amax(1),
+        "R[if] = C[if,pA2] * x[pA2]": c @ x,
+    }
+    for text, answer in expected.items():
+        made = ns.evaluate(text, C=C, **({"x": x} if "x[" in text else {}))
+        torch.testing.assert_close(made.to_dense() if isinstance(made, ns.SparseTensor) else made, answer, msg=text)
+    with pytest.raises(ns.RangeError, match=r"index 7 of C\[:,7\] is out of range along dim 1, whose size is 7"):
+        ns.evaluate("R[i] = C[i,7]", C=C)
+
+
+def test_slices_have_gradients(plain: pytest.MonkeyPatch) -> None:
+    full = c.clone().requires_grad_()
+    values = ns.from_torch(c, ns.CSR).values.requires_grad_()
+    for C in (full, ns.from_torch(c, ns.CSR).with_values(values)):
+        ns.evaluate("R[i,j] = C[i,0] * C[i,j(1:)]", C=C).to_dense().sum().backward()
+    torch.testing.assert_close(ns.from_torch(c, ns.CSR).with_values(values.grad).to_dense(), full.grad * (c != 0))
+
+
+def test_an_index_on_the_left_side_only_is_broadcast_along(plain: pytest.MonkeyPatch) -> None:
+    b, C = torch.arange(6.0), ns.from_torch(c, ns.CSR)
+    torch.testing.assert_close(ns.evaluate("R[i,j] = b[i]", b=b, j=4), b[:, None].expand(6, 4))
+    torch.testing.assert_close(ns.evaluate("R[k,i] = C[i,j] + b[i]", C=C, b=b, k=2), (c.sum(1) + b).expand(2, 6))
+    torch.testing.assert_close(ns.evaluate("R[i,j] = 2", i=2, j=3), torch.full((2, 3), 2.0))
+    torch.testing.assert_close(ns.evaluate("R[i,wide] max= C[i,j]", C=C, wide=2), c.amax(1)[:, None].expand(6, 2))
+    assert ns.evaluate("R[i,j] = C[i,k]", C=C.to(torch.int64), j=2).dtype == torch.int64
+    for size in (2.5, -1, b):
+        with pytest.raises(ns.ExpressionError, match="is its size, a whole number, not"):
+            ns.evaluate("R[i,j] = b[i]", b=b, j=size)
+
+
+def test_explanations_of_slices() -> None:
+    assert "A: C[:,0], 6 (" in str(ns.explain("R[i] = C[i,0] * b[i]", C=ns.from_torch(c, ns.CSR), b=torch.ones(6)))
+    with pytest.raises(ns.UnsupportedError, match="is a slice of Format"):
+        ns.explain("R[i] = C[i,0]", C=ns.CSR)
 
 
 DEEP = {"terms": " + ".join(["C[i,j]"] * 200), "calls": f"{'relu(' * 98}C[i,j]{')' * 98}", "powers": f"C[i,j]{' ** 1' * 98}"}

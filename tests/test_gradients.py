@@ -22,7 +22,9 @@ def leaves_of(operands: Operands) -> tuple[Operands, dict[str, torch.Tensor]]:
     """The operands in float64 with values that require grad, and these."""
     taken, leaves = {}, {}
     for name, operand in operands.items():
-        if isinstance(operand, ns.SparseTensor):
+        if isinstance(operand, int):  # the size of an index
+            taken[name] = operand
+        elif isinstance(operand, ns.SparseTensor):
             leaves[name] = operand.values.double().clone().requires_grad_()
             taken[name] = operand.with_values(leaves[name])
         else:
@@ -32,7 +34,8 @@ def leaves_of(operands: Operands) -> tuple[Operands, dict[str, torch.Tensor]]:
 
 def dense_of(operands: Operands) -> Operands:
     """The same tensors without formats, as leaves."""
-    return {name: (o.to_dense() if isinstance(o, ns.SparseTensor) else o).double().clone().requires_grad_() for name, o in operands.items()}
+    dense = {name: o.to_dense() if isinstance(o, ns.SparseTensor) else o for name, o in operands.items()}
+    return {name: o if isinstance(o, int) else o.double().clone().requires_grad_() for name, o in dense.items()}
 
 
 def at_entries(A: ns.SparseTensor, full: torch.Tensor) -> torch.Tensor:
@@ -56,7 +59,8 @@ def compare(call: Any, operands: Operands, format: ns.Format | None, said: str) 
     (expected * upstream).sum().backward()
     if result.requires_grad:
         (result * upstream).sum().backward()
-    for name, operand in operands.items():
+    for name in leaves:
+        operand = operands[name]
         theirs = torch.zeros_like(full[name]) if full[name].grad is None else full[name].grad
         own = leaves[name].grad
         own = torch.zeros_like(leaves[name]) if own is None else own

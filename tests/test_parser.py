@@ -118,7 +118,6 @@ WRONG = [
     ("ij>i", (3,), 2, "'>' is no arrow"),
     ("ij->i,j", (2,), 5, "',' is no index"),
     ("ié->i", (2,), 1, "'é' is no index"),
-    ("...i->i", (3,), 6, "the ellipsis of the operands is missing from the result"),
 ]
 
 

@@ -117,7 +117,7 @@ class _Reader:
     """Recursive descent over the tokens of one text."""
 
     def __init__(self, text: str, tensors: dict[str, TensorVar], dtype: str = "float32"):
-        self.text, self.tensors, self.dtype, self.at, self.depth = text, tensors, dtype, 0, 0
+        self.text, self.tensors, self.dtype, self.at, self.depth, self.windows = text, tensors, dtype, 0, 0, 0
         self.tokens = [(m.start(1), m[1]) for m in TOKEN.finditer(text)]
 
     def peek(self) -> str:
@@ -302,15 +302,57 @@ class _Reader:
         return Call(name, tuple(args))
 
     def access(self) -> Access:
-        name, indices = self.name(), []
+        name, read = self.name(), []
         if self.peek() == "[":
             self.take("[")
-            indices.append(IndexVar(self.name()))
+            read.append(self.index())
             while self.peek() == ",":
                 self.take(",")
-                indices.append(IndexVar(self.name()))
+                read.append(self.index())
             self.take("]")
-        return Access(self.tensor(name, len(indices)), tuple(indices))
+        if any(own != ":" for _, own in read):
+            name = f"{name}[{','.join(own for _, own in read)}]"
+        indices = tuple(var for var, _ in read if var is not None)
+        return Access(self.tensor(name, len(indices)), indices)
+
+    def index(self) -> tuple[IndexVar | None, str]:
+        """An index variable, None for a constant, and what it runs over: i, 0, i(1:8:2), or 1:8:2, whose variable has no name.
+
+        A slice is part of its tensor's name.
+        """
+        if self.peek().isidentifier():
+            var = IndexVar(self.take())
+            if self.peek() != "(":
+                return var, ":"
+            self.take("(")
+            window = self.window(self.bound())
+            self.take(")")
+            return var, window
+        first = self.bound()
+        if first and self.peek() != ":":
+            return None, first
+        self.windows += 1
+        return IndexVar(f"window_{self.windows}"), self.window(first)
+
+    def window(self, first: str) -> str:
+        """first:last:step, each of which may be left out."""
+        self.take(":")
+        bounds = [first, self.bound()]
+        if self.peek() == ":":
+            self.take()
+            if (step := self.bound()).startswith(("-", "0")):
+                raise self.error("the step of a window is positive")
+            bounds += [step] if step else []
+        return ":".join(bounds)
+
+    def bound(self) -> str:
+        """A whole number, or nothing."""
+        sign = "-" if self.peek() == "-" and self.take() else ""
+        if self.peek() in (":", ")", "]", ",") and not sign:
+            return ""
+        if not self.peek().isdigit():
+            raise self.error("an index is a name, a whole number as 0, or a window as 0:8:2 or j(0:8:2)")
+        return sign + str(int(self.take()))
 
     def tensor(self, name: str, order: int) -> TensorVar:
         fmt: Format = dense(order)

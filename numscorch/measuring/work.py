@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..computing import compute
 from ..construct import from_torch
+from ..derived import with_derived
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Binary, Call, Expr, Literal, accesses_in, variables_in
 from ..parser import Subscripts, parse_einsum
@@ -87,6 +88,7 @@ def _of_program(text: str, given: Mapping[str, Any], result: Any) -> Work:
     made = {name: own if isinstance(own, Tensor | SparseTensor) else torch.tensor(float(own)) for name, own in given.items()}
     flops, parts = 0, parse_program(text)
     for part in parts:
+        with_derived(text, [part], made)
         operands = [made[name] for name in part.operands]
         flops += flops_of(part.request, operands)
         if part is not parts[-1]:

@@ -15,6 +15,7 @@ from .. import gradients
 from ..chains import Recorder
 from ..computing import compute, current_transform
 from ..datatypes import WIDENED
+from ..derived import with_derived
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..gradient_requests import CONSTANT
 from ..ir.format import Format
@@ -23,7 +24,7 @@ from ..operands import STRIDED, check_is_tensor, identify, refuse_tangents
 from ..runtime.dispatch import known_plan, remember
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
-from ..statements import Part, Request, parse_program, tensor_names
+from ..statements import Part, Request, derives, is_index_size, parse_program, tensor_names
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, taken
 from .fusion import Group, group_from
@@ -64,6 +65,8 @@ def _key(text: Any, given: Mapping[str, Any], format: Any) -> tuple[list[Any], t
     values = list(given.values())
     kinds = set(map(type, values))
     if not kinds <= PLAIN or current_transform() is not None or not isinstance(text, str) or type(format) not in (NoneType, str, Format):
+        return None
+    if derives(text):
         return None
     if not NUMBERS.isdisjoint(kinds):
         leading = next((own.dtype for own in values if type(own) not in NUMBERS and own.ndim), None)
@@ -108,12 +111,13 @@ def computed(
     """What is given, and what each part makes of it, one after the other; a last part that prunes is left out where it isn't fused."""
     values = dict(given)
     for name, value in given.items():
-        if not _is_plain(value):
+        if not _is_plain(value) and not (isinstance(value, int) and is_index_size(text, name)):
             values[name] = unwrapped(_operand(value, given))
             check_is_tensor(values[name])
     places = {name: at for at, name in enumerate(given)}
     at = 0
     while at < len(parts):
+        with_derived(text, parts[at:], values)
         parts = in_pairs(parts, at, values) if current_transform() is None else parts
         group = group_from(parts, at, values, format) if current_transform() is None else None
         if group is not None and (made := _fused(text, parts, at, group, values)) is not None:
@@ -189,6 +193,8 @@ def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
         raise ExpressionError(
             f"operands: {', '.join(made)} assigned in the text\n  {text}     leave it out, or name one of the two otherwise"
         )
+    if sizes := [name for name in missing if is_index_size(text, name)]:
+        raise ExpressionError(f"index {sizes[0]} is on the left side only, so its extent is unknown: give it, as {sizes[0]}=5\n  {text}")
     what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} not in the statement"
     raise ExpressionError(f"operands: {what}\n  {text}     give each tensor by its name, as A=A")
 

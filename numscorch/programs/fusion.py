@@ -25,7 +25,7 @@ from ..runtime.native import wrap
 from ..schedule.format_inference import infer_format
 from ..schedule.options import AUTOMATIC
 from ..sparse_tensor import SparseTensor
-from ..statements import NAMES, Part, only_patterns
+from ..statements import NAMES, Part, base_of, only_patterns
 from .fused_operands import by_rows
 from .fused_problem import FusedRequest, Member
 
@@ -120,7 +120,7 @@ def _kinds(parts: Sequence[Part], values: Mapping[str, Any]) -> dict[str, Kind |
 
 
 def _read_by(parts: Sequence[Part]) -> set[str]:
-    return {name for part in parts for name in part.operands}
+    return {own for part in parts for name in part.operands for own in (name, base_of(name))}
 
 
 @lru_cache(maxsize=1024)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..computing import logical, pairs_for
+from ..derived import with_derived
 from ..errors import ExpressionError, UnsupportedError
 from ..explanation import Explanation, assumed, described, explain_problem, explained, read_format, read_formats
 from ..gradient_requests import CONSTANT
@@ -40,6 +41,8 @@ def explain_program(text: str, given: Mapping[str, Any], format: Format | str | 
         UnsupportedError: every part is torch's.
     """
     parts = parse_program(text) if parts is None else parts
+    given = dict(given)
+    with_derived(text, parts, given)
     missing = sorted({name for part in parts for name in part.operands} - {part.name for part in parts} - set(given))
     if missing:
         raise ExpressionError(f"operands: {', '.join(missing)} missing\n  {text}     give each tensor, or its format, by its name, as A=A")

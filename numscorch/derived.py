@@ -1,0 +1,75 @@
+"""Operands that a program derives from what it is given: slices, as ``A[:,0]``, and ones along an index that only has a size.
+
+The parser names such an operand by how it is derived: ``A[i,0]`` reads the operand ``A[:,0]``, and ``:j`` is 1 for each coordinate of j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .errors import ExpressionError, RangeError, UnsupportedError
+from .sparse_tensor import SparseTensor
+from .statements import Part, base_of, is_size
+
+Key = tuple[int | slice, ...]
+
+
+def with_derived(text: str, parts: Sequence[Part], values: dict[str, Any]) -> None:
+    """Add the derived operands of parts whose tensors are there.
+
+    Raises:
+        ExpressionError: a slice has another number of dimensions than its tensor, or a size is no whole number.
+        RangeError: a constant index lies outside of its dimension.
+
+    >>> from .statements import parse_program
+    >>> values = {"A": torch.arange(6).reshape(2, 3)}
+    >>> with_derived("", parse_program("y[i] = A[i,1]"), values)
+    >>> values["A[:,1]"]
+    tensor([1, 4])
+    """
+    for name in dict.fromkeys(name for part in parts for name in part.operands):
+        base = base_of(name)
+        if name == base or name in values or base not in values:
+            continue
+        values[name] = _ones(text, base, values) if is_size(name) else _slice(text, name, values[base])
+
+
+def _slice(text: str, name: str, tensor: Any) -> Any:
+    key = key_of(name)
+    if not isinstance(tensor, SparseTensor | torch.Tensor):
+        raise UnsupportedError(f"{name} is a slice of {tensor!r}: give a tensor\n  {text}")
+    if tensor.ndim != len(key):
+        raise ExpressionError(f"{name} has {len(key)} indices, but {base_of(name)} has {tensor.ndim} dimensions\n  {text}")
+    for at, own in enumerate(key):
+        if isinstance(own, int) and not -tensor.shape[at] <= own < tensor.shape[at]:
+            raise RangeError(f"index {own} of {name} is out of range along dim {at}, whose size is {tensor.shape[at]}\n  {text}")
+    return tensor[key]
+
+
+def key_of(name: str) -> Key:
+    """The index of a slice's name, as Python's.
+
+    >>> key_of("A[0,:,1:8:2]")
+    (0, slice(None, None, None), slice(1, 8, 2))
+    """
+    return tuple(_entry(own) for own in name.partition("[")[2].removesuffix("]").split(","))
+
+
+def _entry(text: str) -> int | slice:
+    if ":" not in text:
+        return int(text)
+    return slice(*(int(bound) if bound else None for bound in text.split(":")))
+
+
+def _ones(text: str, name: str, values: Mapping[str, Any]) -> torch.Tensor:
+    """1 for each coordinate of an index, in a data type that promotes no other."""
+    size = values[name]
+    size = size.item() if isinstance(size, torch.Tensor) and size.ndim == 0 else size
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ExpressionError(f"index {name} is on the left side only: {name}= is its size, a whole number, not {size!r}\n  {text}")
+    dtypes = {own.dtype for key, own in values.items() if isinstance(own, SparseTensor | torch.Tensor) and key != name}
+    dtype = torch.get_default_dtype() if not dtypes else dtypes.pop() if len(dtypes) == 1 else torch.bool
+    return torch.ones(1, dtype=dtype).expand(size)
