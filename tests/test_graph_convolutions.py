@@ -566,20 +566,52 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ns.SizeError,
         r"size=\(4, 3\) says 4 sources, but there are features of 3",
     ),
-    "features of edges": (
-        lambda: ns.nn.GATConv(IN, OUT, edge_dim=3),
-        ns.UnsupportedError,
-        "features of edges aren't compiled; add them to those of nodes",
-    ),
     "an edge's features": (
         lambda: ns.nn.GATConv(IN, OUT)(X3, GRAPH, torch.ones(2, 1)),
         ns.UnsupportedError,
-        "features of edges aren't compiled",
+        "GATConv with edge_attr, but no edge_dim: give edge_dim=",
     ),
-    "attention weights": (lambda: ns.nn.GATConv(IN, OUT)(X3, GRAPH, return_attention_weights=True), ns.UnsupportedError, "aren't kept"),
+    "features of too few edges": (
+        lambda: ns.nn.GATConv(IN, OUT, edge_dim=3)(X3, GRAPH, torch.ones(1, 3)),
+        ns.SizeError,
+        r"edge_attr has shape \(1, 3\), but there are 2 edges with 3 features",
+    ),
+    "features of a matrix's edges": (
+        lambda: ns.nn.GATConv(IN, OUT, edge_dim=1)(torch.ones(4, IN), EYE, torch.ones(4)),
+        ns.UnsupportedError,
+        "edge_attr beside an adjacency matrix, whose edges have no order: pass edge_index",
+    ),
+    "an unknown fill": (
+        lambda: ns.nn.GATConv(IN, OUT, edge_dim=1, fill_value="median")(X3, GRAPH, torch.ones(2)),
+        ns.OperandError,
+        "fill_value='median': give a number, a tensor, or one of add, sum, mean",
+    ),
     "loops without a norm": (lambda: ns.nn.GCNConv(IN, OUT, add_self_loops=True, normalize=False), ns.UnsupportedError, "so use both"),
-    "an unknown aggregation": (lambda: ns.nn.SAGEConv(IN, OUT, aggr="lstm"), ns.UnsupportedError, "only 'mean' and 'max' are compiled"),
-    "sizes to be found later": (lambda: ns.nn.GCNConv(-1, OUT), ns.SizeError, r"in_channels=-1: sizes aren't told by the first input here"),
+    "an unknown aggregation": (
+        lambda: ns.nn.SAGEConv(IN, OUT, aggr="lstm"),
+        ns.UnsupportedError,
+        "aggr='lstm': it takes 'mean', 'max', 'min', 'sum', 'add', 'var', 'std', or a list of them",
+    ),
+    "no aggregation": (lambda: ns.nn.SAGEConv(IN, OUT, aggr=[]), ns.UnsupportedError, r"aggr=\[\]: it takes"),
+    "two aggregations of GIN": (lambda: ns.nn.GINConv(network(), aggr=["max", "min"]), ns.UnsupportedError, "give one"),
+    "the largest of normalised messages": (lambda: ns.nn.GCNConv(IN, OUT, aggr="max"), ns.UnsupportedError, "it takes 'add', 'sum'$"),
+    "an average of attention": (lambda: ns.nn.GATConv(IN, OUT, aggr="mean"), ns.UnsupportedError, "it takes 'add', 'sum'$"),
+    "an unknown direction": (lambda: ns.nn.GCNConv(IN, OUT, flow="up"), ns.UnsupportedError, "flow='up': give 'source_to_target' or"),
+    "a matrix the other way": (
+        lambda: ns.nn.SAGEConv(IN, OUT, flow="target_to_source")(torch.ones(4, IN), EYE),
+        ns.UnsupportedError,
+        r"pass adj.t\(\)",
+    ),
+    "two kinds of nodes the other way": (
+        lambda: ns.nn.SAGEConv(IN, OUT, flow="target_to_source")((X3, X3.clone()), GRAPH),
+        ns.UnsupportedError,
+        r"swap them, and pass edge_index.flip\(0\)",
+    ),
+    "channels as nodes": (lambda: ns.nn.GCNConv(IN, OUT, node_dim=-1)(X3, GRAPH), ns.SizeError, "node_dim=-1 takes no dimension for nodes"),
+    "batches of attention": (lambda: ns.nn.GATConv(IN, OUT)(X3[None], GRAPH), ns.SizeError, r"takes \(nodes, 6\)"),
+    "no channels": (lambda: ns.nn.GCNConv(0, OUT), ns.SizeError, "in_channels=0: sizes are positive, or -1 for inputs"),
+    "results to be found later": (lambda: ns.nn.GCNConv(IN, -1), ns.SizeError, "out_channels=-1: sizes are positive"),
+    "projections to be found later": (lambda: ns.nn.SAGEConv(-1, OUT, project=True), ns.SizeError, "project=True: give the size"),
 }
 
 

@@ -60,12 +60,17 @@ def attend(
     return made
 
 
+def by_heads(own: Pattern, heads: int) -> Pattern:
+    """The pattern of a graph in CSR with a value for each edge and head; it has the same index arrays."""
+    made: Pattern = own.remember(("by heads", heads), lambda: Pattern(BY_HEADS, (*own.shape, heads), ((), own.arrays[1], ())))
+    return made
+
+
 def _by_heads(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tensor | None]:
     """A one for each edge and head, and how many edges these are, None where all are single ones; remembered with the graph."""
 
     def make() -> tuple[SparseTensor, Tensor | None]:
-        own = graph.pattern
-        known = own.remember(("by heads", heads), lambda: Pattern(BY_HEADS, (*own.shape, heads), ((), own.arrays[1], ())))
+        known = by_heads(graph.pattern, heads)
         counts = None if bool((graph.values == 1).all()) else graph.values.repeat_interleave(heads)
         return SparseTensor(known, torch.ones(known.nnz, dtype=graph.dtype)), counts
 

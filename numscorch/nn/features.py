@@ -12,6 +12,7 @@ from torch.nn import functional
 from ..errors import SizeError, UnsupportedError
 from ..gradients import attached
 from ..sparse_tensor import SparseTensor, beside_programs
+from .lazy import LAZY
 
 Features = Tensor | SparseTensor
 
@@ -22,8 +23,10 @@ def transformed(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return made
 
 
-def take_features(x: Any, channels: int, layer: object, name: str = "x") -> Features:
-    """Features of nodes, (nodes, channels), dense or sparse.
+def take_features(x: Any, channels: int, layer: object, name: str = "x", node_dim: int | None = None) -> Features:
+    """Features of nodes, (nodes, channels), dense or sparse; any number of channels where that is -1.
+
+    With a ``node_dim``, dense ones may have more dimensions, of which that one counts nodes, and the last one channels.
 
     Raises:
         SizeError: another shape.
@@ -31,8 +34,15 @@ def take_features(x: Any, channels: int, layer: object, name: str = "x") -> Feat
     """
     if not isinstance(x, Tensor | SparseTensor):
         raise UnsupportedError(f"{name} is {type(x).__name__}: {layer} takes a tensor of features, of shape (nodes, {channels})")
-    if x.ndim != 2 or x.shape[1] != channels:
-        raise SizeError(f"{name} has shape {tuple(x.shape)}, but {layer} takes (nodes, {channels})")
+    is_static = x.ndim > 2 and node_dim is not None and not isinstance(x, SparseTensor) and x.layout is torch.strided
+    if (x.ndim != 2 and not is_static) or (channels != LAZY and x.shape[-1] != channels):
+        wanted = "channels" if channels == LAZY else channels
+        raise SizeError(f"{name} has shape {tuple(x.shape)}, but {layer} takes (nodes, {wanted})")
+    if node_dim is not None and (not -x.ndim <= node_dim < x.ndim or node_dim % x.ndim == x.ndim - 1):
+        raise SizeError(
+            f"{name} has shape {tuple(x.shape)}, of which {layer} with node_dim={node_dim} takes no dimension for nodes: "
+            "give one of them, but not the last one, which counts channels"
+        )
     if isinstance(x, SparseTensor) or x.layout is torch.strided:
         return x
     taken: Features = _attached(x)
@@ -44,14 +54,32 @@ def _attached(x: Tensor) -> Any:
     return attached(x)
 
 
-def take_pair(x: Any, channels: Sequence[int], layer: object) -> tuple[Features, Features | None]:
+def take_pair(x: Any, channels: Sequence[int], layer: object, node_dim: int | None = None) -> tuple[Features, Features | None]:
     """The features of sources and of targets, which are the same unless a pair is given."""
     if not isinstance(x, tuple | list):
-        taken = take_features(x, channels[0], layer)
+        taken = take_features(x, channels[0], layer, node_dim=node_dim)
         return taken, taken
     if len(x) != 2:
         raise SizeError(f"x has {len(x)} parts, but {layer} takes features, or a pair of those of sources and of targets")
-    return take_features(x[0], channels[0], layer, "x[0]"), None if x[1] is None else take_features(x[1], channels[1], layer, "x[1]")
+    sources = take_features(x[0], channels[0], layer, "x[0]", node_dim)
+    return sources, None if x[1] is None else take_features(x[1], channels[1], layer, "x[1]", node_dim)
+
+
+def folded(x: Features, node_dim: int) -> Features:
+    """Features of any number of dimensions as (nodes, the others).
+
+    >>> folded(torch.zeros(5, 3, 4), -2).shape
+    torch.Size([3, 20])
+    """
+    return x if x.ndim == 2 or isinstance(x, SparseTensor) else x.movedim(node_dim, 0).flatten(1)
+
+
+def unfolded(x: Features, like: Features, node_dim: int) -> Features:
+    """The inverse of :func:`folded`, whose argument this was but for the number of nodes."""
+    if like.ndim == 2 or isinstance(x, SparseTensor) or isinstance(like, SparseTensor):
+        return x
+    made: Tensor = x.unflatten(1, like.movedim(node_dim, 0).shape[1:]).movedim(0, node_dim)
+    return made
 
 
 def size_of(sources: Features, targets: Features | None, size: Sequence[int | None] | None) -> tuple[int, int]:
@@ -69,14 +97,3 @@ def size_of(sources: Features, targets: Features | None, size: Sequence[int | No
             raise SizeError(f"size={said} says {given} {what}, but there are features of {own}: leave it out, or pass those of {given}")
     known = rows[1] if rows[1] is not None else said[1]
     return rows[0], rows[0] if known is None else known
-
-
-def check_channels(layer: str, **channels: int) -> None:
-    """That sizes are given.
-
-    Raises:
-        SizeError: they are to be found later.
-    """
-    for name, size in channels.items():
-        if size < 1:
-            raise SizeError(f"{layer} with {name}={size}: sizes aren't told by the first input here: pass that of x, x.shape[1]")

@@ -8,39 +8,50 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import dropout
 
 from ..errors import UnsupportedError
 from ..sparse_tensor import SparseTensor
+from .aggregation import SUMS
+from .convolution import Convolution
 from .edge_attention import attend
-from .features import Features, check_channels, size_of, take_pair, transformed
-from .graphs import multiplicities
+from .edge_features import Fill, arriving, edges_of
+from .features import Features, size_of, take_pair, transformed
+from .graphs import TO_TARGET, multiplicities
+from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, meet, projection
 
 
-class GATConv(torch.nn.Module):
+class GATConv(Convolution):
     """The sum of the neighbours' transformed features, weighed by a softmax of scores over the edges to a node.
 
     A score, ``leaky_relu(att_src . source + att_dst . target)``, is computed only where there is an edge. A node to which there
     is none gets 0, and the bias. Weights of edges don't matter; several edges between two nodes count as several, and are dropped
-    together.
+    together, unless edges have features or the attention weights are asked for.
 
     Args:
-        in_channels: features of a node, or (of a source, of a target), which are then transformed by ``lin_src`` and ``lin_dst``.
+        in_channels: features of a node, or (of a source, of a target), which are then transformed by ``lin_src`` and ``lin_dst``;
+            -1 leaves it to the first input.
         out_channels: features of each head's result.
         heads: how many sets of scores there are.
         concat: whether the heads' results stand side by side; otherwise they are averaged.
         negative_slope: of leaky_relu.
         dropout: the share of attention weights that is set to 0 in training.
         add_self_loops: whether each node has exactly one edge to itself.
-        edge_dim: features of an edge, which aren't taken.
+        edge_dim: features of an edge, which add ``att_edge . lin_edge(edge_attr)`` to its score; -1 leaves it to the first input.
+        fill_value: the features of added loops: a number, a tensor, or how those of the edges to a node are reduced, ``"mean"``,
+            ``"add"``, ``"min"``, ``"max"`` or ``"mul"``.
         bias: whether there is one.
         residual: whether ``res`` of a target's own features is added.
+        aggr: ``"add"`` or ``"sum"``.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` of an edge list that is read the other way round.
 
     Shape:
         x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or an
-        adjacency matrix (targets, sources); result (targets, heads * out_channels), or (targets, out_channels) of an average.
+        adjacency matrix (targets, sources); edge_attr (edges, edge_dim), beside an edge_index only; result
+        (targets, heads * out_channels), or (targets, out_channels) of an average.
 
     Raises:
-        UnsupportedError: edges are to have features.
+        UnsupportedError: another aggregation.
 
     Source: Velickovic et al., "Graph Attention Networks", 2018.
 
@@ -59,43 +70,51 @@ class GATConv(torch.nn.Module):
         dropout: float = 0.0,
         add_self_loops: bool = True,
         edge_dim: int | None = None,
+        fill_value: Fill = "mean",
         bias: bool = True,
         residual: bool = False,
+        *,
+        aggr: str = "add",
+        flow: str = TO_TARGET,
     ):
-        super().__init__()
-        if edge_dim is not None:
-            raise UnsupportedError(f"GATConv with edge_dim={edge_dim}: features of edges aren't compiled; add them to those of nodes")
+        super().__init__(aggr, flow, 0, SUMS)
         self.in_channels, self.out_channels, self.heads, self.concat = in_channels, out_channels, heads, concat
         self.negative_slope, self.dropout, self.add_self_loops = negative_slope, dropout, add_self_loops
-        self.edge_dim, self.residual = edge_dim, residual
-        sources, targets = self._channels
-        check_channels("GATConv", sources=sources, targets=targets, out_channels=out_channels, heads=heads)
+        self.edge_dim, self.fill_value, self.residual = edge_dim, fill_value, residual
+        sources, targets = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
+        check_channels("GATConv", sources=sources, targets=targets, out_channels=out_channels, heads=heads, edge_dim=edge_dim or LAZY)
         width = out_channels * (heads if concat else 1)
-        self.lin = self.res = None
+        self.lin = self.lin_edge = self.att_edge = self.res = None
         if isinstance(in_channels, int):
-            self.lin = torch.nn.Linear(sources, heads * out_channels, bias=False)
+            self.lin = projection(sources, heads * out_channels, False, draw_glorot)
         else:
-            self.lin_src = torch.nn.Linear(sources, heads * out_channels, bias=False)
-            self.lin_dst = torch.nn.Linear(targets, heads * out_channels, bias=False)
+            self.lin_src = projection(sources, heads * out_channels, False, draw_glorot)
+            self.lin_dst = projection(targets, heads * out_channels, False, draw_glorot)
         self.att_src = torch.nn.Parameter(torch.empty(1, heads, out_channels))
         self.att_dst = torch.nn.Parameter(torch.empty(1, heads, out_channels))
+        if edge_dim is not None:
+            self.lin_edge = projection(edge_dim, heads * out_channels, False, draw_glorot)
+            self.att_edge = torch.nn.Parameter(torch.empty(1, heads, out_channels))
         if residual:
-            self.res = torch.nn.Linear(targets, width, bias=False)
+            self.res = projection(targets, width, False, draw_glorot)
         self.bias = torch.nn.Parameter(torch.empty(width)) if bias else None
         self.reset_parameters()
 
     @property
     def _channels(self) -> tuple[int, int]:
-        """Features of a source, and of a target."""
-        return (self.in_channels, self.in_channels) if isinstance(self.in_channels, int) else self.in_channels
+        """Features of a source, and of a target; -1 where the first input tells them."""
+        own = (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
+        return own[0].in_features, own[1].in_features
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
         for own in self.children():
-            torch.nn.init.xavier_uniform_(own.weight)  # type: ignore[arg-type]  # children are Linear
+            if isinstance(own, torch.nn.Linear) and not isinstance(own, LazyLinear):
+                draw_glorot(own)
         bound = math.sqrt(6 / (self.heads + self.out_channels))
-        for scores in (self.att_src, self.att_dst):
-            torch.nn.init.uniform_(scores, -bound, bound)
+        for scores in (self.att_src, self.att_dst, self.att_edge):
+            if scores is not None:
+                torch.nn.init.uniform_(scores, -bound, bound)
         if self.bias is not None:
             torch.nn.init.zeros_(self.bias)
 
@@ -106,27 +125,63 @@ class GATConv(torch.nn.Module):
         edge_attr: Tensor | None = None,
         size: Sequence[int | None] | None = None,
         return_attention_weights: bool | None = None,
-    ) -> Tensor:
+    ) -> Tensor | tuple[Tensor, Any]:
         """The features of targets; ``size``, (sources, targets), where features don't say it.
 
+        With ``return_attention_weights``, also the weights after dropout: of an edge list, (edges with the added loops,
+        (edges, heads)); of a matrix, a SparseTensor (targets, sources, heads).
+
         Raises:
-            UnsupportedError: edges have features, or the attention weights are asked for.
+            SizeError: features of another shape.
+            UnsupportedError: edges have features, but there is no ``edge_dim``; or the graph is a matrix then.
         """
-        _refuse(edge_attr, return_attention_weights)
         own, others = take_pair(x, self._channels, self)
-        nodes = size_of(own, others, size)
-        edges = multiplicities(graph, nodes, own.dtype, self.add_self_loops)
+        self._meet(own, others, edge_attr)
+        nodes, graph = size_of(own, others, size), self._directed(graph, own, others)
         sources, targets = self._transformed(own, others)
         if targets is sources and isinstance(own, SparseTensor):
             scores, wanted = self._scores(own)
         else:
             scores = (sources * self.att_src).sum(-1)
             wanted = scores.new_zeros(nodes[1], self.heads) if targets is None else (targets * self.att_dst).sum(-1)
-        made = attend(edges, sources, scores, wanted, self.negative_slope, self.dropout, self.training)
+        weights = None
+        if edge_attr is None and not return_attention_weights:
+            counts = multiplicities(graph, nodes, own.dtype, self.add_self_loops)
+            made = attend(counts, sources, scores, wanted, self.negative_slope, self.dropout, self.training)
+        else:
+            made, weights = self._along(graph, nodes, edge_attr, sources, scores, wanted)
         result = made.flatten(1) if self.concat else made.mean(1)
         if self.res is not None and others is not None:
             result = result + transformed(others, self.res.weight)
-        return result if self.bias is None else result + self.bias
+        result = result if self.bias is None else result + self.bias
+        return (result, weights) if return_attention_weights else result
+
+    def _meet(self, own: Features, others: Features | None, edge_attr: Tensor | None) -> None:
+        """Tell lazy layers their numbers of inputs."""
+        if edge_attr is not None and self.lin_edge is None:
+            raise UnsupportedError("GATConv with edge_attr, but no edge_dim: give edge_dim=, the number of an edge's features")
+        pairs = [(self.lin, own), (getattr(self, "lin_src", None), own), (getattr(self, "lin_dst", None), others), (self.res, others)]
+        for layer, x in pairs:
+            if x is not None:
+                meet(layer, x.shape[-1])
+        if edge_attr is not None:
+            meet(self.lin_edge, edge_attr.shape[1] if edge_attr.ndim == 2 else 1)
+
+    def _along(
+        self, graph: Any, nodes: tuple[int, int], edge_attr: Tensor | None, sources: Tensor, scores: Tensor, wanted: Tensor
+    ) -> tuple[Tensor, Any]:
+        """What arrives at targets, and the weights of attention, edge by edge."""
+        edges = edges_of(graph, nodes, self.add_self_loops)
+        own = None
+        if edge_attr is not None and self.lin_edge is not None:
+            end = 0 if self.flow == TO_TARGET else 1  # as in PyTorch Geometric, loops reduce features by the second row of edge_index
+            given = edges.features(edge_attr, self.lin_edge.in_features, self.fill_value, end)
+            own = (self.lin_edge(given).view(-1, self.heads, self.out_channels) * self.att_edge).sum(-1)
+        weights = dropout(edges.weights(scores, wanted, own, self.negative_slope), self.dropout, self.training)
+        matrix = edges.matrix(weights)
+        is_list = not isinstance(edges.graph.source, SparseTensor)
+        listed = edges.listed.flip(0) if self.flow == TO_TARGET else edges.listed
+        return arriving(matrix, sources), (listed, weights) if is_list else matrix
 
     def _transformed(self, own: Features, others: Features | None) -> tuple[Tensor, Tensor | None]:
         """The features of sources and targets by head: (nodes, heads, out_channels)."""
@@ -147,13 +202,3 @@ class GATConv(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"GATConv({self.in_channels}, {self.out_channels}, heads={self.heads})"
-
-
-def _refuse(edge_attr: Tensor | None, return_attention_weights: bool | None) -> None:
-    """Refuse what isn't taken."""
-    if edge_attr is not None:
-        raise UnsupportedError("GATConv with edge_attr: features of edges aren't compiled; add them to those of nodes")
-    if return_attention_weights is not None:
-        raise UnsupportedError(
-            "GATConv with return_attention_weights: they aren't kept; ns.softmax of an ns.evaluate of the scores has them"
-        )

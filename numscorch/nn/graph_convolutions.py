@@ -1,4 +1,4 @@
-"""Graph convolutions that sum, average or take the largest of what neighbours send: GCNConv, SAGEConv and GINConv.
+"""Graph convolutions that aggregate what neighbours send: GCNConv, SAGEConv and GINConv.
 
 Arguments, parameters and results are those of ``torch_geometric.nn``, so that weights of one fit the other.
 """
@@ -13,24 +13,26 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..api import einsum, evaluate
-from ..errors import UnsupportedError
+from ..errors import SizeError, UnsupportedError
 from ..sparse_tensor import SparseTensor
-from .features import Features, check_channels, size_of, take_features, take_pair, transformed
-from .graphs import gcn_norm, means, sums
-from .neighbours import largest
+from .aggregation import AGGREGATIONS, SUMS
+from .convolution import Convolution
+from .features import Features, folded, take_features, take_pair, transformed, unfolded
+from .graphs import TO_TARGET, directed, gcn_norm, means, sums
+from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, meet, projection
 
 PROPAGATED = "ij,jf,of->io"  # in which order the three are multiplied is the contraction path's decision
 WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"
 
 
-class GCNConv(torch.nn.Module):
+class GCNConv(Convolution):
     """``N @ x @ weight.t() + bias`` with the normalised adjacency matrix N of :func:`numscorch.nn.graphs.gcn_norm`.
 
     Whether ``N @ x`` or ``x @ weight.t()`` comes first is decided by the contraction path of einsum, from what the operands
     store; the features may be sparse.
 
     Args:
-        in_channels: features of a node.
+        in_channels: features of a node; -1 leaves it to the first input.
         out_channels: features of a node in the result.
         improved: whether a self loop that is added weighs 2 (see ``gcn_norm``).
         cached: whether the first graph's normalised matrix is kept, for each data type, whatever graph is given later; none is whose
@@ -38,10 +40,13 @@ class GCNConv(torch.nn.Module):
         add_self_loops: whether nodes without a self loop get one; by default, if ``normalize``.
         normalize: whether the matrix is normalised.
         bias: whether there is one.
+        aggr: ``"add"`` or ``"sum"``.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` of an edge list that is read the other way round.
+        node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
-        x (nodes, in_channels), dense or sparse; graph: edge_index (2, edges), from sources to targets, with edge_weight (edges,), or an
-        adjacency matrix (targets, sources); result (nodes, out_channels).
+        x (nodes, in_channels), dense or sparse, or dense (\\*, nodes, in_channels); graph: edge_index (2, edges), from sources to
+        targets, with edge_weight (edges,), or an adjacency matrix (targets, sources); result (\\*, nodes, out_channels).
 
     Raises:
         UnsupportedError: self loops are to be added, and nothing normalised.
@@ -62,21 +67,26 @@ class GCNConv(torch.nn.Module):
         add_self_loops: bool | None = None,
         normalize: bool = True,
         bias: bool = True,
+        *,
+        aggr: str = "add",
+        flow: str = TO_TARGET,
+        node_dim: int = -2,
     ):
-        super().__init__()
+        super().__init__(aggr, flow, node_dim, SUMS)
         check_channels("GCNConv", in_channels=in_channels, out_channels=out_channels)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.improved, self.cached, self.normalize = improved, cached, normalize
         self.add_self_loops = normalize if add_self_loops is None else add_self_loops
         if self.add_self_loops and not normalize:
             raise UnsupportedError("GCNConv with add_self_loops=True, normalize=False: loops are added by the normalisation, so use both")
-        self.lin = torch.nn.Linear(in_channels, out_channels, bias=False)
+        self.lin = projection(in_channels, out_channels, False, draw_glorot)
         self.bias = torch.nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the weights anew, and forget the graph that was kept."""
-        torch.nn.init.xavier_uniform_(self.lin.weight)
+        if not isinstance(self.lin, LazyLinear):
+            draw_glorot(self.lin)
         if self.bias is not None:
             torch.nn.init.zeros_(self.bias)
         self._kept: dict[torch.dtype, SparseTensor] = {}
@@ -85,17 +95,23 @@ class GCNConv(torch.nn.Module):
         """The features after the convolution, of shape (nodes, out_channels)."""
         if isinstance(x, tuple | list):
             raise UnsupportedError("GCNConv takes features of one kind of nodes, not a pair: use SAGEConv, GATConv or GINConv")
-        x = take_features(x, self.in_channels, self)
-        return _propagated(self._matrix(x, graph, edge_weight), x, self.lin.weight, self.bias)
+        x = take_features(x, self.lin.in_features, self, node_dim=self.node_dim)
+        meet(self.lin, x.shape[-1])
+        nodes = folded(x, self.node_dim).shape[0]
+        matrix = self._matrix(nodes, x.dtype, directed(graph, self.flow), edge_weight)
+        if x.ndim == 2:
+            return _propagated(matrix, x, self.lin.weight, self.bias)
+        moved = transformed(x, self.lin.weight)
+        found: Any = unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim)
+        return _plus(found, self.bias)
 
-    def _matrix(self, x: Features, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
+    def _matrix(self, nodes: int, dtype: torch.dtype, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
         """The matrix that is multiplied by."""
-        nodes, dtype = x.shape[0], x.dtype
         if not self.normalize:
             return sums(graph, (nodes, nodes), dtype, edge_weight)
         if dtype in self._kept:
             return self._kept[dtype]
-        made = gcn_norm(graph, edge_weight, nodes, self.improved, self.add_self_loops, dtype)
+        made = gcn_norm(graph, edge_weight, nodes, self.improved, self.add_self_loops, dtype=dtype)
         is_trained = (graph if edge_weight is None else edge_weight).requires_grad  # a later call's gradient would miss its weights
         if self.cached and not is_trained and not made.values.is_inference():
             self._kept[dtype] = made
@@ -105,26 +121,33 @@ class GCNConv(torch.nn.Module):
         return f"GCNConv({self.in_channels}, {self.out_channels})"
 
 
-class SAGEConv(torch.nn.Module):
-    """``lin_l`` of the mean, or the largest, of the neighbours' features, and ``lin_r`` of a node's own.
+class SAGEConv(Convolution):
+    """``lin_l`` of the neighbours' features, aggregated, and ``lin_r`` of a node's own.
 
-    Where a node has no neighbours, their mean and the largest are 0. The gradient of the largest is shared out evenly between
+    Where a node has no neighbours, the aggregated features are 0. The gradient of the largest is shared out evenly between
     equal neighbours; several edges between two nodes count as one there. The largest of sparse features, as bags of words, is
     sparse as well; those that aren't stored take part as 0.
 
     Args:
-        in_channels: features of a node, or (of a source, of a target).
+        in_channels: features of a node, or (of a source, of a target); -1 leaves it to the first input.
         out_channels: features of a target in the result.
-        aggr: ``"mean"`` or ``"max"``.
+        aggr: ``"mean"``, ``"max"``, ``"min"``, ``"sum"`` or ``"add"``, ``"var"`` or ``"std"``; or a list of them, whose results go
+            side by side into ``lin_l``.
         normalize: whether rows of the result have length 1.
         root_weight: whether there is ``lin_r``.
         project: whether sources' features go through ``lin`` and relu first.
         bias: whether ``lin_l`` has one.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` of an edge list that is read the other way round.
+        node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
         x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or an
-        adjacency matrix (targets, sources), by whose values features are multiplied, and which are 1 for ``"max"``;
-        result (targets, out_channels).
+        adjacency matrix (targets, sources), by whose values features are multiplied in sums and means, and which are 1 for the other
+        aggregations; result (targets, out_channels). Dense features may have more dimensions, (\\*, nodes, in_channels).
+
+    Raises:
+        SizeError: ``project`` with a size that is left to the first input.
+        UnsupportedError: another aggregation.
 
     Source: Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", 2017.
 
@@ -137,29 +160,34 @@ class SAGEConv(torch.nn.Module):
         self,
         in_channels: int | tuple[int, int],
         out_channels: int,
-        aggr: str = "mean",
+        aggr: str | Sequence[str] = "mean",
         normalize: bool = False,
         root_weight: bool = True,
         project: bool = False,
         bias: bool = True,
+        *,
+        flow: str = TO_TARGET,
+        node_dim: int = -2,
     ):
-        super().__init__()
-        if aggr not in ("mean", "max"):
-            raise UnsupportedError(f"SAGEConv with aggr={aggr!r}: only 'mean' and 'max' are compiled; sums are GINConv's")
-        self.in_channels, self.out_channels, self.aggr = in_channels, out_channels, aggr
+        super().__init__(aggr, flow, node_dim, tuple(AGGREGATIONS))
+        self.in_channels, self.out_channels = in_channels, out_channels
         self.normalize, self.root_weight, self.project = normalize, root_weight, project
-        sources, targets = self._channels
+        sources, targets = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
         check_channels("SAGEConv", sources=sources, targets=targets, out_channels=out_channels)
         if project:
+            if sources == LAZY:
+                raise SizeError("SAGEConv with project=True: give the size of features, which isn't left to the first input then")
             self.lin = torch.nn.Linear(sources, sources)
-        self.lin_l = torch.nn.Linear(sources, out_channels, bias=bias)
+        self.lin_l = projection(LAZY if sources == LAZY else sources * len(self._aggregations), out_channels, bias)
         if root_weight:
-            self.lin_r = torch.nn.Linear(targets, out_channels, bias=False)
+            self.lin_r = projection(targets, out_channels, False)
 
     @property
     def _channels(self) -> tuple[int, int]:
-        """Features of a source, and of a target."""
-        return (self.in_channels, self.in_channels) if isinstance(self.in_channels, int) else self.in_channels
+        """Features of a source, and of a target; -1 where the first input tells them."""
+        sources = self.lin_l.in_features if self.lin_l.in_features == LAZY else self.lin_l.in_features // len(self._aggregations)
+        wanted = self.in_channels if isinstance(self.in_channels, int) else self.in_channels[1]
+        return sources, self.lin_r.in_features if self.root_weight else wanted
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -168,32 +196,37 @@ class SAGEConv(torch.nn.Module):
 
     def forward(self, x: Features | tuple[Features, Features | None], graph: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """The features of targets, of shape (targets, out_channels); ``size``, (sources, targets), where features don't say it."""
-        sources, targets = take_pair(x, self._channels, self)
-        nodes = size_of(sources, targets, size)
+        sources, targets = take_pair(x, self._channels, self, self.node_dim)
+        graph, nodes = self._directed(graph, sources, targets), self._size(sources, targets, size)
         if self.project:
             sources = transformed(sources, self.lin.weight, self.lin.bias).relu()
+        meet(self.lin_l, sources.shape[-1] * len(self._aggregations))
         result = _plus(self._gathered(sources, graph, nodes), self.lin_l.bias)
         if self.root_weight and targets is not None:
+            meet(self.lin_r, targets.shape[-1])
             result = result + transformed(targets, self.lin_r.weight)
         return functional.normalize(result, dim=-1) if self.normalize else result
 
     def _gathered(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Tensor:
         """What neighbours send, times the weight of ``lin_l``."""
-        if self.aggr == "mean":
+        if self._aggregations == ("mean",) and sources.ndim == 2:
             return _propagated(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
-        return transformed(largest(sources, graph, nodes), self.lin_l.weight)
+        return transformed(self._arriving(sources, graph, nodes), self.lin_l.weight)
 
     def __repr__(self) -> str:
         return f"SAGEConv({self.in_channels}, {self.out_channels}, aggr={self.aggr})"
 
 
-class GINConv(torch.nn.Module):
+class GINConv(Convolution):
     """A network of the sum of the neighbours' features and 1 + eps times a node's own.
 
     Args:
         nn: the network, a module or function of features (targets, in_channels).
         eps: how much more a node's own features weigh than a neighbour's.
         train_eps: whether ``eps`` is a parameter, rather than a buffer.
+        aggr: ``"add"`` for the sum of the neighbours' features, or what else SAGEConv takes but for lists.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` of an edge list that is read the other way round.
+        node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
         x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or an
@@ -210,8 +243,19 @@ class GINConv(torch.nn.Module):
 
     eps: Tensor
 
-    def __init__(self, nn: Callable[[Tensor], Tensor], eps: float = 0.0, train_eps: bool = False):
-        super().__init__()
+    def __init__(
+        self,
+        nn: Callable[[Tensor], Tensor],
+        eps: float = 0.0,
+        train_eps: bool = False,
+        *,
+        aggr: str = "add",
+        flow: str = TO_TARGET,
+        node_dim: int = -2,
+    ):
+        super().__init__(aggr, flow, node_dim, tuple(AGGREGATIONS))
+        if len(self._aggregations) > 1:
+            raise UnsupportedError(f"GINConv with aggr={aggr!r}: a node's own features are added to one aggregation; give one")
         self.nn, self.initial_eps = nn, eps
         if train_eps:
             self.eps = torch.nn.Parameter(torch.empty(1))
@@ -226,9 +270,9 @@ class GINConv(torch.nn.Module):
 
     def forward(self, x: Features | tuple[Features, Features | None], graph: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """What the network makes of the sums; ``size``, (sources, targets), where features don't say it."""
-        widths = [own.shape[-1] if own is not None and own.ndim else 1 for own in (x if isinstance(x, tuple | list) else (x, x))]
-        sources, targets = take_pair(x, widths, self)
-        result: Any = einsum("ij,jf->if", sums(graph, size_of(sources, targets, size), sources.dtype), sources)
+        sources, targets = take_pair(x, (LAZY, LAZY), self, self.node_dim)
+        nodes = self._size(sources, targets, size)
+        result: Any = self._arriving(sources, self._directed(graph, sources, targets), nodes)
         if targets is not None:
             result = result + (1 + self.eps) * targets
         return self.nn(result)

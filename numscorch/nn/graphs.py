@@ -28,6 +28,7 @@ from .remembering import remembered
 
 T = TypeVar("T")
 AS_THEY_ARE, REMAINING, ANEW = "as they are", "remaining", "anew"  # what becomes of self loops
+TO_TARGET, TO_SOURCE = FLOWS = "source_to_target", "target_to_source"
 
 
 @beside_programs
@@ -37,6 +38,7 @@ def gcn_norm(
     num_nodes: int | None = None,
     improved: bool = False,
     add_self_loops: bool = True,
+    flow: str = TO_TARGET,
     dtype: torch.dtype | None = None,
 ) -> SparseTensor:
     """The adjacency matrix with self loops, each weight divided by the roots of its two nodes' degrees. O(edges), once.
@@ -56,6 +58,7 @@ def gcn_norm(
             list has no weights.
         add_self_loops: whether each node without a self loop gets one. A loop that is there keeps its weight; of several in an edge
             list, the last one does.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` of an edge list that is read the other way round.
         dtype: of the weights; by default as they come, and torch's default for an edge list without them.
 
     Shape:
@@ -73,6 +76,7 @@ def gcn_norm(
     tensor([[1.0000, 0.0000],
             [0.7071, 0.5000]])
     """
+    graph = directed(graph, flow)
     made = partial(_gcn_norm, graph, edge_weight, num_nodes, improved, add_self_loops, dtype)
     if edge_weight is None and type(graph) is Tensor and not graph.requires_grad:  # what was found right once isn't looked at again
         return remembered(graph, ("gcn_norm of", num_nodes, improved, add_self_loops, dtype), made)
@@ -214,6 +218,13 @@ class Graph:
         edges = self.source
         return remembered(edges, ("edges", self.shape, loops), lambda: placed(_places(edges), self.shape, loops))
 
+    def listed(self, loops: str) -> Tensor:
+        """Targets and sources (2, edges) of the edges that are placed, their self loops as they are or anew."""
+        place = self.place(loops)
+        own = self.source.indices() if isinstance(self.source, SparseTensor) else _places(self.source)
+        own = own if place.kept is None else own[:, place.kept]
+        return torch.cat([own, torch.arange(place.added).expand(2, -1)], 1) if place.added else own
+
     def matrix(self, dtype: torch.dtype | None, loops: str = AS_THEY_ARE, fill: float = 1.0) -> SparseTensor:
         """The weighted adjacency matrix."""
         A = self.source
@@ -238,6 +249,30 @@ class Graph:
         if isinstance(self.source, SparseTensor):
             return self.source.pattern
         return self.shape if self.weights is None else self.place(AS_THEY_ARE)
+
+
+def check_flow(layer: str, flow: object) -> None:
+    """That a direction is known.
+
+    Raises:
+        UnsupportedError: it isn't.
+    """
+    if flow not in FLOWS:
+        raise UnsupportedError(f"{layer} with flow={flow!r}: give {TO_TARGET!r} or {TO_SOURCE!r}")
+
+
+def directed(graph: Any, flow: str) -> Any:
+    """A graph whose messages go from sources to targets.
+
+    Raises:
+        UnsupportedError: a matrix with messages from targets to sources.
+    """
+    check_flow("gcn_norm", flow)
+    if flow == TO_TARGET:
+        return graph
+    if not isinstance(graph, Tensor) or graph.layout is not torch.strided:
+        raise UnsupportedError(f"flow={flow!r} of an adjacency matrix, which says what is a target: pass adj.t()")
+    return remembered(graph, TO_SOURCE, lambda: _places(graph))
 
 
 def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:

@@ -1,0 +1,48 @@
+"""What graph convolutions share: how messages are aggregated, which way they go, and which dimension of features counts nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..errors import UnsupportedError
+from .aggregation import aggregated, side_by_side, taken_aggregations
+from .features import Features, folded, size_of, unfolded
+from .graphs import TO_TARGET, check_flow, directed
+
+
+class Convolution(torch.nn.Module):
+    """The arguments of PyTorch Geometric's MessagePassing that graph convolutions take.
+
+    Args:
+        aggr, flow, node_dim: as of each convolution.
+        known: the aggregations that it takes.
+
+    Raises:
+        UnsupportedError: another aggregation or direction.
+    """
+
+    def __init__(self, aggr: Any, flow: str, node_dim: int, known: Sequence[str]):
+        super().__init__()
+        layer = type(self).__name__
+        self.aggr, self._aggregations = aggr, taken_aggregations(layer, aggr, known)
+        check_flow(layer, flow)
+        self.flow, self.node_dim = flow, node_dim
+
+    def _directed(self, graph: Any, sources: Features, targets: Features | None) -> Any:
+        """The graph, from sources to targets."""
+        if self.flow != TO_TARGET and sources is not targets:
+            raise UnsupportedError(f"{self} with flow={self.flow!r} between two kinds of nodes: swap them, and pass edge_index.flip(0)")
+        return directed(graph, self.flow)
+
+    def _size(self, sources: Features, targets: Features | None, size: Sequence[int | None] | None) -> tuple[int, int]:
+        """How many sources and targets there are."""
+        return size_of(folded(sources, self.node_dim), None if targets is None else folded(targets, self.node_dim), size)
+
+    def _arriving(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
+        """What arrives at targets, aggregated; the results of several aggregations side by side."""
+        x = folded(sources, self.node_dim)
+        found = [unfolded(aggregated(name, x, graph, nodes), sources, self.node_dim) for name in self._aggregations]
+        return side_by_side(found)

@@ -1,0 +1,93 @@
+"""Linear layers of graph convolutions whose number of inputs may be left to the first input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedParameter, is_lazy
+
+from ..errors import SizeError
+
+LAZY = -1  # the size that the first input tells
+Draw = Callable[[torch.nn.Linear], None]
+
+
+def draw_default(layer: torch.nn.Linear) -> None:
+    """Draw the weights as torch.nn.Linear does."""
+    layer.reset_parameters()
+
+
+def draw_glorot(layer: torch.nn.Linear) -> None:
+    """Draw the weights as Glorot and Bengio do; the bias is 0."""
+    torch.nn.init.xavier_uniform_(layer.weight)
+    if layer.bias is not None:
+        torch.nn.init.zeros_(layer.bias)
+
+
+class LazyLinear(torch.nn.Linear):
+    """A torch.nn.Linear before its first input, which :meth:`meet` makes a plain one; it is saved and loaded as one.
+
+    >>> layer = LazyLinear(3, bias=False)
+    >>> layer.meet(2)
+    >>> layer
+    Linear(in_features=2, out_features=3, bias=False)
+    """
+
+    def __init__(self, out_features: int, bias: bool = True, draw: Draw = draw_default):
+        torch.nn.Module.__init__(self)
+        self.in_features, self.out_features, self._draw = LAZY, out_features, draw
+        self.weight = UninitializedParameter()
+        self.bias = torch.nn.Parameter(torch.zeros(out_features)) if bias else None  # type: ignore[assignment]  # as torch.nn.Linear's
+
+    def meet(self, in_features: int) -> None:
+        """Become a plain layer with so many inputs, its weights drawn."""
+        self._become(in_features)
+        self._draw(self)
+
+    def reset_parameters(self) -> None:
+        """Nothing before the first input; afterwards this is torch.nn.Linear's."""
+
+    def _become(self, in_features: int) -> None:
+        weight: Any = self.weight
+        weight.materialize((self.out_features, in_features))
+        self.in_features = in_features
+        self.__class__ = torch.nn.Linear  # type: ignore[assignment]
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        destination[f"{prefix}weight"] = self.weight
+        if self.bias is not None:
+            destination[f"{prefix}bias"] = self.bias if keep_vars else self.bias.detach()
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        given = state_dict.get(f"{prefix}weight")
+        if given is not None and not is_lazy(given) and given.ndim == 2:
+            self._become(int(given.shape[1]))
+        torch.nn.Linear._load_from_state_dict(self, state_dict, prefix, *rest)  # which this is by now
+
+
+def projection(in_features: int, out_features: int, bias: bool, draw: Draw = draw_default) -> torch.nn.Linear:
+    """A linear layer, lazy where ``in_features`` is -1; ``draw`` draws its weights."""
+    if in_features == LAZY:
+        return LazyLinear(out_features, bias, draw)
+    layer = torch.nn.Linear(in_features, out_features, bias)
+    draw(layer)
+    return layer
+
+
+def meet(layer: torch.nn.Module | None, in_features: int) -> None:
+    """Tell a lazy layer the number of its inputs; nothing to do for others."""
+    if isinstance(layer, LazyLinear):
+        layer.meet(in_features)
+
+
+def check_channels(layer: str, **channels: int) -> None:
+    """That sizes are given, or for inputs, -1.
+
+    Raises:
+        SizeError: a size isn't positive.
+    """
+    for name, size in channels.items():
+        if size < 1 and not (size == LAZY and name in ("in_channels", "sources", "targets", "edge_dim")):
+            raise SizeError(f"{layer} with {name}={size}: sizes are positive, or -1 for inputs whose size the first one tells")
