@@ -75,6 +75,7 @@ ROWS = (
     Row("SDDMM, CSR pattern", "sddmm", mean=2.0, worst=1.2),
     Row("SpGEMM, rows unordered", "spgemm", mean=2.0, worst=1.2, only={"rows": "unordered"}),
     Row("SpGEMM, rows sorted", "spgemm", mean=1.2, worst=0.7, only={"rows": "sorted"}),
+    Row("SpGEMM, bool and semirings", "spgemm, reduced", mean=1.0, worst=0.6),
     Row("SpGEMM with a mask", "masked", mean=1.0, worst=0.6),
     Row("triangle counting", "triangles", mean=1.0, worst=0.6),
     Row("CSR + CSR, CSR * CSR, 3-way sum", "sums", mean=2.0, worst=1.0),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 import numscorch as ns
 from numscorch.measuring.peers import GRAPHBLAS, PYDATA, SCIPY
@@ -69,6 +70,30 @@ def test_times_transposed(name: str, rows: str, threads: int, compare: Compare) 
         threads=threads,
         product="A A^T",
         rows=rows,
+    )
+
+
+REDUCED = ("bool", "min_plus", "max_plus")
+
+
+@pytest.mark.parametrize(("name", "reduce"), cases((), REDUCED, takes=squares))
+def test_reduced_square(name: str, reduce: str, threads: int, compare: Compare) -> None:
+    """C[i,k] = A[i,j] * A[j,k] of bool values, and over semirings."""
+    case = matrix(name)
+    if reduce == "bool":
+        case = Matrix(name, case.tensor.with_values(torch.ones(case.nnz, dtype=torch.bool)))
+        in_scipy = case.tensor.to_scipy()
+        peers: dict[str, Function] = {SCIPY: lambda: in_scipy @ in_scipy}
+    else:
+        peers = of_graphblas(threads, [case], lambda library, own: lambda: getattr(library.semiring, reduce)(own @ own).new())
+    A = case.tensor
+    compare(
+        "spgemm, reduced",
+        lambda: ns.einsum("ij,jk->ik", A, A, reduce="sum" if reduce == "bool" else reduce),
+        peers,
+        case=case,
+        threads=threads,
+        reduce=reduce,
     )
 
 
