@@ -91,7 +91,7 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
     if not has_reduced(request) and request.op not in ("=", CONSTANT):
         expr = request = of_one_term(request)
     if request.op == "*=" and wanted(operands):
-        return _in_format(multiplied(request, operands), format, request)
+        return _in_format(multiplied(request, operands, format), format, request)
     if request.op not in (*SUMS, *EXTREMES, CONSTANT, "*="):
         raise UnsupportedError(f"no gradient goes through {request.op} reductions: pass x.detach(), A.with_values(A.values.detach())")
     if (same := _by_values(request, operands)) is not None:
@@ -254,7 +254,7 @@ class Call:
         found = compute(made.request, operands, None if is_sparse else "dense")
         if isinstance(found, Tensor):
             found = _as_shaped(found, made.kept, names, self.shapes[at])
-        found_values = found if pattern is None else _as_stored(found, pattern)
+        found_values = found if pattern is None else as_stored(found, pattern)
         scale = prod(extents[name] for name in made.repeated)
         return found_values * scale if scale != 1 else found_values
 
@@ -267,14 +267,14 @@ class Call:
         ones = (self.tensor(k, torch.ones_like(values[k])) for k in present)
         ties = ties_of(self.request, self.result is not None, present)
         counted = compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values) if k != self.request.mask), *ones])
-        counts = counted if self.result is None else _as_stored(counted, self.result)
+        counts = counted if self.result is None else as_stored(counted, self.result)
         if present and self.request.op not in SEMIRINGS:  # terms that are 0 since nothing is stored
             terms = prod(size for name, size in self.extents().items() if name not in self.request.subscripts.result)
             counts = counts + terms * (result == 0)
         return upstream / counts.clamp(min=1)  # entries without a term have none to share with
 
 
-def _as_stored(found: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
+def as_stored(found: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
     """The values of a gradient in the order of a pattern, of whose entries it may have been computed in another format."""
     if isinstance(found, Tensor):  # of a pattern that leaves nothing out
         return at_positions(pattern, found[tuple(coordinates(pattern))])

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .errors import UnsupportedError
 from .gradient_requests import value_of_request
+from .ir.format import Format
 from .parser import Subscripts
 from .sparse_tensor import SparseTensor
 from .statements import Request, plain_request, reducing
@@ -24,58 +25,54 @@ from .statements import Request, plain_request, reducing
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The requests of a product: its terms, whose first dimensions are the ``kept`` ones of the result; their product, and their sum.
-
-    The last two take the mask, where there is one, after the terms; ``masking`` takes a dense result and the mask.
-    """
+    """The requests of a product: its terms, whose first ``kept`` dimensions are the result's, their sum, and that at a pattern."""
 
     terms: Request
-    product: Request
     sum: Request
-    masking: Request
+    sum_at: Request
     kept: int
 
 
 @lru_cache(maxsize=256)
 def _steps(request: Request) -> _Steps:
-    subs, mask = request.subscripts, request.mask
-    read = tuple(own for at, own in enumerate(subs.operands) if at != mask)
+    subs = request.subscripts
+    read = tuple(own for at, own in enumerate(subs.operands) if at != request.mask)
     summed = dict.fromkeys(name for own in read for name in own if name not in subs.result)
     names = (*subs.result, *summed)
     terms = Request(Subscripts(read, names), value_of_request(request))
-    masking = reducing(Subscripts((subs.result, subs.result), subs.result), "=", mask=1)
-    if mask is None:
-        along = Subscripts((names,), subs.result)
-        return _Steps(terms, reducing(along, "*="), plain_request(along), masking, len(subs.result))
-    along = Subscripts((names, subs.result), subs.result)
-    return _Steps(terms, reducing(along, "*=", mask=1), reducing(along, "=", mask=1), masking, len(subs.result))
+    sum_at = reducing(Subscripts((names, subs.result), subs.result), "=", mask=1)
+    return _Steps(terms, plain_request(Subscripts((names,), subs.result)), sum_at, len(subs.result))
 
 
-def multiplied(request: Request, operands: Sequence[Any]) -> SparseTensor | Tensor:
-    """The result of a request that multiplies terms, dense unless there is a mask; O(terms) in memory.
+def multiplied(request: Request, operands: Sequence[Any], format: Format | str | None) -> SparseTensor | Tensor:
+    """The result of a request that multiplies terms, in the format unless there is a mask; O(terms) in memory.
 
     Raises:
         UnsupportedError: the terms are complex.
     """
     from .computing import compute  # late: it computes with gradients where these are asked for
+    from .gradients import as_stored
 
-    steps, mask = _steps(request), [] if request.mask is None else [operands[request.mask]]
-    format = None if mask else "dense"
+    steps = _steps(request)
+    made = compute(request, list(map(_detached, operands)), format if request.mask is None else None)
     terms = compute(steps.terms, [operand for at, operand in enumerate(operands) if at != request.mask])
     if isinstance(terms, Tensor):
         product: Tensor = terms.flatten(steps.kept).prod(-1)
-        return compute(steps.masking, [product, *mask]) if mask else product
+        return product if isinstance(made, Tensor) else made.with_values(as_stored(product, made.pattern))
 
     def total(values: Tensor) -> Tensor:
-        return _values(compute(steps.sum, [terms.with_values(values), *mask], format))
+        summed = terms.with_values(values)
+        if isinstance(made, Tensor):
+            found: Tensor = compute(steps.sum, [summed], "dense")
+            return found
+        return as_stored(compute(steps.sum_at, [summed, made]), made.pattern)
 
-    made = compute(steps.product, [terms.with_values(terms.values.detach()), *mask], format)
-    values = _with_slope(_values(made), terms.values, total, prod(terms.shape[steps.kept :]))
-    return made.with_values(values) if isinstance(made, SparseTensor) else values
+    slope = _with_slope(made if isinstance(made, Tensor) else made.values, terms.values, total, prod(terms.shape[steps.kept :]))
+    return slope if isinstance(made, Tensor) else made.with_values(slope)
 
 
-def _values(tensor: SparseTensor | Tensor) -> Tensor:
-    return tensor.values if isinstance(tensor, SparseTensor) else tensor
+def _detached(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
+    return operand.with_values(operand.values.detach()) if isinstance(operand, SparseTensor) else operand.detach()
 
 
 def _with_slope(made: Tensor, values: Tensor, total: Callable[[Tensor], Tensor], count: int) -> Tensor:

@@ -76,7 +76,7 @@ def test_products(expression: str, format: ns.Format, seed: int) -> None:
     dense = A.to_dense().detach().requires_grad_()
     x = torch.randint(-1, 3, (3,), generator=made).double().requires_grad_()
     y = x.detach().clone().requires_grad_()
-    found = ns.einsum(expression, *((A, x) if "," in expression else (A,)), reduce="prod")
+    found = ns.einsum(expression, *((A, x) if "," in expression else (A,)), reduce="prod", format="dense")
     expected = PRODUCTS[expression](dense, y)
     torch.testing.assert_close(found, expected)
     weight = torch.randn(expected.shape, generator=made, dtype=torch.float64)

@@ -158,6 +158,24 @@ def test_gradients_of_sparse_results(format: ns.Format, reduce: str, expression:
     torch.testing.assert_close(x.grad, y.grad)
 
 
+@pytest.mark.parametrize("format", ["ds", "ss", "oo", "(i, j) -> (i // 2: dense, j // 2: compressed, i % 2: dense, j % 2: dense)"])
+@pytest.mark.parametrize("expression", ["ijk->ij", "ijk,k->ij"])
+def test_a_product_that_is_0_keeps_its_entry_and_its_gradient(expression: str, format: str) -> None:
+    """The result stores what it stores without gradients, and one factor of 0 has a gradient."""
+    full = torch.rand(3, 4, 2, generator=torch.Generator().manual_seed(0)).double() + 0.5
+    full[:, :, 0] *= torch.rand(3, 4, generator=torch.Generator().manual_seed(1)) < 0.6
+    A = ns.from_torch(torch.ones_like(full), ns.CSF(3)).with_values(full.flatten().requires_grad_())
+    others = [torch.ones(2).double()] if "," in expression else []
+    found = ns.einsum(expression, A, *others, reduce="prod", format=ns.Format(format))
+    alone = ns.einsum(expression, A.with_values(A.values.detach()), *others, reduce="prod", format=ns.Format(format))
+    assert torch.equal(stored(found), stored(alone))
+    dense = full.clone().requires_grad_()
+    dense.prod(-1)[stored(found)].sum().backward()
+    found.to_dense().sum().backward()
+    assert A.grad is not None
+    torch.testing.assert_close(A.grad.to_dense(), dense.grad)
+
+
 def test_the_mean_of_one_term_leaves_a_leaf_as_it_is() -> None:
     A, _ = matrix(3, 3, ns.CSR)
     leaf = A.values.clone().requires_grad_()
