@@ -13,6 +13,7 @@ from ..schedule.facts import Target
 from .bounded import Appending, around_result, bound_of, may_take_room
 from .environment import Env
 from .hoisting import hoist_loads
+from .long_sums import Lengths, block_sums
 from .lowering import by_worker, in_block, lower
 from .peephole import simplify
 from .placed import Placement
@@ -96,12 +97,15 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     return ("bound", "count", "fill") if any(is_hashed(space) for space in workspaces_of(stmt)) else ("count", "fill")
 
 
-def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Program:
-    """Lower a scheduled statement into the function of one stage, of the parameters that it uses."""
+def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> Program:
+    """Lower a scheduled statement into the function of one stage, of the parameters that it uses.
+
+    ``lengths`` says about how many steps loops have, by their variable: long sums are taken in blocks.
+    """
     operands = ix.operands_of(stmt)
     known = _all_params(stmt, operands)
     body = simplify(hoist_loads(_lowered(stmt, operands, stage), target.registers // 2))
-    body = shorten(body, {p.name for p in known if p.what == "pos"})
+    body = block_sums(shorten(body, {p.name for p in known if p.what == "pos"}), lengths or {})
     parallel, used = has_threads(body), names_used(body)
     if parallel:
         used |= {f"{p.of}_{PARTS[p.what]}" for p in known if p.what in PARTS and p.name in used}

@@ -15,6 +15,7 @@ from ..ir.loop import Call, Const, Function, Table, expressions, walk, walk_bloc
 from ..schedule.facts import Target
 from ..schedule.workspace import NAMES as WORKSPACES
 from .assembly import Param, Program, assemble
+from .long_sums import Lengths
 from .python import emit_function
 from .results import Stage
 from .workspaces import workspaces_of
@@ -54,12 +55,12 @@ class Source:
         return self.program.params
 
 
-def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Source:
-    """The source of a scheduled statement: the same text for the same statement.
+def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> Source:
+    """The source of a scheduled statement: the same text for the same statement, and the same long sums among its loops' ``lengths``.
 
     A result whose pattern is new takes a kernel for each of its stages.
     """
-    program = assemble(stmt, target, stage)
+    program = assemble(stmt, target, stage, lengths)
     body = emit_function(program.function)
     note = f"\n{NOTES[stage]}\n" if NOTES[stage] else ""
     head = "\n\n".join(part for part in (_imports(program), _tables(program.function)) if part)

@@ -25,14 +25,16 @@ from ..long_rows import cut, operand_to_cut
 from ..operand import Operand
 from ..operands import identify
 from ..parser import Subscripts, parse_einsum
+from ..pattern import LONG_ROW
 from ..problem import Problem, check_loops, make_problem
 from ..programs.fused_problem import FusedRequest, fused_problem
 from ..schedule import Step, schedule
 from ..schedule.fuse import schedule_fused
+from ..schedule.lengths import run_lengths
 from ..schedule.options import AUTOMATIC
 from ..slabs import in_slabs, slabs_of
 from ..sparse_tensor import SparseTensor
-from ..statements import Request, plain_request, scheduled
+from ..statements import NAMES, Request, plain_request, scheduled
 from .binding import bind
 from .target import host
 from .tuned import chosen
@@ -212,7 +214,7 @@ def compile_source(
     if isinstance(request, FusedRequest):
         problem = fused_problem(request, operands, host())
         steps = schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, host())
-        return problem, steps, generate(steps[-1].stmt, host())
+        return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts, _longest(operands)))
     if isinstance(request, Request) and request.copies and isinstance(format, Format):
         problem = copy_problem(operands[0], format, host())
     else:
@@ -225,7 +227,12 @@ def compile_source(
         if one.layout == problem.layout:
             return replace(problem, slabs=slabs), steps, source
     steps = schedule(problem.stmt, problem.facts, host(), options)
-    return problem, steps, generate(steps[-1].stmt, host())
+    return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts, _longest(operands)))
+
+
+def _longest(operands: Sequence[Operand]) -> dict[str, float]:
+    """At least how many entries the longest row has, of operands of which one row holds much."""
+    return {name: operand.counts[-1] / LONG_ROW for name, operand in zip(NAMES, operands, strict=False) if operand.has_long_rows}
 
 
 def kernel_for(source: Source) -> Kernel:

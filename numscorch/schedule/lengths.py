@@ -1,0 +1,43 @@
+"""About how many steps the loops of a nest have, by the variable that they count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..ir.index import Entries, Stmt, is_relation, loops_of, operands_of
+from . import cost
+from .facts import Facts
+
+BLOCKS = 64  # blocks that entries are summed in
+
+
+def run_lengths(stmt: Stmt, facts: Facts, longest: Mapping[str, float]) -> dict[str, float]:
+    """For each coordinate and position, as loops count them, about how many there are in one run.
+
+    Args:
+        stmt: the scheduled statement.
+        facts: extents and counts.
+        longest: of operands of which one row holds much, how many entries it has at the least.
+
+    >>> from ..ir.format import CSR
+    >>> from ..ir.index import IndexVar, TensorVar
+    >>> from ..ir.notation import parse_stmt
+    >>> stmt = parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))", {"A": TensorVar("A", CSR)})
+    >>> facts = Facts(((IndexVar("i"), 10), (IndexVar("j"), 5000)), (("A", CSR, (10, 2000)),))
+    >>> run_lengths(stmt, facts, {})
+    {'i': 10.0, 'j': 5000.0, 'pA1': 10.0, 'pA2': 200.0}
+    """
+    found = {var.name: float(size) for var, size in facts.extents}
+    summed_whole = any(isinstance(loop.tag, Entries) for loop in loops_of(stmt))
+    known = {name for name, _, _ in facts.counts}
+    for access in operands_of(stmt):
+        tensor = access.tensor
+        if not is_relation(access) and tensor.name not in known:
+            continue
+        counts, levels = cost.counts_of(access, facts), len(tensor.format.levels)
+        for at in range(levels):
+            fan = counts[at] / max(counts[at - 1] if at else 1.0, 1.0) * facts.spread(tensor.name, at)
+            found[f"p{tensor.name}{at + 1}"] = max(fan, longest.get(tensor.name, 0.0) if at == levels - 1 else 0.0)
+        if summed_whole:
+            found[f"p{tensor.name}{levels}"] = counts[-1] / BLOCKS
+    return found

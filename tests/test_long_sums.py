@@ -1,0 +1,77 @@
+"""Sums of many terms: as exact as torch's, whatever the format, and whichever loop adds them up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.codegen.long_sums import block_sums
+from numscorch.ir.loop import Accumulate, Assign, Block, Const, For, Stmt, Var, walk_block
+
+TERMS = 60_000
+EPSILON = 2 * torch.finfo(torch.float32).eps
+ROW = torch.full((1, TERMS), 0.1)
+ONES = torch.ones(TERMS)
+ROUTES: dict[str, Callable[[ns.SparseTensor], torch.Tensor]] = {
+    "sum": lambda A: A.sum(),
+    "sum(1)": lambda A: A.sum(1),
+    "sum(0) of the transpose": lambda A: A.t().sum(0),
+    "mean": lambda A: A.mean(1) * TERMS,
+    "ij->i": lambda A: ns.einsum("ij->i", A),
+    "ij->": lambda A: ns.einsum("ij->", A),
+    "ij,j->i": lambda A: ns.einsum("ij,j->i", A, ONES),
+    "ij,j->": lambda A: ns.einsum("ij,j->", A, ONES),
+    "ij,ij->": lambda A: ns.einsum("ij,ij->", A, ONES[None]),
+    "ij,jk->ik": lambda A: ns.einsum("ij,jk->ik", A, ONES[:, None].expand(TERMS, 2)),
+}
+
+
+@pytest.mark.parametrize("format", ["CSR", "COO(2)"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_long_sums_are_about_as_exact_as_those_of_torch(route: str, format: str, plain: None) -> None:
+    exact = TERMS * ROW[0, 0].double()
+    allowed = 10 * max(float(abs(ROW.sum().double() - exact) / exact), EPSILON)
+    found = ROUTES[route](ns.from_torch(ROW, format))
+    assert float((abs(found.double() - exact) / exact).max()) <= allowed
+
+
+def test_long_columns_of_few_entries_each_are_summed_in_blocks(plain: None) -> None:
+    column = ns.from_torch(ROW.t().contiguous(), "ss")
+    exact = TERMS * ROW[0, 0].double()
+    assert abs(float(ns.einsum("ij,i->", column, ONES).double() / exact) - 1) < 10 * EPSILON
+
+
+def test_infinite_terms_stay_infinite(plain: None) -> None:
+    values = ROW.clone()
+    values[0, TERMS // 2] = torch.inf
+    assert ns.einsum("ij,j->i", ns.from_torch(values), ONES).item() == torch.inf
+
+
+def nest(*loops: str) -> Block:
+    """A register that nested loops add a term to."""
+    body: tuple[Stmt, ...] = (Accumulate(Var("t"), Var("x")[Var(loops[-1])]),)
+    for name in reversed(loops):
+        body = (For(Var(name), Const(0), Var(f"{name}_size"), body),)
+    return (Assign(Var("t"), Const(0.0, "float32")), *body)
+
+
+def loops_in(block: Block) -> list[str]:
+    return [stmt.var.name for stmt in walk_block(block) if isinstance(stmt, For)]
+
+
+def test_short_sums_and_sums_of_integers_stay_as_they_are() -> None:
+    assert block_sums(nest("i"), {"i": 100}) == nest("i")
+    assert block_sums(nest("i", "j"), {"i": 20, "j": 5}) == nest("i", "j")
+    whole = (Assign(Var("t"), Const(0, "int64")), *nest("i")[1:])
+    assert block_sums(whole, {"i": 10**6}) == whole
+
+
+def test_the_loop_that_is_long_is_taken_in_blocks() -> None:
+    assert loops_in(block_sums(nest("i"), {"i": 10**4})) == ["i_block1", "i"]
+    assert loops_in(block_sums(nest("i"), {"i": 10**6})) == ["i_block2", "i_block1", "i"]
+    assert loops_in(block_sums(nest("i", "j"), {"i": 10**3, "j": 5})) == ["i_block1", "i", "j"]
+    assert loops_in(block_sums(nest("i", "j"), {"i": 5, "j": 10**4})) == ["i", "j_block1", "j"]
+    assert loops_in(block_sums(nest("i", "j"), {"i": 10**4, "j": 10**4})) == ["i_block1", "i", "j_block1", "j"]
