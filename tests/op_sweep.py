@@ -28,7 +28,7 @@ from numscorch.ir.padded import Bitmap, Fixed
 from numscorch.runtime.dispatch import uncompiled
 
 SHARES = {torch.float32: 5, torch.int64: 1, torch.bool: 1, torch.complex64: 1}  # data types, and how often each is drawn
-SAMPLES = 200  # samples read of one operator
+SAMPLES = 8  # samples read of an operator for each case that is drawn
 WAYS = ("all", "first", "later")  # which operands are sparse
 GOOD = ("same", "refused", "both raise")
 
@@ -110,8 +110,8 @@ def _method(name: str, input: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @cache
-def samples(operator: str, dtype: torch.dtype) -> list[Any]:
-    """torch's samples of an operator."""
+def samples(operator: str, dtype: torch.dtype, most: int) -> list[Any]:
+    """torch's first samples of an operator."""
     op = operators()[operator]
     if dtype not in op.dtypes:
         return []
@@ -119,16 +119,16 @@ def samples(operator: str, dtype: torch.dtype) -> list[Any]:
     random.seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return list(islice(op.sample_inputs("cpu", dtype, requires_grad=False), SAMPLES))
+        return list(islice(op.sample_inputs("cpu", dtype, requires_grad=False), most))
 
 
-def cases(operator: str, count: int) -> Iterator[Case]:
+def cases(operator: str, count: int, seed: int = 0) -> Iterator[Case]:
     """So many random cases of an operator, the same ones in each run."""
-    rng = random.Random(operator)
+    rng = random.Random(f"{operator} {seed}")
     variants = list(_calls(operators()[operator]))
     weights = [6 if variant == "function" else 1 for variant in variants]
     for dtype in rng.choices(list(SHARES), list(SHARES.values()), k=count):
-        given = samples(operator, dtype)
+        given = samples(operator, dtype, SAMPLES * count)
         if given:
             (variant,) = rng.choices(variants, weights)
             yield Case(operator, dtype, rng.randrange(len(given)), rng.choice(list(FORMATS)), rng.choice(WAYS), variant)
@@ -173,9 +173,9 @@ def can_be_sparse(value: torch.Tensor) -> bool:
     return value.layout is torch.strided and value.ndim > 0 and value.dtype in SHARES and not value.is_quantized
 
 
-def run(case: Case) -> Outcome | None:
-    """Compute a case by numscorch and by torch; None if it has no operand that can be sparse."""
-    op, sample = operators()[case.operator], samples(case.operator, case.dtype)[case.sample]
+def run(case: Case, count: int = 0) -> Outcome | None:
+    """Compute a case, one of so many, by numscorch and by torch; None if it has no operand that can be sparse."""
+    op, sample = operators()[case.operator], samples(case.operator, case.dtype, SAMPLES * count or case.sample + 1)[case.sample]
     call = _calls(op)[case.variant]
     given = (sample.input, *sample.args), sample.kwargs
     tensors = Operands("COO", lambda at: False, False, torch.Generator())
@@ -260,7 +260,8 @@ def compare_gradients(case: Case, ours: list[Any], theirs: list[Any], pairs: lis
         for A, full in pairs:
             inside = A.with_values(torch.ones_like(A.values.detach())).to_dense() != 0
             gradient = torch.zeros_like(full) if A.values.grad is None else A.with_values(A.values.grad).to_dense()
-            same(gradient, torch.where(inside, full.grad, 0) if full.grad is not None else torch.zeros_like(full), False)
+            expected = torch.where(inside, full.grad, 0) if full.grad is not None else torch.zeros_like(full)
+            same(gradient, expected, False, re.fullmatch(QUOTIENTS, case.operator) is not None)
     except AssertionError as failed:
         return expect("wrong", case, f"gradient: {failed}")
     return Outcome("same")
@@ -298,13 +299,13 @@ def same(own: Any, other: Any, shallow: bool, is_quotient: bool = False) -> None
     torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5 * max(size, 1.0), equal_nan=True)
 
 
-def sweep(names: list[str], count: int) -> Iterator[tuple[Case, Outcome]]:
+def sweep(names: list[str], count: int, seed: int = 0) -> Iterator[tuple[Case, Outcome]]:
     """The outcomes of so many cases of each operator, kernels un-jitted."""
     with uncompiled():
         for name in names:
             refused = 0
-            for case in cases(name, count):
-                if (outcome := run(case)) is None:
+            for case in cases(name, count, seed):
+                if (outcome := run(case, count)) is None:
                     continue
                 yield case, outcome
                 refused = refused + 1 if "does not take a SparseTensor" in outcome.told else -count
@@ -316,6 +317,7 @@ def sweep(names: list[str], count: int) -> Iterator[tuple[Case, Outcome]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=40, help="cases drawn for each operator")
+    parser.add_argument("--seed", type=int, default=0, help="of the cases")
     parser.add_argument("--operators", default=".*", help="a pattern of names")
     parser.add_argument("--case", help="one case, as the sweep prints it, with its traceback")
     parser.add_argument("--show", type=int, default=2, help="faults printed for each operator")
@@ -329,7 +331,7 @@ def main() -> None:
     told: Counter[str] = Counter()
     for name in [name for name in operators() if re.fullmatch(options.operators, name)]:
         counts: Counter[str] = Counter()
-        for case, outcome in sweep([name], options.count):
+        for case, outcome in sweep([name], options.count, options.seed):
             counts[outcome.kind] += 1
             if outcome.kind not in GOOD and sum(counts[kind] for kind in counts if kind not in GOOD) <= options.show:
                 print(f"  {outcome.kind:<14}{case}   {' '.join(outcome.told.split())[:220]}")

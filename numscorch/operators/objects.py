@@ -72,12 +72,14 @@ def add_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
 
 def sub_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
     """Subtract a tensor with the same pattern."""
+    _only_sparse(other, "sub_")
     return add_(input, other, alpha=-alpha)
 
 
 def _only_sparse(other: Any, what: str) -> None:
     if not isinstance(other, SparseTensor):
-        raise UnsupportedError(f"{what} of a dense tensor or a number would store every entry: use A + other, which is dense")
+        instead = f"use what {what.rstrip('_')} returns, which is dense"
+        raise UnsupportedError(f"{what} of a dense tensor or a number would store every entry: {instead}")
 
 
 def share_memory_(input: SparseTensor) -> SparseTensor:
