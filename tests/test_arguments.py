@@ -58,6 +58,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "<< of a number": lambda A, v: 3 << A.long(),
     "<< of a dense tensor": lambda A, v: D.long() << A.long(),
     "prod of truth values": lambda A, v: (A > 0).prod(0),
+    "cat with an empty vector": lambda A, v: torch.cat([A.reshape(-1)[:0].double(), A, A], 1),
     "an empty index": lambda A, v: torch.gather(A, 1, torch.empty(3, 0, 2, dtype=torch.int64)),
     "masked_select by a vector": lambda A, v: torch.masked_select(A, v > 1),
     "masked_select of a dense tensor": lambda A, v: torch.masked_select(D, A > 0),

@@ -128,13 +128,14 @@ TABLES = {
     **INDEX_ARRAYS,
 }
 PLAIN = (SparseTensor, int, float, bool, type(None))
+DIRECT = ("einsum", "matmul", "mm", "mv", "bmm")  # called most often; any of their operands may be sparse
 PYTHONS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
 
 TABLES.update({name: _cast(dtype) for name, dtype in CASTS.items()})
 TABLES.update({other: TABLES[name] for other, name in BESIDES.items()})
 TABLES.update(in_place_of(TABLES))
-OPERATORS.update({name: own if name == "einsum" else checked(name, own) for name, own in PRODUCT_OPERATORS.items()})
+OPERATORS.update({name: own if name in DIRECT else checked(name, own) for name, own in PRODUCT_OPERATORS.items()})
 OPERATORS.update({name: beside_programs(checked(name, own)) for name, own in TABLES.items()})
 
 

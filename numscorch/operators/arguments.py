@@ -93,9 +93,12 @@ class Signature:
 def checked(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
     """A function of the table whose arguments may have torch's or numpy's names, and be sparse where it takes dense ones."""
     signature = Signature(name, own)
+    most = 0 if signature.dense_places or signature.dense_args or signature.needs_sparse else signature.most
 
     @wraps(own)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and (len(args) <= most or (len(args) == 1 and type(args[0]) is SparseTensor)):  # nothing to look at, and cheap
+            return own(*args)
         if torch.compiler.is_compiling() or signature.fits(args, kwargs):
             return own(*args, **kwargs)
         given, named = signature.fitted(args, kwargs)

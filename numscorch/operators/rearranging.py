@@ -219,6 +219,8 @@ def copied(input: SparseTensor, key: Hashable, times: Sequence[int], shape: Sequ
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     """SparseTensors, and torch's sparse ones beside them, end to end along a dimension; in the first one's format where that stores any.
 
+    As in torch, tensors of shape (0,) are left out.
+
     Raises:
         SizeError: other sizes than those along the dimension differ.
         UnsupportedError: one of them is dense.
@@ -227,6 +229,10 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     if any(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
         raise UnsupportedError("cat of sparse and dense tensors: convert one with .to_dense(), or with ns.from_torch")
     given = [t if isinstance(t, SparseTensor) else from_torch(t) for t in tensors]
+    dtype = given[0].dtype
+    for t in given[1:]:
+        dtype = torch.promote_types(dtype, t.dtype)
+    given = [t for t in given if tuple(t.shape) != (0,)] or given[:1]
     first = given[0]
     at = place(dim, first.ndim)
     others = [tuple(size for d, size in enumerate(t.shape) if d != at) for t in given]
@@ -239,8 +245,5 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     indices = [t.indices().numpy() for t in entries]
     for own, start in zip(indices, starts[:-1], strict=True):
         own[at] += start
-    dtype = entries[0].dtype
-    for t in entries[1:]:
-        dtype = torch.promote_types(dtype, t.dtype)
     values = torch.cat([t.values.to(dtype) for t in entries])
     return assemble(np.concatenate(indices, axis=1), values, shape, fitting(first, shape, True))
