@@ -34,6 +34,7 @@ FORMATS: dict[int, dict[str, tuple[str, ...]]] = {
             "(i, j) -> (i: dense, j: causal)",
             "(i, j) -> (j: dense, i: causal)",
             "(i, j) -> (j - i: compressed, i: range, j: offset)",
+            "(i, j) -> (j - i: compressed, i: range, j: offset)",
             "(i, j) -> (i - j: compressed, j: range, i: offset)",
         ),
         "split": (

@@ -36,18 +36,8 @@ EXPRESSIONS = {
         *("ij,ij->ij", "ij,ij->ij", "ij,ij->ji", "ij,i->ij", "ij,j->ij", "i,j->ij", "i,i->i", "ij,ji->ij", "ij,->ij"),
         *("ij,ij->i", "ij,ij->j", "ij,ij->", "ij,j->i", "ij,i->j", "ij,j->j", "i,i->", "i,j->", "ij,kj->ij", "ij,ik->ij", "ij,k->ij"),
         *("ij,jk->ik", "ij,jk->ik", "ij,kj->ik", "ji,jk->ik", "ij,jk->ki", "ij,ik->jk", "ij,jk->ijk", "ij,ik->ijk", "ij,k->ijk"),
-        *(
-            "ijk,k->ij",
-            "ijk,ij->ijk",
-            "ijk,jk->i",
-            "ijk,ijk->ijk",
-            "ijk,kl->ijl",
-            "ij,kl->ijkl",
-            "ij,kl->il",
-            "i,jk->ijk",
-            "ii,ij->ij",
-            "ij,jj->i",
-        ),
+        *("ijk,k->ij", "ijk,ij->ijk", "ijk,jk->i", "ijk,ijk->ijk", "ijk,kl->ijl", "ij,kl->ijkl", "ij,kl->ijkl", "ij,kl->il"),
+        *("i,jk->ijk", "i,jk->ijk", "ij,k->ijk", "ij,jk->ijk", "ii,ij->ij", "ij,jj->i"),
     ),
     3: (
         *("ij,ij,ij->ij", "ij,i,j->ij", "i,j,ij->ij", "ij,ij,j->i", "ij,ij,ij->", "i,j,k->ijk", "ij,j,->ij", "ij,jk,ik->ijk"),
@@ -156,12 +146,12 @@ def random_case(seed: int) -> Case:
     if len(sizes) > 3:
         sizes = {name: min(size, 3) for name, size in sizes.items()}
     shapes = tuple(_shape(rng, term, sizes) for term in terms)
-    formats = _formats(rng, shapes)
+    mask = _format(rng, len(expr.split("->")[1])) if not is_statement and rng.random() < 0.28 else None
+    formats = _formats(rng, shapes, 0.05 if mask is None else 0.25)
     grads = tuple(at for at in range(len(terms)) if rng.random() < 0.7) if rng.random() < 0.45 else ()
     dtype = rng.choice(("float64", "float64", "float32", "float32", "float32", "int64", "bool"))
     if grads:
         dtype = rng.choice(("float64", "float64", "float32"))
-    mask = _format(rng, len(expr.split("->")[1])) if not is_statement and rng.random() < 0.28 else None
     result = _result(rng, len(expr.split("->")[1])) if rng.random() < 0.35 else None
     made = Case(expr, shapes, formats, reduce, dtype, "small", seed, mask, result, grads, _joined(rng, reduce), rng.choice((0.0, 0.0, 7.0)))
     return _with_kind(made, "distinct" if grads else rng.choice(KINDS))
@@ -189,10 +179,10 @@ def _shape(rng: random.Random, term: str, sizes: dict[str, int]) -> tuple[int, .
     return tuple(1 if rng.random() < 0.04 and term.count(name) == 1 else sizes[name] for name in term)
 
 
-def _formats(rng: random.Random, shapes: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
-    """Of each operand; one at least has a sparse format, if one has dimensions."""
+def _formats(rng: random.Random, shapes: Sequence[tuple[int, ...]], dense: float) -> tuple[str, ...]:
+    """Of each operand; but for this share of all-dense cases, one at least has a sparse format, if one has dimensions."""
     made = [_format(rng, len(shape)) or "strided" if rng.random() < 0.7 else "strided" for shape in shapes]
-    if all(text == "strided" or FAMILY_OF[text] == "dense" for text in made) and rng.random() < 0.95:
+    if all(text == "strided" or FAMILY_OF[text] == "dense" for text in made) and rng.random() >= dense:
         at = max(range(len(shapes)), key=lambda at: len(shapes[at]))
         while made[at] == "strided" or FAMILY_OF[made[at]] == "dense":
             made[at] = _format(rng, len(shapes[at])) or "strided"
