@@ -45,6 +45,7 @@ EXPRESSIONS = {
     ),
 }
 SIZES, SIZE_WEIGHTS = (0, 1, 2, 3, 4, 5), (2, 3, 4, 5, 4, 2)
+LONGER = (0, 1, 2, 5, 17, 33)  # sizes that fill registers
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "int64": torch.int64, "bool": torch.bool}
 KINDS = ("small", "small", "small", "unit", "inf", "nan")
 
@@ -133,16 +134,16 @@ class Case:
 # ---- drawing
 
 
-def random_case(seed: int) -> Case:
-    """The case of a seed."""
+def random_case(seed: int, extents: Sequence[int] = SIZES) -> Case:
+    """The case of a seed, whose indices have these extents."""
     rng = random.Random(seed)
     is_statement = rng.random() < 0.28
     reduce = rng.choice(REDUCE) if not is_statement else rng.choice(OPS if rng.random() < 0.95 else UNREAD)
     expr = rng.choice(EXPRESSIONS[rng.choices((1, 2, 3), (3, 6, 2))[0]])
     terms = expr.split("->")[0].split(",")
-    sizes = {name: rng.choices(SIZES, SIZE_WEIGHTS)[0] for name in expr if name.isalpha()}
+    sizes = {name: rng.choices(extents, SIZE_WEIGHTS)[0] for name in expr if name.isalpha()}
     if rng.random() < 0.4:  # square, so that formats of diagonals fit
-        sizes = dict.fromkeys(sizes, rng.choices(SIZES, SIZE_WEIGHTS)[0])
+        sizes = dict.fromkeys(sizes, rng.choices(extents, SIZE_WEIGHTS)[0])
     if len(sizes) > 3:
         sizes = {name: min(size, 3) for name, size in sizes.items()}
     shapes = tuple(_shape(rng, term, sizes) for term in terms)
@@ -165,6 +166,7 @@ def _with_kind(case: Case, kind: str) -> Case:
     if kind in ("inf", "nan") and (case.reduce in ("sum", "mean", "+=") or not case.dtype.startswith("float") or case.joined == "-"):
         kind = "small"
     is_dense = all(FAMILY_OF.get(text, "dense") == "dense" for text in case.formats)  # and the call is torch's
+    is_dense |= any(len(set(term)) < len(term) for term in case.terms)  # a diagonal is dense
     if dtype == "bool" and (is_dense or case.reduce in SEMIRINGS or case.joined != "*" or case.is_statement):
         dtype = "int64"
     return replace(case, dtype=dtype, kind=kind)

@@ -1,16 +1,48 @@
-"""Random einsums and statements under every reduction, with masks and gradients, against dense torch."""
+"""Random einsums and statements under every reduction, with masks and gradients, against dense torch: un-jitted, and a sample compiled."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 import reductions_oracle
+from choices import any_choices
 from format_families import FAMILIES
-from random_reductions import DTYPES, OPS, REDUCE, Case, Given, made, random_case
-from reductions_oracle import Wrong, check
+from random_reductions import DTYPES, LONGER, OPS, REDUCE, Case, Given, made, random_case
+from reductions_oracle import Wrong, check, failure
+from scale import scaled
+
+PARTS = 15
+COMPILED = 4
+VARIATIONS = 3  # cases with other values for each that is compiled
+
+
+def run(cases: list[Case]) -> None:
+    """It fails with the line of each case that does."""
+    failed = [f"{told[:800]}\n    {case}" for case in cases if (told := failure(case))]
+    assert not failed, f"{len(failed)} of {len(cases)} cases\n" + "\n".join(failed)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_reductions_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    """30,000 in all at full scale; every kernel as Python with bounds checks, for other choices of the schedule each."""
+    count = scaled(30_000 // PARTS)
+    for seed in range(part * count, (part + 1) * count):
+        any_choices(seed, fresh_plans)
+        run([random_case(seed)])
+
+
+@pytest.mark.filterwarnings("ignore:.* stores .* values for .* entries")
+@pytest.mark.parametrize("part", range(COMPILED))
+def test_random_reductions_compiled(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    """600 in all at full scale; each kernel computes several operands."""
+    count = scaled(600 // COMPILED // VARIATIONS)
+    for seed in range(10**6 + part * count, 10**6 + (part + 1) * count):
+        case = random_case(seed, LONGER)
+        run([replace(case, seed=seed * VARIATIONS + at) for at in range(VARIATIONS)])
 
 
 def test_every_family_is_drawn() -> None:
