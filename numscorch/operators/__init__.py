@@ -27,15 +27,18 @@ from .in_place import in_place_of
 from .indexing import diagonal, index_select, narrow, select, tril, triu
 from .moves import MOVES
 from .objects import OBJECTS, contains, iterated
+from .pairs import PAIRS
 from .pieces import PIECES
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
 from .quotients import QUOTIENTS
 from .rearrangement import rearrange
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING, linalg_norm, vector_norm
+from .searches import SEARCHES, masked_getitem, masked_setitem
 from .stacking import stack
 from .statistics import STATISTICS
 from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
+from .turns import TURNS
 from .unary import dropout, torchs
 
 
@@ -115,6 +118,9 @@ TABLES = {
     **NAMED,
     **BOUNDS,
     **QUOTIENTS,
+    **PAIRS,
+    **SEARCHES,
+    **TURNS,
     **REDUCING,
     **STATISTICS,
     **DISTANCES,
@@ -181,6 +187,8 @@ FUNCTIONS.update(
         torch.Tensor.__rshift__: OPERATORS["bitwise_right_shift"],
         **{getattr(torch.Tensor, f"__{name}__"): function for name, function in BITWISE.items()},
         **{getattr(torch.Tensor, f"__r{name}__"): _flipped(BITWISE[name]) for name in ("and", "or", "xor")},
+        torch.Tensor.__getitem__: masked_getitem,
+        torch.Tensor.__setitem__: masked_setitem,
         torch.linalg.diagonal: lambda A, *, offset=0, dim1=-2, dim2=-1: OPERATORS["diagonal"](A, offset, dim1, dim2),
         torch.linalg.matmul: matmul,
         torch.linalg.matrix_power: OPERATORS["matrix_power"],

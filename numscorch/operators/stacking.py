@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..construct import assemble, from_torch
-from ..errors import FormatError, RangeError, SizeError, UnsupportedError
+from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, Format
 from ..ir.implicit import Band, Causal, Identity, Offset, Range
 from ..ir.level import Level
@@ -27,13 +27,16 @@ from .rearranging import check_copies
 JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, Offset, Range)
 
 
+ANY_ENTRIES = (Dense, Compressed, Singleton)
+
+
 def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
-    """Tensors of one shape and format side by side, along a new dimension; torch.stack where all are strided or COO tensors.
+    """Tensors of one shape side by side, along a new dimension; torch.stack where all are strided or COO tensors.
 
     The result's format has a dense level for the new dimension in front of the tensors' levels, so that each
     keeps a pattern and a number of values of its own.  Of torch's CSR, CSC, BSR and BSC tensors alone, which torch
     doesn't stack, it is a COO tensor.  Different data types are promoted, as by torch.stack.  Gradients flow to the
-    values.  O(stored values).
+    values.  Tensors in different formats are converted to the first one's first.  O(stored values).
 
     Args:
         tensors: SparseTensors, or torch's sparse tensors beside them; rows of ELL may differ in width.
@@ -41,7 +44,6 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
         out: for torch.stack only.
 
     Raises:
-        FormatError: the tensors have different formats.
         SizeError: they have different shapes, or there is no such dimension.
         UnsupportedError: one of them is dense, or out was given.
 
@@ -86,17 +88,18 @@ def _check_shapes(tensors: Sequence[SparseTensor]) -> None:
 
 
 def _of_one_format(tensors: Sequence[SparseTensor]) -> Sequence[SparseTensor]:
-    """The tensors, with levels of fixed width as wide as the widest."""
+    """The tensors in one format: the first one's where it can hold any entries, else COO; levels of fixed width as wide as the widest."""
     formats = [tensor.format for tensor in tensors]
-    for at, format in enumerate(formats):
-        if _of_any_width(format) != _of_any_width(formats[0]):
-            raise FormatError(
-                f"tensor {at} of the stack is stored as {format.name}, but tensor 0 as {formats[0].name}: "
-                "stack tensors of one format, as with .to(ns.CSR)"
-            )
+    if any(_of_any_width(format) != _of_any_width(formats[0]) for format in formats):
+        return [tensor.to(common_format(formats[0])) for tensor in tensors]
     levels = zip(*(format.levels for format in formats), strict=True)
     widest = Format([max(alike, key=_width) for alike in levels], formats[0].parts)
     return [tensor.to(widest) for tensor in tensors]
+
+
+def common_format(format: Format) -> Format:
+    """The format, or COO where its levels can't hold any entries there may be."""
+    return format if all(isinstance(level, ANY_ENTRIES) for level in format.levels) else COO(format.order)
 
 
 def _of_any_width(format: Format) -> Format:

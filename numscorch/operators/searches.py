@@ -1,0 +1,100 @@
+"""Which entries are other than 0, or one of others, and reductions that leave out NaN; and dense tensors indexed by sparse masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..convert import densified
+from ..errors import OperandError, RangeError
+from ..packing import at_entries, coordinates
+from ..sparse_tensor import SparseTensor
+from .elementwise import Dim, amax, amin
+from .elementwise import sum as total
+from .entries import numbered, strided, values_of
+
+
+def argwhere(input: SparseTensor) -> torch.Tensor:
+    """The coordinates of entries other than 0, a row for each, in order; int64 of shape (n, ndim).
+
+    >>> import numscorch as ns
+    >>> argwhere(ns.from_torch(torch.eye(2)))
+    tensor([[0, 0],
+            [1, 1]])
+    """
+    indices = coordinates(input.pattern)[:, values_of(input).detach() != 0]
+    return indices[:, torch.argsort(numbered(list(indices), input.shape))].t().contiguous()
+
+
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    """Whether each entry is one of the test elements; sparse where an entry that isn't stored, which is 0, gives False.
+
+    >>> import numscorch as ns
+    >>> isin(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]])), torch.tensor([2.0])).values
+    tensor([ True, False])
+    """
+    tested = _elements(test_elements)
+    if not isinstance(elements, SparseTensor):
+        return torch.isin(elements, tested, assume_unique=assume_unique, invert=invert)
+    if torch.isin(torch.zeros((), dtype=elements.dtype), tested, invert=invert):
+        return torch.isin(densified(elements, "isin", "it holds at entries that aren't stored"), tested, invert=invert)
+    made = at_entries(elements.pattern, lambda values: torch.isin(values, tested, invert=invert), elements.values)
+    return SparseTensor(elements.pattern, made)
+
+
+def _elements(given: Any) -> torch.Tensor:
+    """The values of a tensor, each at least once: of a sparse one those that are stored, and 0."""
+    if not isinstance(given, SparseTensor):
+        return torch.as_tensor(given)
+    values = values_of(given)
+    return torch.cat([values, values.new_zeros(1)]) if len(values) < given.numel() else values
+
+
+def aminmax(input: SparseTensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The smallest and the largest entry, stored or not; along a dimension where one is given."""
+    return torch.return_types.aminmax((amin(input, dim, keepdim), amax(input, dim, keepdim)))
+
+
+def nansum(input: SparseTensor, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """The sum of the entries that are not NaN."""
+    kept = at_entries(input.pattern, lambda values: torch.where(torch.isnan(values), 0, values), input._values)
+    return total(SparseTensor(input.pattern, kept), dim, keepdim, dtype=dtype)
+
+
+def masked_getitem(input: torch.Tensor, key: Any) -> torch.Tensor:
+    """``D[A > 0]`` of a dense tensor and a sparse mask: the entries where the mask holds, in order.
+
+    Raises:
+        OperandError: the sparse index is no mask.
+        RangeError: the mask has another shape than the dimensions that it indexes.
+    """
+    return input[_dense_key(input, key)]
+
+
+def masked_setitem(input: torch.Tensor, key: Any, value: Any) -> None:
+    """``D[A > 0] = value``"""
+    input[_dense_key(input, key)] = strided(value)
+
+
+def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
+    made: list[Any] = []
+    for own in key if isinstance(key, tuple) else (key,):
+        if not isinstance(own, SparseTensor):
+            made.append(own)
+            continue
+        if own.dtype != torch.bool:
+            raise OperandError(f"an index of sparse {own.dtype} values: index by a sparse mask, as A != 0, or by .to_dense()")
+        if len(made) == 0 and own.shape != input.shape[: own.ndim]:
+            raise RangeError(f"a mask of shape {tuple(own.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")
+        made += argwhere(own).unbind(1)
+    return tuple(made)
+
+
+SEARCHES: dict[str, Callable[..., Any]] = {
+    "aminmax": aminmax,
+    "argwhere": argwhere,
+    "isin": isin,
+    "nansum": nansum,
+}

@@ -1,0 +1,106 @@
+"""Matrices along a diagonal, turned by right angles, and slices that are repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..construct import assemble, from_torch
+from ..errors import SizeError, UnsupportedError
+from ..ir.format import COO
+from ..packing import coordinates
+from ..sparse_tensor import SparseTensor
+from .entries import values_of
+from .indexing import index_select
+from .moves import flip
+from .rearranging import check_copies, flatten, place, transpose
+from .stacking import common_format
+
+
+def block_diag(*tensors: Any) -> SparseTensor:
+    """A matrix with the tensors along its diagonal, in the first sparse one's format; vectors and numbers are rows.
+
+    Raises:
+        SizeError: a tensor has more than two dimensions.
+
+    >>> import numscorch as ns
+    >>> block_diag(ns.from_torch(torch.ones(1, 2)), torch.full((1, 1), 5.0)).to_dense()
+    tensor([[1., 1., 0.],
+            [0., 0., 5.]])
+    """
+    given = [_matrix(tensor) for tensor in tensors]
+    sizes = np.array([matrix.shape for matrix in given])
+    ends = sizes.cumsum(0)
+    shape = tuple(map(int, ends[-1]))
+    first = next(tensor for tensor in tensors if isinstance(tensor, SparseTensor))
+    check_copies(sum(matrix.nnz for matrix in given), shape, given[0])
+    places = [coordinates(matrix.pattern).numpy() + start[:, None] for matrix, start in zip(given, ends - sizes, strict=True)]
+    values = torch.cat([values_of(matrix) for matrix in given])
+    return assemble(np.concatenate(places, axis=1), values, shape, common_format(first.format) if first.ndim == 2 else COO(2))
+
+
+def _matrix(tensor: Any) -> SparseTensor:
+    """A tensor of at most two dimensions as a sparse matrix."""
+    if tensor.ndim > 2:
+        raise SizeError(f"block_diag of a {tensor.ndim}-dimensional tensor: it takes matrices, vectors and numbers")
+    if tensor.ndim < 2:
+        tensor = tensor.reshape(1, -1)
+    return tensor if isinstance(tensor, SparseTensor) else from_torch(tensor)
+
+
+def rot90(input: SparseTensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+    """The tensor turned by k right angles, from the first of two dimensions to the second.
+
+    Raises:
+        SizeError: there are other than two dimensions.
+
+    >>> import numscorch as ns
+    >>> rot90(ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))).to_dense()
+    tensor([[2., 3.],
+            [1., 0.]])
+    """
+    first, second = (place(d, input.ndim) for d in dims) if len(dims) == 2 else (0, 0)
+    if first == second:
+        raise SizeError(f"rot90 of dims {tuple(dims)}: name two different ones")
+    if k % 4 == 0:
+        return input.clone()
+    if k % 4 == 2:
+        return flip(input, first, second)
+    return transpose(flip(input, second if k % 4 == 1 else first), first, second)
+
+
+def repeat_interleave(input: SparseTensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Any:
+    """Each slice of a dimension several times, one after the other; without ``dim`` of the flat tensor.
+
+    Args:
+        input: the tensor.
+        repeats: how often, a number or one for each slice.
+        dim: the dimension.
+        output_size: not needed; taken as torch's is.
+
+    Raises:
+        UnsupportedError: ``repeats`` is sparse.
+        SizeError: there are other numbers of repeats than slices, or negative ones.
+
+    >>> import numscorch as ns
+    >>> repeat_interleave(ns.from_torch(torch.tensor([[0.0, 2.0]])), 2, 1).to_dense()
+    tensor([[0., 0., 2., 2.]])
+    """
+    if isinstance(repeats, SparseTensor):
+        raise UnsupportedError("repeat_interleave by a sparse tensor of repeats: give repeats.to_dense()")
+    if dim is None:
+        return repeat_interleave(flatten(input), repeats, 0)
+    size, counts = input.shape[place(dim, input.ndim)], torch.as_tensor(repeats).reshape(-1)
+    if len(counts) not in (1, size) or bool((counts < 0).any()):
+        raise SizeError(f"repeat_interleave of {size} slices by {counts.tolist()}: give one number, or one for each slice")
+    return index_select(input, dim, torch.repeat_interleave(torch.arange(size), counts.expand(size)))
+
+
+TURNS: dict[str, Callable[..., Any]] = {
+    "block_diag": block_diag,
+    "repeat_interleave": repeat_interleave,
+    "rot90": rot90,
+}

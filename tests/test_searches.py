@@ -1,0 +1,104 @@
+"""Operators that look at which entries there are, and element-wise functions of several tensors, against torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+
+FULL = torch.tensor([[0.0, 2.0, 0.0, torch.nan], [3.0, 0.0, -4.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.ELL, ns.BCSR(2, 2), ns.Format("(i, j) -> (i: dense, j: bitmap)")]
+
+
+def dense(made: Any) -> torch.Tensor:
+    result: torch.Tensor = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+    return result
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
+def test_searches(fmt: ns.Format, plain: None) -> None:
+    A, clean = ns.from_torch(FULL, fmt), FULL.nan_to_num(7)
+    assert torch.equal(torch.argwhere(A), torch.argwhere(FULL))
+    assert torch.equal(torch.argwhere(A > 0), torch.argwhere(FULL > 0))
+    for tested in (torch.tensor([2.0, -4.0]), torch.tensor([0.0, 3.0]), 3.0, torch.tensor([])):
+        for invert in (False, True):
+            expected = torch.isin(FULL, torch.as_tensor(tested), invert=invert)
+            assert torch.equal(dense(torch.isin(A, torch.as_tensor(tested), invert=invert)), expected)
+    assert torch.equal(torch.isin(torch.tensor([0.0, 5.0, 3.0]), A), torch.tensor([True, False, True]))
+    assert isinstance(torch.isin(A, torch.tensor([2.0])), ns.SparseTensor)
+    B = ns.from_torch(clean, fmt)
+    for dim in (None, 0, 1, -1):
+        for found, expected in zip(torch.aminmax(B, dim=dim), torch.aminmax(clean, dim=dim), strict=True):
+            assert torch.equal(dense(found), expected)
+        assert torch.equal(dense(torch.nansum(A, dim)), torch.nansum(FULL, dim))
+    assert torch.equal(torch.nansum(A, 1, keepdim=True), torch.nansum(FULL, 1, keepdim=True))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0,)], ids=str)
+def test_searches_in_nothing(shape: tuple[int, ...], plain: None) -> None:
+    A = ns.zeros(*shape, format="COO" if len(shape) == 1 else ns.CSR) if len(shape) > 1 else ns.zeros(*shape, format=ns.Format("s"))
+    assert torch.argwhere(A).shape == (0, len(shape))
+    assert dense(torch.isin(A, torch.tensor([1.0]))).shape == shape
+    assert torch.nansum(A).item() == 0
+    with pytest.raises(ns.SizeError):
+        torch.aminmax(A)
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # torch takes short tensors of another type for lists
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
+def test_a_dense_tensor_indexed_by_a_sparse_mask(fmt: ns.Format, plain: None) -> None:
+    full = torch.arange(12.0).reshape(3, 4).requires_grad_()
+    A = ns.from_torch(FULL, fmt)
+    for D in (full, torch.arange(24.0).reshape(3, 4, 2)):
+        assert torch.equal(D[A > 0], D[FULL > 0])
+        assert torch.equal(D[A != 0,], D[FULL != 0])
+    full[A > 0].sum().backward()
+    assert torch.equal(full.grad, (FULL > 0).float())
+    rows = ns.from_torch(torch.tensor([True, False, True]), ns.Format("s"))
+    assert torch.equal(full[rows,], full[[0, 2]])
+    written = torch.zeros(3, 4)
+    written[A > 0] = 5
+    assert torch.equal(written, (FULL > 0) * 5.0)
+    with pytest.raises(ns.OperandError, match=r"an index of sparse torch\.float32 values: index by a sparse mask"):
+        full[A,]
+    with pytest.raises(ns.RangeError, match=r"a mask of shape \(3, 4\) for the first dimensions of a tensor of shape \(4, 3\)"):
+        full.t()[A > 0,]
+
+
+PAIRS: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(torch, name) for name in ("atan2", "fmax", "fmin", "copysign", "logaddexp", "xlogy", "hypot")},
+    "lerp": lambda a, b: torch.lerp(a, b, 0.25),
+    "lerp by a tensor": lambda a, b: torch.lerp(a, b, torch.tensor([0.25, 0.5, 0.75, 1.0]).to(torch.float32)),
+    "addcmul": lambda a, b: torch.addcmul(a, b, b),
+    "addcmul of a row": lambda a, b: torch.addcmul(a, b, torch.arange(4.0), value=0.5),
+}
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
+@pytest.mark.parametrize("name", PAIRS)
+def test_functions_of_several_tensors(name: str, fmt: ns.Format, plain: None) -> None:
+    """Sparse operands, dense ones, and rows and columns that broadcast."""
+    generator = torch.Generator().manual_seed(0)
+    a = torch.rand(3, 4, generator=generator) * (torch.rand(3, 4, generator=generator) < 0.6)
+    for b in (a.flip(0), torch.rand(3, 4), torch.rand(4), torch.rand(3, 1)):
+        expected = PAIRS[name](a, b)
+        A = ns.from_torch(a, fmt)
+        for right in (b, *([ns.from_torch(b, fmt)] if b.ndim > 1 else [])):
+            torch.testing.assert_close(dense(PAIRS[name](A, right)), expected)
+        torch.testing.assert_close(dense(PAIRS[name](b, A)), PAIRS[name](b, a)) if b.shape == a.shape else None
+
+
+def test_functions_of_integers(plain: None) -> None:
+    whole = torch.tensor([[0, 2], [-3, 0]])
+    A = ns.from_torch(whole, ns.CSR)
+    for name in ("atan2", "copysign", "xlogy", "fmax", "fmin"):
+        theirs = getattr(torch, name)
+        found, expected = theirs(A, torch.tensor([2, 3])), theirs(whole, torch.tensor([2, 3]))
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(dense(found), expected)
+    with pytest.raises(ns.SizeError):
+        torch.atan2(A, torch.ones(3))
