@@ -23,6 +23,7 @@ from .ir.format import Format, as_format
 from .operators.rearrangement import Names, parse_rearrangement
 from .parser import parse_einsum
 from .pattern import Pattern
+from .promotion import result_type
 from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
 from .statements import plain_request
@@ -50,6 +51,12 @@ def _is_traceable(expr: str, ranks: tuple[int, ...], sparse: tuple[bool, ...], f
     return not all(sparse) and not keepers
 
 
+@constant
+def _promoted(dtypes: tuple[torch.dtype, ...], with_dimensions: tuple[bool, ...]) -> torch.dtype:
+    """The data type in which operands of several types are computed."""
+    return result_type(zip(dtypes, with_dimensions, strict=True))
+
+
 def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
     """The call as an operator, while torch compiles or exports a program; beside the program, if its result is sparse."""
     taken = [attached(operand) for operand in operands]
@@ -58,6 +65,9 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
         return torch.einsum(expr, *taken)
     if len(taken) == 1 and _is_summed_long(expr, taken[0].ndim, taken[0].dtype):
         taken = [taken[0].to(torch.int64)]
+    if any(o.dtype != taken[0].dtype for o in taken):
+        dtype = _promoted(tuple([o.dtype for o in taken]), tuple([rank > 0 for rank in ranks]))
+        taken = [o.to(dtype) for o in taken]
     if not _is_traceable(expr, ranks, sparse, format):
         return aside(compute, expr, taken, format)
     if len(taken) > 2 and (pairs := _pairs_for(expr, taken)):

@@ -155,3 +155,12 @@ def test_gradients_of_three_operands_are_those_of_pairs(dynamic: bool | None, mo
     found = torch.autograd.grad(torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)(*leaves).sum(), leaves)
     torch.testing.assert_close(found, expected)
     assert asked == ([2, 2] if dynamic is None else [3, 3, 3])  # sizes that aren't known yet tell no pairs
+
+
+def test_operands_of_several_data_types() -> None:
+    """The compiled program had the first one's data type, and lost gradients where these were integers."""
+    A, v = ns.from_torch((D != 0).to(torch.int64), ns.CSR), torch.linspace(0, 1, 6).requires_grad_()
+    made = compiled(lambda v: 2 * ns.einsum("ij,j->i", A, v))(v)
+    torch.testing.assert_close(made, 2 * (A.to_dense().float() @ v))
+    made.sum().backward()
+    torch.testing.assert_close(v.grad, 2.0 * A.to_dense().sum(0))

@@ -60,6 +60,7 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
         "the dense result 10000000x10000000 takes 3.73e+05 GiB, but the limit is",
     ),
     # data types and devices
+    "no operands": (lambda: ns.explain("ij"), ns.ExpressionError, "einsum needs an expression and operands, as einsum('ij,jk->ik', A, B)"),
     "quotients of integers": (
         lambda: ns.evaluate("R[i] = A[i] / 2", A=ns.from_torch(torch.ones(2, dtype=torch.int32))),
         ns.UnsupportedError,

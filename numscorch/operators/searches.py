@@ -84,8 +84,11 @@ def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
         if not isinstance(own, SparseTensor):
             made.append(own)
             continue
+        if own.dtype.is_floating_point or own.dtype.is_complex:
+            raise OperandError(f"an index of sparse {own.dtype} values: index by a sparse mask, as A != 0, or by whole numbers")
         if own.dtype != torch.bool:
-            raise OperandError(f"an index of sparse {own.dtype} values: index by a sparse mask, as A != 0, or by .to_dense()")
+            made.append(densified(own, "an index", "every number counts, also 0"))
+            continue
         if len(made) == 0 and own.shape != input.shape[: own.ndim]:
             raise RangeError(f"a mask of shape {tuple(own.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")
         made += argwhere(own).unbind(1)

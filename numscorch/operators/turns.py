@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from ..construct import assemble, from_torch
-from ..errors import SizeError, UnsupportedError
+from ..errors import SizeError
 from ..ir.format import COO
 from ..packing import coordinates
 from ..sparse_tensor import SparseTensor
-from .entries import values_of
+from .entries import strided, values_of
 from .indexing import index_select
 from .moves import flip
 from .rearranging import check_copies, flatten, place, transpose
@@ -79,24 +79,25 @@ def repeat_interleave(input: SparseTensor, repeats: Any, dim: int | None = None,
         input: the tensor.
         repeats: how often, a number or one for each slice.
         dim: the dimension.
-        output_size: not needed; taken as torch's is.
+        output_size: the size of the dimension in the result, if known.
 
     Raises:
-        UnsupportedError: ``repeats`` is sparse.
-        SizeError: there are other numbers of repeats than slices, or negative ones.
+        SizeError: there are other numbers of repeats than slices, or negative ones; or the result has another size than given.
 
     >>> import numscorch as ns
     >>> repeat_interleave(ns.from_torch(torch.tensor([[0.0, 2.0]])), 2, 1).to_dense()
     tensor([[0., 0., 2., 2.]])
     """
-    if isinstance(repeats, SparseTensor):
-        raise UnsupportedError("repeat_interleave by a sparse tensor of repeats: give repeats.to_dense()")
+    repeats = strided(repeats)
     if dim is None:
         return repeat_interleave(flatten(input), repeats, 0)
     size, counts = input.shape[place(dim, input.ndim)], torch.as_tensor(repeats).reshape(-1)
     if len(counts) not in (1, size) or bool((counts < 0).any()):
         raise SizeError(f"repeat_interleave of {size} slices by {counts.tolist()}: give one number, or one for each slice")
-    return index_select(input, dim, torch.repeat_interleave(torch.arange(size), counts.expand(size)))
+    chosen = torch.repeat_interleave(torch.arange(size), counts.expand(size))
+    if output_size not in (None, len(chosen)):
+        raise SizeError(f"repeat_interleave gives {len(chosen)} slices, but output_size={output_size}: leave it out")
+    return index_select(input, dim, chosen)
 
 
 TURNS: dict[str, Callable[..., Any]] = {
