@@ -96,7 +96,7 @@ def gradient_of(
     names = tuple(f"{name}0" if name in stretched[at] else name for name in subs.operands[at])
     present = tuple(sorted(sparse - {at}))
     factors += [_access(f"{PRESENT}{k}", subs.operands[k]) for k in present]
-    masked = is_sparse and (at not in alike or bool(stretched[at]))
+    masked = is_sparse and (at not in alike or bool(stretched[at]) or request.op in EXTREMES)  # other factors may store fewer entries
     moving = {*subs.result, *(n for k in reads for n in subs.operands[k] if n not in stretched[k]), *(names if masked else ())}
     kept = names if is_sparse else tuple(n for n in subs.operands[at] if n in moving and n not in stretched[at])
     repeated = tuple(n for n in _all(subs) if n not in moving and (n not in subs.operands[at] or n in stretched[at]))

@@ -187,8 +187,14 @@ def _check_mean(operands: Sequence[Any]) -> None:
 
 
 def _divided(result: Any, terms: int) -> Any:
-    """The result, or out, divided in place by the number of its terms; one of a single term may be an operand's values."""
-    if terms != 1:
-        values = result.values if isinstance(result, SparseTensor) else result
-        values.mul_(1 / terms if terms else float("nan"))
+    """The result, or out, divided by the number of its terms: in place where no gradient flows.
+
+    The result of single terms may be an operand's values.
+    """
+    if terms == 1:
+        return result
+    values, factor = result.values if isinstance(result, SparseTensor) else result, 1 / terms if terms else float("nan")
+    if values.requires_grad:
+        return result.with_values(values * factor) if isinstance(result, SparseTensor) else values * factor
+    values.mul_(factor)
     return result

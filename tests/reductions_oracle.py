@@ -48,7 +48,7 @@ def expected(case: Case, given: Sequence[Given]) -> Expected:
 
 def _counts(case: Case) -> bool:
     """Whether truth values are counted, as torch.sum does."""
-    return case.reduce == "sum" and case.mask is None and len(case.terms) == 1 and "reduced" in case.tags()
+    return case.reduce == "sum" and len(case.terms) == 1 and "reduced" in case.tags()
 
 
 def _spread(value: Tensor, term: str, names: Sequence[str], sizes: dict[str, int]) -> Tensor:

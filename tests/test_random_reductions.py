@@ -45,6 +45,25 @@ def test_random_reductions_compiled(part: int, fresh_plans: pytest.MonkeyPatch) 
         run([replace(case, seed=seed * VARIATIONS + at) for at in range(VARIATIONS)])
 
 
+IN_BLOCKS = "(i, j) -> (i // 2: dense, j: compressed, i % 2: bitmap)"
+FOUND = (
+    Case("ij,jk,kl->il", ((3, 3), (1, 0), (0, 1)), ("strided", "(i, j) -> (j // 2: compressed, i: dense, j % 2: dense)", "ss"), "or_and",
+         "float64", "distinct", 1, result=IN_BLOCKS),
+    Case("ij,k->ij", ((4, 4), (4,)), ("ds", "s"), "min=", "float64", "distinct", 101073, grads=(0, 1)),
+    Case("ij,k->ij", ((4, 4), (4,)), ("(i, j) -> (j: dense, i: identity)", "(i) -> (i // 2: dense, i % 2: compressed)"), "min=",
+         "float64", "distinct", 101073, grads=(0, 1)),
+    Case("ij,ik->ij", ((4, 2), (4, 4)), ("strided", "(i, j) -> (i: dense, j: fixed)"), "mean", "float32", "distinct", 1878,
+         result="(i, j) -> (j: dense, i: dense)", grads=(0, 1)),
+    Case("i->i", ((1,),), ("(i) -> (i: hash)",), "max", "float32", "small", 101102, result="(i) -> (i: bitmap)"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOUND, ids=str)
+def test_a_case_that_was_wrong(case: Case, fresh_plans: pytest.MonkeyPatch) -> None:
+    any_choices(case.seed, fresh_plans)
+    run([case])
+
+
 def test_every_family_is_drawn() -> None:
     """Each reduction of each family of formats, reduced and not, at masks and with gradients, and each kind of value, in 3,000 cases."""
     drawn = Counter(tag for seed in range(3000) for tag in random_case(seed).tags())

@@ -90,11 +90,12 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     and so does one where there is room for all that is inserted into rows.
     """
     result = ix.result_of(stmt).tensor
+    bounding: tuple[Stage, ...] = ("bound",) if any(is_hashed(space) for space in workspaces_of(stmt)) else ()
     if not result.is_assembled or not runs_of(result.format) or is_spaced(result.format) or bound_of(stmt):
-        return ("fill",)
+        return (*bounding, "fill")
     if may_take_room(stmt):
         return ("room", "once", "count", "fill")
-    return ("bound", "count", "fill") if any(is_hashed(space) for space in workspaces_of(stmt)) else ("count", "fill")
+    return (*bounding, "count", "fill")
 
 
 def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> Program:

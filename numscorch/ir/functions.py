@@ -87,7 +87,8 @@ def start_of(op: str, value: Expr, dtype: str) -> float:
     >>> start_of("max=", parse_expr("A[i] != B[i]"), "float32"), start_of("max=", parse_expr("A[i]"), "float32")
     (0.0, -inf)
     """
-    is_test = isinstance(value, Binary) and value.op in TESTS
+    terms = _valued_factors(value)
+    is_test = len(terms) == 1 and isinstance(terms[0], Binary) and terms[0].op in TESTS
     return float(op == "min=") if is_test and op in ("max=", "min=") else REDUCTIONS[op].start(dtype)
 
 
@@ -127,11 +128,16 @@ def terms_of(expr: Expr, op: str) -> Expr:
     times = REDUCTIONS[op].times if op in REDUCTIONS else "*"
     if times == "*":
         return expr
-    factors = [factor for factor in factors_of(expr) if not (isinstance(factor, Access) and not factor.tensor.has_values)]
+    factors = _valued_factors(expr)
     joined = factors[0]
     for factor in factors[1:]:
         joined = Binary(times, joined, factor)
     return joined
+
+
+def _valued_factors(expr: Expr) -> list[Expr]:
+    """The factors but for masks and what the compiler adds, of which no values are read."""
+    return [factor for factor in factors_of(expr) if not isinstance(factor, Access) or factor.tensor.has_values]
 
 
 @lru_cache(maxsize=4096)
