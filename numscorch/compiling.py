@@ -58,7 +58,10 @@ def _promoted(dtypes: tuple[torch.dtype, ...], with_dimensions: tuple[bool, ...]
 
 
 def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
-    """The call as an operator, while torch compiles or exports a program; beside the program, if its result is sparse."""
+    """The call as an operator, while torch compiles or exports a program.
+
+    It runs beside the program if its result is sparse, or operands are promoted.
+    """
     taken = [attached(operand) for operand in operands]
     ranks, sparse = tuple([o.ndim for o in taken]), tuple([isinstance(o, SparseTensor) for o in taken])
     if not any(sparse):
@@ -68,7 +71,7 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
     if any(o.dtype != taken[0].dtype for o in taken):
         dtype = _promoted(tuple([o.dtype for o in taken]), tuple([rank > 0 for rank in ranks]))
         taken = [o.to(dtype) for o in taken]
-    if not _is_traceable(expr, ranks, sparse, format):
+    if any(o.dtype != taken[0].dtype for o in taken) or not _is_traceable(expr, ranks, sparse, format):
         return aside(compute, expr, taken, format)
     if len(taken) > 2 and (pairs := _pairs_for(expr, taken)):
         for at, (left, right, joined) in enumerate(pairs):
