@@ -15,7 +15,7 @@ from scale import scaled
 from test_golden import KERNELS, plain, stored
 
 from numscorch.errors import NumscorchError
-from numscorch.ir.format import CSF, CSR, Format
+from numscorch.ir.format import COO, CSF, CSR, DCSR, Format
 from numscorch.ir.index import Assignment, loops_of, variables_in
 from numscorch.operand import Operand
 from numscorch.parser import parse_einsum
@@ -135,3 +135,41 @@ def test_loops_over_more_variables_than_sets_have_bounds_for_are_ordered_greedil
     problem = make_problem(request, given, TARGET)
     nest, _ = order_loops(problem.stmt, problem.facts, TARGET)
     assert [loop.var.name for loop in loops_of(nest)] == list(names)
+
+
+def best_order(text: str, *operands: Operand) -> str:
+    """The chosen order and the formats that it reads operands in."""
+    (part,) = parse_statement(text)
+    problem = make_problem(part.request, operands, TARGET)
+    best = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, TARGET)[0]
+    return str(best).replace(f": {best.cost:.3g}", "")
+
+
+def large(fmt: Format, rows: int = 5000) -> Operand:
+    """A square matrix of 25,000 entries."""
+    return stored(fmt, (rows, rows), {COO(2): 25_000, DCSR: min(rows, 25_000)}.get(fmt, rows), 25_000)
+
+
+@pytest.mark.parametrize("op", ("+=", "max=", "min=", "*="))
+@pytest.mark.parametrize("left", (CSR, COO(2), DCSR))
+@pytest.mark.parametrize("right", (COO(2), DCSR))
+def test_rows_that_another_sparse_operand_chooses_are_located(left: Format, right: Format, op: str) -> None:
+    assert best_order(f"C[i,k] {op} A[i,j] * B[j,k]", large(left), large(right)) == "ijk, B stored as CSR"
+
+
+@pytest.mark.parametrize("fmt", (COO(3), CSF(3)))
+def test_slices_of_tensors_that_a_matrix_chooses_are_located(fmt: Format) -> None:
+    tensor = stored(fmt, (1000, 100, 100), 1000 if fmt == CSF(3) else 20_000, 20_000, 20_000)
+    found = best_order("C[i,l] += A[i,j] * B[j,k,l]", stored(COO(2), (5000, 1000), 25_000, 25_000), tensor)
+    assert found == "ijkl, B stored as dss"
+
+
+def test_rows_are_searched_where_most_have_no_entries() -> None:
+    found = best_order("C[i,k] += A[i,j] * B[j,k]", large(COO(2), 1_000_000), large(COO(2), 1_000_000))
+    assert found == "ijk, B stored as DCSR"
+
+
+def test_a_level_that_is_walked_once_keeps_its_format() -> None:
+    assert best_order("y[i] += A[i,j] * x[j]", large(COO(2)), plain(5000)) == "ij"
+    assert best_order("C[i,k] += A[i,j] * B[j,k]", large(COO(2)), plain(5000, 64)) == "ijk"
+    assert best_order("C[i,j] = A[i,j] * B[i,j]", large(COO(2)), large(COO(2))) == "ij"

@@ -22,6 +22,7 @@ MERGE = 3.0  # one step of a co-iteration
 SEEK = 8.0  # steps of a co-iteration from which one search is sure to be faster; measured as 4 to 6 for rows of 3 to 50
 TRANSPOSE = 4.0  # moving one stored value to its place in another mode order, remembered with the pattern
 PLACE = 2.0  # an entry that is counted where it belongs, and put there, in a result that is stored in another order
+LISTED = 4  # rows for each entry from which a format lists the rows that have entries
 SERIAL = 1.5  # a nest whose outermost loop scatters can't be cut into blocks
 
 
@@ -50,6 +51,33 @@ def _reordered(fmt: Format, modes: tuple[int, ...]) -> Format:
     if "d" in letters[1:]:
         letters = letters[0] + "s" * (len(letters) - 1)
     return Format(letters, modes)
+
+
+def is_located(access: Access, first: IndexVar, facts: Facts) -> bool:
+    """Whether :func:`in_rows` stores a tensor with a dense first level: an array of all rows is not much longer than the entries."""
+    return len(access.indices) > 1 and facts.extent(first) < LISTED * counts_of(access, facts)[-1]
+
+
+def in_rows(access: Access, others: Sequence[Access], order: tuple[IndexVar, ...], facts: Facts) -> Access:
+    """The access with its tensor stored so that the first level is located or searched; the same access if that is not needed.
+
+    A loop that walks a sparse first level together with another operand picks few of its coordinates. Below an outer loop over
+    a variable that the tensor does not have, each step of that loop would walk the whole level again. Relations store nothing,
+    and have no other format.
+    """
+    if not order or order[0] in access.indices or access.tensor.format.levels[0].full or is_relation(access):
+        return access
+    if not any(other.level_var(at) == access.level_var(0) for other in others if other is not access for at in _iterated(other)):
+        return access
+    own = sorted(access.indices, key=order.index)
+    rows = Format(("d" if is_located(access, own[0], facts) else "s") + "s" * (len(own) - 1), tuple(map(access.indices.index, own)))
+    return access if rows == access.tensor.format else Access(replace(access.tensor, format=rows), access.indices)
+
+
+def conversion(access: Access, stored: Access, facts: Facts) -> float:
+    """What it costs to store an operand's tensor as in another access; a dense first level has a place for each row."""
+    rows = not access.tensor.format.levels[0].full and stored.tensor.format.levels[0].full
+    return TRANSPOSE * counts_of(access, facts)[-1] + (facts.extent(stored.level_var(0)) if rows else 0.0)
 
 
 def mergeable(accesses: Sequence[Access]) -> list[Access]:

@@ -14,7 +14,6 @@ from ..ir.levels import Compressed, Dense
 from . import cost
 from .facts import Facts
 
-FEW = 4  # rows for each entry from which it pays to list those that have some
 BY_NUMBER = (Dense(), Compressed())
 LISTED = (Compressed(), Compressed())
 
@@ -39,6 +38,6 @@ def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Ac
     sums = stmt.op in ("=", "+=") and is_product(stmt.rhs) and result.is_dense
     alone = all(other.tensor.is_dense or other == access for other in accesses_in(stmt.rhs))
     rows, entries = cost.counts_of(access, facts)
-    if not (sums and alone) or set(stmt.lhs.indices) == set(order) or entries * FEW > rows:
+    if not (sums and alone) or set(stmt.lhs.indices) == set(order) or entries * cost.LISTED > rows:
         return access
     return Access(replace(tensor, format=Format(LISTED, tensor.format.parts)), access.indices)

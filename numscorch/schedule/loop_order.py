@@ -222,14 +222,31 @@ def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], va
 
 
 def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> Choice:
-    """What an order costs: the loops' steps, the innermost body, scattering, and conversions."""
+    """What an order costs, each operand stored in the cheaper way: as it is or reordered, or so that its rows are found."""
+    given = list(dict.fromkeys(_sparse(stmt)))
+    stored = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in given]
+    best = _price_stored(stmt, order, given, stored, facts, target)
+    if not is_intersection(stmt.rhs):
+        return best
+    for at, access in enumerate(stored):
+        rows = cost.in_rows(access, stored, order, facts)
+        if rows is not access and access.tensor.name != stmt.lhs.tensor.shares:
+            other = [*stored[:at], rows, *stored[at + 1 :]]
+            choice = _price_stored(stmt, order, given, other, facts, target)
+            if choice.cost < best.cost:
+                best, stored = choice, other
+    return best
+
+
+def _price_stored(
+    stmt: Assignment, order: tuple[IndexVar, ...], given: list[Access], formats: list[Access], facts: Facts, target: Target
+) -> Choice:
+    """What an order costs, operands stored so: the loops' steps, the innermost body, scattering, and conversions."""
     sparse, converted = [], []
     total = 0.0
-    given = list(dict.fromkeys(_sparse(stmt)))
-    concordant = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in given]
-    for access, stored in zip(given, cost.mergeable(concordant), strict=True):
+    for access, stored in zip(given, cost.mergeable(formats), strict=True):
         if stored is not access:
-            total += cost.TRANSPOSE * cost.counts_of(access, facts)[-1]
+            total += cost.conversion(access, stored, facts)
         read = without_empty_rows(stmt, order, stored, facts)
         sparse.append((read, cost.counts_of(read, facts)))
         if read is not access:

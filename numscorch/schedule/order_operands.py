@@ -35,6 +35,8 @@ class Walked:
     starts_full: bool  # converted to another order, it has a dense level first
     seeks: tuple[bool, ...]  # by place, converted
     may_move: bool
+    has_rows: bool  # in another format its first level is located or searched (cost.in_rows)
+    located: int  # the variables whose rows that format locates
     sizes: Mapping[int, float]
     known: dict[int, float] = field(default_factory=dict)
 
@@ -57,7 +59,7 @@ class Walked:
 
     def is_moved(self, bound: int) -> bool:
         """Whether an order that starts with these variables may need the operand stored otherwise."""
-        return not self.is_kept(bound) or (self.may_move and (self.may_be_reversed(bound) or self.may_clash(bound)))
+        return self.has_rows or not self.is_kept(bound) or (self.may_move and (self.may_be_reversed(bound) or self.may_clash(bound)))
 
     def kept_share(self, bound: int) -> float:
         """The share of the coordinates of these variables that there are positions for."""
@@ -80,6 +82,16 @@ class Walked:
             is_first = self.starts_full and bound.bit_count() == 1
             self.known[bound] = places if is_first or not bound else min(places, self.stored)
         return self.known[bound]
+
+    def in_rows(self, var: int, bound: int) -> tuple[float, bool] | None:
+        """As :meth:`converted`, in the format in which rows are located or searched."""
+        own = bound & self.mask
+        if not own:
+            return None if self.located >> var & 1 else (self.count(1 << var), True)
+        places = prod(size for at, size in self.sizes.items() if own >> at & 1)
+        first = own.bit_count() == 1 and own & self.located
+        fan = self.count(own | 1 << var) / max(places if first else self.count(own), 1.0)
+        return min(fan, self.sizes[var]), True
 
     def converted(self, var: int, bound: int) -> tuple[float, bool] | None:
         """Coordinates below one parent in another order, and whether they can be searched for; None where each has a position."""
@@ -112,7 +124,10 @@ def _walked(access: Access, given: Sequence[Access], number: dict[IndexVar, int]
     sizes = {number[var]: max(facts.extent(var), 1.0) for var in access.indices}
     mask = sum(1 << var for var in places)
     seeks = tuple(cost.can_seek(level) for level in stored)
-    return Walked(mask, found, counts[-1], cost.TRANSPOSE * counts[-1], bool(stored) and stored[0].full, seeks, may_move, sizes)
+    starts_full = bool(stored) and stored[0].full
+    located = sum(1 << number[var] for var in access.indices if cost.is_located(access, var, facts))
+    rows = may_move and bool(stored) and not starts_full
+    return Walked(mask, found, counts[-1], cost.TRANSPOSE * counts[-1], starts_full, seeks, may_move, rows, located, sizes)
 
 
 def _choosers(

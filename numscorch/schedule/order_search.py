@@ -24,6 +24,7 @@ from .order_operands import Walked
 
 T = TypeVar("T")
 UNTOUCHED, KEPT = -2, -1  # how an operand is stored, as far as a prefix decides it; other numbers: in another order
+ROWS = 1 << 16  # more than this: so that rows are located or searched, the first variable added
 EXACT = 1 - 1e-9  # what rounding may add to a bound
 FEW = 5  # variables up to which each of the cheapest orders is found, not just the first
 WIDEST = 16  # variables up to which every set has a bound; of more, the loop that is cheapest so far comes next
@@ -108,7 +109,8 @@ class Space:
             return (mode,)
         kept = (KEPT,) if operand.fits(var, bound) else ()
         moves = operand.may_move and (not kept or operand.may_clash(bound | 1 << var))
-        return (*kept, var if operand.starts_full else 0) if moves else kept
+        rows = (ROWS + var,) if operand.has_rows and bound else ()
+        return (*kept, *((var if operand.starts_full else 0,) if moves else ()), *rows)
 
     def with_loop(self, prefix: Prefix, var: int, modes: tuple[int, ...]) -> Prefix:
         """A prefix with a loop more, operands stored so."""
@@ -134,7 +136,7 @@ class Space:
                     long = level.spread if any(self.is_walked(at, up, modes[at]) for at, up in level.choosers) else 1.0
                     fans.append(min(level.fan * long, extent))
                     searched = searched and level.can_seek
-            elif (found := operand.converted(var, bound)) is not None:
+            elif (found := operand.in_rows(var, bound) if mode >= ROWS else operand.converted(var, bound)) is not None:
                 fans.append(found[0])
                 searched = searched and found[1]
         if not fans:
@@ -147,7 +149,9 @@ class Space:
     def is_walked(self, operand: int, var: int, mode: int) -> bool:
         """Whether an operand, stored so, leaves out coordinates of a variable."""
         own = self.operands[operand]
-        return not own.levels[var].is_full if mode == KEPT else not (own.starts_full and mode == var)
+        if mode == KEPT:
+            return not own.levels[var].is_full
+        return not (own.located >> var & 1 and mode == ROWS + var) if mode >= ROWS else not (own.starts_full and mode == var)
 
     def likeness(self, prefix: Prefix) -> object:
         """What the price of further loops depends on: prefixes that have it in common differ only in their steps so far."""
@@ -320,5 +324,8 @@ def _fan_range(operand: Walked, var: int, bound: int) -> tuple[float, float, flo
         found = operand.converted(var, bound)
         fan, most = (size, inf) if found is None else (found[0], found[0])
         ways.append((fan, operand.moved_share(bound) * fan, most))
+    if operand.has_rows:
+        found = operand.in_rows(var, bound)
+        ways.append((size, size, inf) if found is None else (found[0], operand.moved_share(bound) * found[0], found[0]))
     low, joint, high = (choose(way) for choose, way in zip((min, min, max), zip(*ways, strict=True), strict=True))
     return low, joint / max(operand.share(bound), 1e-300), high
