@@ -199,3 +199,9 @@ def test_dense_positions_are_row_major_in_mode_order() -> None:
     pattern, slots, order = pack(np.array([[0, 1], [2, 1]]), (2, 3), Format("dd", (1, 0)))
     assert (slots.tolist(), order.tolist()) == ([3, 4], [1, 0])
     assert pattern.nnz == prod(pattern.shape)
+
+
+@pytest.mark.parametrize("text", ["COO(100000)", "CSF(65)", " coo( 2000000000 ) "])
+def test_orders_that_no_tensor_has_are_refused_before_their_levels_are_made(text: str) -> None:
+    with pytest.raises(FormatError, match="but a tensor has at most 64"):
+        Format(text)

@@ -280,6 +280,9 @@ def dense(order: int) -> Format:
     return Format("d" * _order("dense", order))
 
 
+MOST_DIMENSIONS = 64  # of torch's tensors, and of NumPy's arrays
+
+
 @lru_cache(maxsize=64)
 def _lists(order: int) -> Format:
     return Format("o" * order)
@@ -296,8 +299,15 @@ def CSF(order: int) -> Format:
 
 
 def _order(name: str, order: int) -> int:
-    """A number of dimensions."""
-    return whole_numbers(name, order, least=0)[0]
+    """A number of dimensions.
+
+    Raises:
+        FormatError: it is none, or more than torch's tensors have.
+    """
+    (number,) = whole_numbers(name, order, least=0)
+    if number > MOST_DIMENSIONS:
+        raise FormatError(f"{name}({number}) has {number} dimensions, but a tensor has at most {MOST_DIMENSIONS}")
+    return number
 
 
 CSR = Format("ds")
