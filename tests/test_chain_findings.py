@@ -54,12 +54,16 @@ def test_16_bits_are_rounded_once() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_is_refused_is_refused_in_our_words() -> None:
-    with pytest.raises(ns.UnsupportedError, match="data types"):
-        ns.evaluate(TEXT, A=A, x=X, w=W.double())
     with pytest.raises(RuntimeError):
         ns.einsum("ij,jj->ii", torch.ones(2, 2), torch.ones(2, 2))
     with forward_ad.dual_level(), pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
         ns.evaluate(TEXT, A=A, x=forward_ad.make_dual(X, X), w=W)
+
+
+def test_a_chain_promotes_operands_of_another_dtype() -> None:
+    for _ in range(2):
+        assert ns.evaluate(TEXT, A=A, x=X, w=W).dtype == torch.float32
+        assert ns.evaluate(TEXT, A=A, x=X, w=W.double()).dtype == torch.float64
 
 
 def test_numbers_that_are_equal_are_told_apart() -> None:
@@ -67,9 +71,10 @@ def test_numbers_that_are_equal_are_told_apart() -> None:
     for a in (0.0, -0.0, 0.0):
         assert float(ns.evaluate("y[i,j] = A[i,j] / a", A=F, a=a).values[0]) == math.copysign(math.inf, a)
     whole = F.to(torch.int32)
-    ns.evaluate("y[i,j] = A[i,j] * a", A=whole, a=1)
-    with pytest.raises(ns.UnsupportedError):
-        ns.evaluate("y[i,j] = A[i,j] * a", A=whole, a=1.5)
+    for a in (1, 1.5, 1):
+        made, expected = ns.evaluate("y[i,j] = A[i,j] * a", A=whole, a=a), whole.values * a
+        assert made.dtype == expected.dtype
+        assert torch.equal(made.values, expected)
 
 
 @pytest.mark.parametrize("format", ["dense", "auto", "infer"])
