@@ -82,6 +82,7 @@ def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[Part, ...
     """The pairs in which an einsum is contracted, as parts of a program that reads A, B, ...
 
     >>> import torch, numscorch as ns
+    >>> from numscorch.parser import parse_einsum
     >>> given = ns.from_torch(torch.ones(90, 90), ns.CSR), torch.ones(90, 80), torch.ones(80, 2)
     >>> for part in parts_of(parse_einsum("ij,jf,fk->ik", (2, 2, 2)), pairs_for("ij,jf,fk->ik", given)):
     ...     print(part.name, part.operands, part.request)
@@ -95,6 +96,7 @@ def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[Part, ...
 def spelled_einsum(subscripts: Subscripts) -> str:
     """The statement of an einsum of operands A, B, ...
 
+    >>> from numscorch.parser import parse_einsum
     >>> spelled_einsum(parse_einsum("ij,j->i", (2, 1)))
     'C[i] = A[i,j] * B[j]'
     """
