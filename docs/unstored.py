@@ -13,6 +13,7 @@ from numscorch.reductions import JOINED_BY, TESTS
 from numscorch.schedule.format_inference import infer_format
 
 NAMES = "ABC"
+MEAN = "mean"
 INDICES = (IndexVar("i"), IndexVar("j"))
 TERM = Access(TensorVar("A", CSR), INDICES)
 TENSORS = {name: TensorVar(name, CSR) for name in NAMES}
@@ -67,6 +68,8 @@ def reduction_rows() -> list[tuple[str, ...]]:
         empty = reduction.identity if reduction.of_stored else reduction.evaluate(reduction.identity, 0.0)
         term = "no term" if reduction.of_stored else "the term 0"
         rows.append((spelled(op), f"{reduction.identity:g}", term, f"{empty:g}", f"{reduction.identity:g}"))
+        if op == "+=":  # the mean's sum is divided by 0 where there are no coordinates
+            rows.append((f'`reduce="{MEAN}"`', f"{reduction.identity:g}", term, f"{empty:g}", "nan"))
     for op in ("max=", "min="):  # of tests whether a term is not 0
         start = start_of(op, Binary("!=", TERM, Literal(0.0, "float32")), "float32")
         names = [f'`reduce="{name}"`' for name, joined in JOINED_BY.items() if name in TESTS and joined == op]
@@ -76,7 +79,7 @@ def reduction_rows() -> list[tuple[str, ...]]:
 
 def spelled(op: str) -> str:
     """How a user writes a reduction."""
-    named = [name for name, joined in JOINED_BY.items() if name not in TESTS and op == ("+=" if joined == "=" else joined)]
+    named = [name for name, joined in JOINED_BY.items() if name not in (*TESTS, MEAN) and op == ("+=" if joined == "=" else joined)]
     names = [f'`reduce="{name}"`' for name in named]
     return ", ".join(([] if " " in op else [f"`{op}`"]) + names) or "the largest entry, in `softmax`"
 

@@ -15,6 +15,7 @@ from .contraction import Pair, pairs_of
 from .convert import has_torch_layout
 from .datatypes import SUMMED_LONG, WIDENED
 from .dense import dense_result
+from .dtype_rules import check_wrapping
 from .errors import UnsupportedError
 from .ir.format import COO, Format, as_format, sorted_format
 from .ir.index import is_product
@@ -29,7 +30,7 @@ from .promotion import target_of, unread_in
 from .runtime.dispatch import find_plan, known_plan, remember
 from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
-from .statements import Request, as_test, joined_by_or, plain_request
+from .statements import NAMES, Request, as_test, joined_by_or, plain_request
 
 current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside
 
@@ -102,6 +103,8 @@ def _promoted(expr: str | Request, operands: Sequence[Any], target: torch.dtype,
     unread = unread_in(expr, len(operands))
     if target is torch.bool:
         expr = logical(expr, [o.ndim for o in operands])
+    if target is torch.uint8 and isinstance(expr, Request):
+        check_wrapping(expr, frozenset(NAMES[at] for at, o in enumerate(operands) if o.dtype is torch.bool))
     dtype = WIDENED.get(target, target)
     taken = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
     with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # of which torch's parts would narrow

@@ -5,6 +5,7 @@ The parser names such an operand by how it is derived: ``A[i,0]`` reads the oper
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ def with_derived(text: str, parts: Sequence[Part], values: dict[str, Any]) -> No
 def _slice(text: str, name: str, tensor: Any) -> Any:
     key = key_of(name)
     if not isinstance(tensor, SparseTensor | torch.Tensor):
-        raise UnsupportedError(f"{name} is a slice of {tensor!r}: give a tensor\n  {text}")
+        raise UnsupportedError(f"{name} is a slice of {_shown(tensor)}: give a tensor\n  {text}")
     if tensor.ndim != len(key):
         raise ExpressionError(f"{name} has {len(key)} indices, but {base_of(name)} has {tensor.ndim} dimensions\n  {text}")
     for at, own in enumerate(key):
@@ -66,10 +67,27 @@ def _entry(text: str) -> int | slice:
 
 def _ones(text: str, name: str, values: Mapping[str, Any]) -> torch.Tensor:
     """1 for each coordinate of an index, in a data type that promotes no other."""
-    size = values[name]
-    size = size.item() if isinstance(size, torch.Tensor) and size.ndim == 0 else size
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ExpressionError(f"index {name} is on the left side only: {name}= is its size, a whole number, not {size!r}\n  {text}")
+    size = _size(values[name])
+    if size is None:
+        raise ExpressionError(
+            f"index {name} is on the left side only: {name}= is its size, a whole number, not {_shown(values[name])}\n  {text}"
+        )
     dtypes = {own.dtype for key, own in values.items() if isinstance(own, SparseTensor | torch.Tensor) and key != name}
     dtype = torch.get_default_dtype() if not dtypes else dtypes.pop() if len(dtypes) == 1 else torch.bool
     return torch.ones(1, dtype=dtype).expand(size)
+
+
+def _size(given: Any) -> int | None:
+    """The size that a Python or numpy integer, or a tensor of one, gives; None where it is none."""
+    if isinstance(given, bool) or getattr(given, "dtype", None) is torch.bool:
+        return None
+    try:
+        size = operator.index(given)
+    except TypeError:
+        return None
+    return size if size >= 0 else None
+
+
+def _shown(value: Any) -> str:
+    """A value in an error: numbers and texts are spelled out, other things named by their type."""
+    return repr(value) if value is None or isinstance(value, int | float | complex | str) else f"a {type(value).__name__}"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from .errors import UnsupportedError
-from .ir.functions import FUNCTIONS, REDUCTIONS
-from .ir.index import literals_in, operators_in
+from .ir.functions import FUNCTIONS, REDUCTIONS, TESTS
+from .ir.index import Access, Binary, Call, Expr, Literal, literals_in, operators_in
 from .operand import Operand
 from .promotion import result_type
 from .statements import Request
@@ -52,6 +52,56 @@ def _check_complex(request: Request, dtype: str) -> None:
         dtype,
         ".to(torch.float32), or use .values.real and .values.imag",
     )
+
+
+def check_wrapping(request: Request, truths: frozenset[str]) -> None:
+    """Refuse what a request of uint8 values would compute of wider ones: these are reduced modulo 256 only at the end.
+
+    Sums, differences and products are the same modulo 256; other functions, tests and reductions are where their arguments don't
+    overflow. The operands named ``truths`` are of bool.
+    """
+    is_exact = request.op in REDUCTIONS and request.op not in ("+=", "*=")
+    if all(_in_range(value, truths) if is_exact else _is_modular(value, truths) for value in request.read):
+        return
+    raise UnsupportedError(
+        "functions, comparisons or reductions of computed uint8 values, which may have overflowed: "
+        f"convert the operands with .to(torch.int16)\n  {request}"
+    )
+
+
+def _is_modular(expr: Expr, truths: frozenset[str]) -> bool:
+    """Whether the value modulo 256 depends on its operands' modulo 256 alone."""
+    match expr:
+        case Binary("+" | "-" | "*", left, right):
+            return _is_modular(left, truths) and _is_modular(right, truths)
+        case Call("square", (arg,)):
+            return _is_modular(arg, truths)
+        case Literal():
+            return True
+        case _:
+            return _in_range(expr, truths)
+
+
+def _in_range(expr: Expr, truths: frozenset[str]) -> bool:
+    """Whether no value overflows: operands, numbers, what functions and tests make of such, and that times a truth value."""
+    match expr:
+        case Access():
+            return True
+        case Literal(value):
+            return not isinstance(value, complex) and value >= 0
+        case Binary("*", left, right):
+            return (_is_truth(left, truths) or _is_truth(right, truths)) and _in_range(left, truths) and _in_range(right, truths)
+        case Binary(op, left, right):
+            return op in TESTS and _in_range(left, truths) and _in_range(right, truths)
+        case Call(function, args):
+            return function != "square" and all(_in_range(arg, truths) for arg in args)
+
+
+def _is_truth(expr: Expr, truths: frozenset[str]) -> bool:
+    """Whether the value is 0 or 1."""
+    if isinstance(expr, Access):
+        return not expr.tensor.has_values or expr.tensor.name in truths
+    return isinstance(expr, Binary) and expr.op in TESTS
 
 
 def _refuse(found: set[str], request: Request, dtype: str, instead: str) -> None:

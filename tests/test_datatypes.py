@@ -267,3 +267,51 @@ def test_products_of_truth_values_are_joined_by_or() -> None:
     assert torch.equal(ns.evaluate("C[i,k] = A[i,j] * B[j,k]", A=a, B=b).to_dense(), wanted)
     assert torch.equal(ns.evaluate("C[i,j] = A[i,j] * B[i,j]", A=a, B=b).to_dense(), A & B)
     assert torch.equal(ns.evaluate("y[i] = A[i,j] * x[j]", A=a, x=M[0]), (A & M[0]).any(1))
+
+
+@pytest.mark.usefixtures("plain")
+def test_uint8_refuses_functions_of_values_that_may_have_overflowed() -> None:
+    """Values are reduced modulo 256 only at the end, which only sums and products allow."""
+    a = torch.tensor([[16, 5]], dtype=torch.uint8)
+    A = ns.from_torch(a, ns.CSR)
+    for text in ("A[i,j] * A[i,j] // 3", "A[i,j] - A[j,i] < 0", "relu(A[i,j] + A[i,j])", "maximum(square(A[i,j]), A[i,j])", "A[i,j] > -1"):
+        with pytest.raises(ns.UnsupportedError, match=r"may have overflowed: .*\.to\(torch\.int16\)"):
+            ns.evaluate(f"y[i,j] = {text}", A=ns.from_torch(torch.full((1, 1), 16, dtype=torch.uint8), ns.CSR))
+    for reduce in ("max", "min", "any"):
+        with pytest.raises(ns.UnsupportedError, match="may have overflowed"):
+            ns.einsum("ij,ij->i", A, A, reduce=reduce)
+    assert ns.einsum("ij,ij->i", A.to(torch.int16), A.to(torch.int16), reduce="max").tolist() == [256]
+    assert ns.einsum("ij,ij->i", A, A, reduce="prod").tolist() == [0]
+    assert ns.evaluate("y[i,j] = A[i,j] // 3", A=A).to_dense().tolist() == [[5, 1]]
+    assert ns.evaluate("y[i,j] = maximum(A[i,j], 7) * (A[i,j] > 6)", A=A).to_dense().tolist() == [[16, 0]]
+    assert ns.evaluate("y[i,j] = -A[i,j] * A[i,j]", A=A).to_dense().tolist() == (-(a * a)).tolist()
+    assert ns.evaluate("S[i,j] = A[i,j] * A[i,j]; y[i,j] = S[i,j] // 3", A=A).to_dense().tolist() == [[0, 8]]
+
+
+@pytest.mark.parametrize("fmt", [None, ns.CSR], ids=["dense", "CSR"])
+@pytest.mark.usefixtures("plain")
+def test_whole_numbers_promote_truth_values(fmt: ns.Format | None) -> None:
+    a = torch.tensor([[True, False], [False, True]])
+    A = a if fmt is None else ns.from_torch(a, fmt)
+
+    def made(text: str, **numbers: int) -> torch.Tensor:
+        result = ns.evaluate(f"y[i,j] = {text}", A=A, **numbers)
+        return result.to_dense() if isinstance(result, ns.SparseTensor) else result
+
+    for text, expected in {"A[i,j] * 2": a * 2, "A[i,j] + 2": a + 2, "A[i,j] * 2.5": a * 2.5, "A[i,j] != 0": a, "A[i,j]": a}.items():
+        assert made(text).dtype == expected.dtype
+        assert torch.equal(made(text), expected), text
+    assert torch.equal(made("A[i,j] * c", c=2), a * 2)
+    assert torch.equal(made("A[i,j] * c", c=True), a)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
+@pytest.mark.parametrize("fmt", [None, ns.CSR], ids=["dense", "CSR"])
+@pytest.mark.usefixtures("plain")
+def test_whole_numbers_outside_of_the_data_type_are_refused(fmt: ns.Format | None, dtype: torch.dtype) -> None:
+    """In a text as beside it."""
+    a = torch.tensor([[1, 0]], dtype=dtype)
+    A = a if fmt is None else ns.from_torch(a, fmt)
+    for text, numbers in (("A[i,j] + 300", {}), ("A[i,j] + c", {"c": 300})):
+        with pytest.raises(ns.UnsupportedError, match=rf"the number 300 does not fit {dtype}"):
+            ns.evaluate(f"y[i,j] = {text}", A=A, **numbers)

@@ -274,7 +274,7 @@ def test_an_index_on_the_left_side_only_is_broadcast_along(plain: pytest.MonkeyP
 
 def test_explanations_of_slices() -> None:
     assert "A: C[:,0], 6 (" in str(ns.explain("R[i] = C[i,0] * b[i]", C=ns.from_torch(c, ns.CSR), b=torch.ones(6)))
-    with pytest.raises(ns.UnsupportedError, match="is a slice of Format"):
+    with pytest.raises(ns.UnsupportedError, match="is a slice of a Format"):
         ns.explain("R[i] = C[i,0]", C=ns.CSR)
 
 
@@ -288,3 +288,15 @@ def test_expressions_up_to_the_limits_have_gradients(text: str, plain: pytest.Mo
     ns.evaluate(f"R[i] = ({text}) * x[j]", C=C, x=x).sum().backward()
     assert values.grad is not None
     assert torch.isfinite(values.grad).all()
+
+
+@pytest.mark.usefixtures("plain")
+def test_sizes_of_indices_are_any_whole_numbers() -> None:
+    """Also numpy's, and tensors without dimensions; errors show no whole tensors."""
+    A = ns.from_torch(torch.tensor([[1.0, 0.0], [2.0, 3.0]]), ns.CSR)
+    for size in (2, np.int64(2), torch.tensor(2)):
+        assert ns.evaluate("y[i,j] = A[i,k]", A=A, j=size).tolist() == [[1.0, 1.0], [5.0, 5.0]]
+    wrong = {"'3'": "3", "None": None, "True": True, "-1": -1, "2.0": 2.0, "a Tensor": torch.ones(1000), "a list": [3]}
+    for shown, size in wrong.items():
+        with pytest.raises(ns.ExpressionError, match=f"j= is its size, a whole number, not {shown}\n"):
+            ns.evaluate("y[i,j] = A[i,k]", A=A, j=size)

@@ -151,6 +151,8 @@ def test_the_mean_counts_what_is_not_stored() -> None:
     A = ns.from_torch(torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), ns.CSR)
     assert ns.einsum("ij->i", A, reduce="mean", format="dense").tolist() == [1.0, 0.0]
     assert all(map(isnan, ns.einsum("ij->i", ns.from_torch(torch.zeros(2, 0), ns.CSR), reduce="mean", format="dense").tolist()))
+    (row,) = (row for row in unstored.reduction_rows() if '"mean"' in row[0])
+    assert row[3:] == ("0", "nan")
 
 
 def test_nothing_annihilates_infinity() -> None:

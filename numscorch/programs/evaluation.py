@@ -16,11 +16,12 @@ from ..chains import Recorder
 from ..computing import compute, current_transform
 from ..datatypes import WIDENED
 from ..derived import with_derived
-from ..errors import ExpressionError, SizeError, UnsupportedError
+from ..errors import ExpressionError, SizeError
 from ..gradient_requests import CONSTANT
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
 from ..operands import STRIDED, check_is_tensor, identify, refuse_tangents
+from ..promotion import number_as
 from ..runtime.dispatch import known_plan, remember
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
@@ -111,7 +112,7 @@ def computed(
     """What is given, and what each part makes of it, one after the other; a last part that prunes is left out where it isn't fused."""
     values = dict(given)
     for name, value in given.items():
-        if not _is_plain(value) and not (isinstance(value, int) and is_index_size(text, name)):
+        if not _is_plain(value) and not is_index_size(text, name):
             values[name] = unwrapped(_operand(value, given))
             check_is_tensor(values[name])
     places = {name: at for at, name in enumerate(given)}
@@ -240,11 +241,7 @@ def _is_scalar(value: Any) -> bool:
 def as_tensor(number: complex, dtype: torch.dtype) -> Tensor:
     """The number in a data type, or in that to which torch promotes this one beside it.
 
-    >>> as_tensor(2, torch.float32), as_tensor(0.5, torch.int64)
-    (tensor(2.), tensor(0.5000))
+    >>> as_tensor(2, torch.float32), as_tensor(0.5, torch.int64), as_tensor(2, torch.bool)
+    (tensor(2.), tensor(0.5000), tensor(2))
     """
-    dtype = dtype if isinstance(number, int) else _promoted(dtype, number)
-    try:
-        return torch.tensor(number, dtype=dtype)
-    except (RuntimeError, ValueError, OverflowError) as error:
-        raise UnsupportedError(f"the number {number} does not fit {dtype}: convert the tensors with .to(torch.float64)") from error
+    return number_as(number, _promoted(dtype, number))
