@@ -65,6 +65,17 @@ def save() -> None:
             assert real.equal(real.load(path)["weight"], real.arange(3.0))
 
 
+def tensor() -> None:
+    """Nested lists, numbers and arrays, with dtype and requires_grad."""
+    for data in (1.5, [[0, 1], [2, 3]], real.arange(3.0).numpy(), [True, False]):
+        made, expected = torch.tensor(data), real.tensor(data)
+        assert type(made) is real.Tensor
+        assert made.dtype == expected.dtype
+        assert real.equal(made, expected)
+    assert torch.tensor([1, 2], dtype=real.float64, device="cpu", requires_grad=True).requires_grad
+    assert torch.tensor(data=[1, 2]).dtype == real.int64
+
+
 def nn() -> None:
     """Modules, parameters, functions."""
     layer = torch.nn.Linear(3, 2)
@@ -213,6 +224,7 @@ DOCUMENTED = {
     "einsum": einsum,
     "load": load,
     "save": save,
+    "tensor": tensor,
     "matmul": matmul,
     "nn": nn,
     "stack": stack,
@@ -234,7 +246,7 @@ def test_what_is_ours_does_what_torch_documents(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Tensor", "tensor", "arange", "float32", "autograd", "ops", "sparse", "optim", "utils", "no_grad", "library", "linalg", "compile"],
+    ["Tensor", "as_tensor", "arange", "float32", "autograd", "ops", "sparse", "optim", "utils", "no_grad", "library", "linalg", "compile"],
 )
 def test_every_other_name_is_torchs(name: str) -> None:
     assert getattr(torch, name) is getattr(real, name)
@@ -339,6 +351,10 @@ OTHER_ARGUMENTS: dict[str, tuple[object, ...]] = {
     "take_along_dim": (real.arange(6.0).reshape(2, 3), real.tensor([[2], [0]]), 1),
     "masked_fill": (real.arange(3.0), real.tensor([True, False, True]), 7),
     "masked_select": (real.arange(3.0), real.tensor([True, False, True])),
+    "addcmul": (real.arange(3.0), real.ones(3), real.arange(3.0)),
+    "lerp": (real.arange(3.0), real.ones(3), 0.5),
+    "bitwise_left_shift": (real.arange(3), real.tensor([1, 0, 2])),
+    "bitwise_right_shift": (real.arange(9), 1),
     "poisson_nll_loss": (real.arange(3.0), real.ones(3), True, False, 1e-8, 1),
 }
 
