@@ -81,3 +81,20 @@ def test_sparse(name: str, plain: None) -> None:
     if FUNCTIONS[name].annihilates:  # 0 / 0 doesn't arise where nothing is stored
         expected = torch.where(arguments[0] == 0, 0, expected)
     torch.testing.assert_close(ns.evaluate(text, format="dense", **given), expected, equal_nan=True)
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_the_slopes_of_maximum_and_minimum_at_nan_are_torchs(name: str) -> None:
+    """1 by each argument."""
+    nan = float("nan")
+    values, other = [nan, 1.0, nan, 2.0, 3.0, -1.0], torch.tensor([[1.0, nan, nan, 2.0, 2.0, 2.0]])
+    x, y = torch.tensor([values], requires_grad=True), other.clone().requires_grad_()
+    getattr(torch, name)(x, y).sum().backward()
+    A, z = ns.from_torch(torch.tensor([values]), ns.CSR), other.clone().requires_grad_()
+    A.values.requires_grad_()
+    result = ns.evaluate(f"R[i,j] = {name}(A[i,j], z[i,j])", A=A, z=z)
+    (result.values if isinstance(result, ns.SparseTensor) else result).sum().backward()
+    assert x.grad is not None and y.grad is not None and z.grad is not None and A.values.grad is not None
+    assert torch.equal(A.values.grad, x.grad[0])
+    assert torch.equal(z.grad, y.grad)

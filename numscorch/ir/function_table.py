@@ -162,8 +162,8 @@ BINARY = {
     "hypot": Function(_ufunc2("hypot"), ("x / hypot(x, y)", "y / hypot(x, y)")),
     "logaddexp": Function(_ufunc2("logaddexp"), ("sigmoid(x - y)", "sigmoid(y - x)")),
     "logaddexp2": Function(_ufunc2("logaddexp2"), ("1 / (1 + exp2(y - x))", "1 / (1 + exp2(x - y))")),
-    "maximum": Function(maximum, ("(x > y) + 0.5 * (x == y)", "(y > x) + 0.5 * (x == y)"), keeps_whole=True),
-    "minimum": Function(minimum, ("(x < y) + 0.5 * (x == y)", "(y < x) + 0.5 * (x == y)"), keeps_whole=True),
+    "maximum": Function(maximum, ("1 - (x < y) - 0.5 * (x == y)", "1 - (y < x) - 0.5 * (x == y)"), keeps_whole=True),
+    "minimum": Function(minimum, ("1 - (x > y) - 0.5 * (x == y)", "1 - (y > x) - 0.5 * (x == y)"), keeps_whole=True),
     "pow": Function(
         _ufunc2("power"),
         ("where(y == 0, 0, y * pow(x, y - 1))", "where((x == 0) * (y >= 0), 0, pow(x, y) * log(x))"),
