@@ -213,7 +213,6 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "layer_norm": (lambda A: F.layer_norm(A, (3,)), "normalise A.values"),
     "embedding": (lambda A: F.embedding(torch.tensor([0]), A), "use weight[index]"),
     "attention": (lambda A: F.scaled_dot_product_attention(A, A, A), "einsum with mask="),
-    "a dense tensor's index": (lambda A: D[A], "A.to_dense(), or by A.indices()"),
     "cov": (torch.cov, "A.T @ A"),
     "anything else": (lambda A: torch.addcdiv(A, A, A), "use einsum, or .to_dense()"),
 }
