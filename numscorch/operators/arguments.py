@@ -54,9 +54,12 @@ class Signature:
         """The arguments by the function's own names, with dense ones where it takes no sparse ones.
 
         Raises:
-            OperandError: it has no such argument.
+            OperandError: it has no such argument, or one argument has two values.
             UnsupportedError: ``out=``, which no sparse result can be written to.
         """
+        for key in kwargs.keys() & NUMPYS.keys():
+            if NUMPYS[key] in kwargs and NUMPYS[key] in self.names:
+                raise OperandError(f"{self.name} got multiple values of one argument, {key}= and {NUMPYS[key]}=: leave one out")
         named = {NUMPYS[key] if key in NUMPYS and NUMPYS[key] in self.names else key: own for key, own in kwargs.items()}
         named = {key: own for key, own in named.items() if key in self.names or (own is not None and key not in LAYOUTS)}
         if "out" in named and "out" not in self.names:
