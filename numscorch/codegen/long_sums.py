@@ -1,8 +1,8 @@
 """Long sums: registers that a loop adds many terms to are added up in blocks.
 
 The error of a sum grows with the number of terms that one register takes one after the other: 10^7 terms of 0.1 in float32 are
-wrong by 0.6 %. So a loop that may be long runs in blocks of ``BLOCK`` terms, each of which has a sum of its own; the loop over
-blocks is a loop as any other, so that the sums of long runs are a tree. Loops of few terms stay as they are.
+wrong by 0.6 %. So a long loop runs in blocks of ``BLOCK`` terms, and each block has a separate sum. The pass treats the loop over
+blocks like any other loop, so the sums form a tree. Short loops do not change.
 """
 
 from __future__ import annotations
