@@ -292,6 +292,15 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     return torch.from_numpy(table), None if is_identity(positions, pattern.nnz) else positions
 
 
+def level_coordinates(pattern: Pattern) -> list[np.ndarray]:
+    """The coordinates of the stored values in each level: of a block's number and of the place in it where a format has both. O(nnz).
+
+    >>> [column.tolist() for column in level_coordinates(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds", (1, 0)))[0])]
+    [[0, 2], [1, 0]]
+    """
+    return _unpack_levels(pattern)[0]
+
+
 def _unpack_levels(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
     """For every stored entry its coordinate in each level, and its position."""
     sizes, columns = pattern.format.sizes(pattern.shape), list[np.ndarray]()

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from cases import as_operand, random_format
+from scale import scaled
 from scipy.sparse import dia_array
 
 import numscorch as ns
 from numscorch.nn import patterns
-from numscorch.packing import coordinates
+from numscorch.packing import coordinates, entry_count
 from numscorch.pattern import Pattern
+from numscorch.runtime.assembled import Layout
 
 MOST = 100_000_000  # bytes that a refusal may take on the way
 EYE = ns.eye(100, format=ns.CSR)
 LARGE = ns.eye(10**5, format=ns.CSR)
 LONG = ns.from_coo([[5], [7]], [1.0], (10**6, 10**6))
+COLUMN = ns.from_coo([list(range(30_000)), [0] * 30_000], torch.ones(30_000, dtype=torch.float64), (30_000, 1), format=ns.CSR)
+BATCH = ns.from_coo([[3] * 20_000, list(range(20_000)), [1] * 20_000], torch.ones(20_000), (5, 20_000, 2))
 CAUSAL = Pattern(ns.Format("(i, j) -> (i: dense, j: causal)"), (40_000, 40_000), ((), ()))
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "column times row": (lambda: COLUMN @ COLUMN.t(), "the result, of 900000000 entries or more, takes 6.71 GiB"),
+    "lists of entries": (lambda: ns.einsum("ik,jk->ij", COLUMN, COLUMN, format=ns.COO(2)), "of 900000000 entries or more, takes 6.71 GiB"),
+    "outer product": (lambda: ns.einsum("ik,jl->ijkl", COLUMN, COLUMN, format=ns.CSF(4)), "of 900000000 entries or more, takes 6.71 GiB"),
+    "batch of products": (lambda: ns.einsum("bik,bjk->bij", BATCH, BATCH, reduce="max"), "of 400000000 entries or more, takes 2.98 GiB"),
     "kron": (lambda: torch.kron(EYE, torch.ones(3000, 3000)), "the result of shape (300000, 300000), of 900000000 entries, takes"),
     "expand": (lambda: EYE.expand(10**7, 100, 100), "of 1000000000 entries, takes"),
     "expand of long dimensions": (lambda: ns.eye(1, format=ns.CSR).expand(10**10, 10**10), "of 100000000000000000000 entries, takes"),
@@ -75,3 +86,24 @@ def test_repeated_entries_below_the_limit_are_made(plain: pytest.MonkeyPatch) ->
     made = EYE.expand(50, 100, 100)
     assert made.nnz == 5000 and torch.equal(made.to_dense(), EYE.to_dense().expand(50, 100, 100))
     assert torch.equal(EYE.repeat(2, 1, 3).to_dense(), EYE.to_dense().repeat(2, 1, 3))
+
+
+PRODUCTS = ("ik,kj->ij", "bik,bkj->ijb", "ikl,kj->ij", "ik,jl->ijkl", "ik,kjl->ij", "ik,kj,m->imj", "kli,klj->ij", "bi,bj->bij")
+
+
+@pytest.mark.parametrize("seed", range(scaled(200)))
+def test_entries_of_a_product_are_bounded_from_both_sides(seed: int, plain: pytest.MonkeyPatch) -> None:
+    rng, most, least = random.Random(seed), list[int](), list[int]()
+    plain.setattr("numscorch.runtime.memory.ASK_FROM", -1)
+    plain.setattr(Layout, "fits", lambda layout, entries: bool(most.append(entries)))
+    plain.setattr(Layout, "check_least", lambda layout, entries: least.append(entries))
+    expr = rng.choice(PRODUCTS)
+    sizes = {name: rng.randint(1, 9) for name in "bijklm"}
+    terms = expr.partition("->")[0].split(",")
+    arrays = [np.random.default_rng(seed + at).random([sizes[name] for name in term]) for at, term in enumerate(terms)]
+    share = rng.choice((0.1, 0.3, 0.9))
+    sparse = [as_operand(array * (array < share), random_format(rng, array.ndim)) for array in arrays[:2]]
+    reduce = rng.choice(("sum", "max", "min_plus") if len(terms) == 2 else ("max", "min_plus"))  # sums of three are computed in pairs
+    made = ns.einsum(expr, *sparse, *map(torch.from_numpy, arrays[2:]), reduce=reduce)
+    if least:
+        assert isinstance(made, ns.SparseTensor) and least[0] <= entry_count(made.pattern) <= min(most), (expr, sparse)

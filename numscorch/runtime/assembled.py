@@ -204,6 +204,25 @@ class Layout:
         each = 8 + self.width
         return most * each <= memory.ASK_FROM and (self.index_dtype != "int32" or most <= INT32_MAX)
 
+    @property
+    def each(self) -> int:
+        """Bytes by which an entry counts for the memory limit: those of the longest of its arrays."""
+        return max(self.width, 8 if "crd" in self.format.levels[-1].arrays else 0)
+
+    def fits(self, most: int) -> bool:
+        """Whether so many entries are certain not to be refused."""
+        size = most * self.each
+        return size <= memory.ASK_FROM or (size <= memory.limit() and (self.index_dtype != "int32" or most <= INT32_MAX))
+
+    def check_least(self, least: int) -> None:
+        """Refuse a result that has so many entries or more.
+
+        Raises:
+            SizeError: they take more than the memory limit, or more than the index type can count.
+        """
+        self._check(least * self.each, f"the result, of {least} entries or more,", padded=False)
+        self._counted(least, "has at least")
+
     def bounded(self, most: int) -> Parts:
         """Arrays for as many entries as there can be, of a result with one sparse level: its two index arrays, and values.
 

@@ -19,9 +19,10 @@ from ..ir.placing import is_placed
 from ..operand import Operand
 from ..problem import Problem
 from ..statements import NAMES
-from . import blocks
+from . import blocks, memory
 from .assembled import Layout, bounded_starts, hashed_room, workers_for
 from .binder import Binder
+from .meeting import meeting_in
 
 NOTHING: Mapping[str, str] = {}
 ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # one block for each worker
@@ -45,11 +46,19 @@ class AssemblingBinder(Binder):
         if self.bound is not None:
             return self.compiled([*self.patterns(), *self.in_one_pass(self.bound)])
         most = f"min(workers(), {workers_for(self.parents)})" if self.placed else "workers()"
-        body = [*self.patterns(), f"n = {most}" if self.parallel else "n = 1", *self.spaces_made()]
+        body = [*self.patterns(), *self.checked(), f"n = {most}" if self.parallel else "n = 1", *self.spaces_made()]
         body += self.with_room() if "once" in self.before else []
         body += self.allocated()
         body += [*self.called("fill", self.kernel), "return layout.finished(R)"]
         return self.compiled(body)
+
+    def checked(self) -> list[str]:
+        """A product of two operands whose result is certain not to fit is refused before its entries are counted."""
+        layout, meeting = self.scope["layout"], meeting_in(self.problem, self.accesses)
+        if meeting is None or prod(self.problem.shape) * layout.each <= memory.ASK_FROM:
+            return []
+        self.scope["meeting"] = meeting
+        return [f"meeting.check(layout, {', '.join(f'P{NAMES.index(name)}' for name in meeting.names)})"]
 
     def with_room(self) -> list[str]:
         """Entries are appended at once, if there is room for as many as are inserted into rows."""

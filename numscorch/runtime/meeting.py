@@ -1,0 +1,133 @@
+"""Bounds of the number of entries of a product of two sparse operands, found from index arrays before entries are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ..ir import index as ix
+from ..ir.functions import is_intersection
+from ..ir.level import INT64_MAX
+from ..packing import level_coordinates
+from ..pattern import Pattern
+from ..problem import Problem
+from .assembled import Layout
+
+WIDE = 4  # numbers for each entry up to which an array has a place for every number
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Two sparse operands whose product's terms are all pairs of entries with equal coordinates of the variables that both have.
+
+    Args:
+        names: the operands.
+        levels: the variable of each of their levels.
+        kept: the variables of the result that an operand has.
+        times: the number of coordinates of the other variables of the result, for each of which entries are stored again.
+    """
+
+    names: tuple[str, str]
+    levels: tuple[tuple[ix.IndexVar, ...], tuple[ix.IndexVar, ...]]
+    kept: frozenset[ix.IndexVar]
+    times: int
+
+    @property
+    def shared(self) -> frozenset[ix.IndexVar]:
+        """The variables of both operands."""
+        return frozenset(self.levels[0]) & frozenset(self.levels[1])
+
+    def check(self, layout: Layout, left: Pattern, right: Pattern) -> None:
+        """Refuse a result that is certain not to fit. O(nnz), and O(1) where an upper bound fits.
+
+        The entries of the left operand that have one coordinate in the result reach at least as many entries of it as the longest
+        row of the right operand that one of them meets.
+
+        Raises:
+            SizeError: the least number of entries takes more than the memory limit, or than the index type can count.
+        """
+        pairs = zip((left, right), self.levels, (right, left), strict=True)
+        most = min(other.nnz * self._longest(pattern, levels) for pattern, levels, other in pairs)
+        if layout.fits(most * self.times):
+            return
+        rows, lengths = self._rows(left, right)
+        if layout.fits(int(lengths.sum()) * self.times):
+            return
+        longest = np.zeros(int(rows.max(initial=0)) + 1, np.int64)
+        np.maximum.at(longest, rows, lengths)
+        layout.check_least(int(longest.sum()) * self.times)
+
+    def _longest(self, pattern: Pattern, levels: Sequence[ix.IndexVar]) -> int:
+        """The most entries of an operand with the same shared coordinates, or more."""
+        depth, shared = len(self.shared), self.shared
+        if frozenset(levels[:depth]) != shared:
+            return pattern.nnz
+        return pattern.remember(("longest", depth), lambda: _longest_below(pattern, depth))
+
+    def _rows(self, left: Pattern, right: Pattern) -> tuple[np.ndarray, np.ndarray]:
+        """For each entry of the left operand, a number of its coordinates in the result, and how many of the result's it meets."""
+        own, other = _columns(left, self.levels[0]), _columns(right, self.levels[1])
+        count, others = (len(columns[levels[0]]) for columns, levels in zip((own, other), self.levels, strict=True))
+        numbers = _numbered([np.concatenate([own[var], other[var]]) for var in self.shared], count + others)
+        met, meets = numbers[:count], numbers[count:]
+        if not self.kept | self.shared >= other.keys():  # some of the right operand's entries have the same coordinates in the result
+            meets = meets[_firsts([meets, *(other[var] for var in other.keys() & self.kept)])]
+        lengths = np.bincount(meets, minlength=int(numbers.max(initial=0)) + 1)
+        return _numbered([column for var, column in own.items() if var in self.kept], count), lengths[met]
+
+
+def meeting_in(problem: Problem, accesses: Mapping[str, ix.Access]) -> Meeting | None:
+    """The two sparse operands, as a kernel reads them, of a result that may have more entries than either; None for any other problem."""
+    stmt, result = problem.stmt, problem.result
+    sparse = [access for access in ix.accesses_in(stmt.rhs) if not access.tensor.is_dense]
+    names = tuple(dict.fromkeys(access.tensor.name for access in sparse))
+    if len(sparse) != 2 or len(names) != 2 or any(map(ix.is_relation, sparse)) or problem.members or 0 in problem.extents.values():
+        return None
+    if result.prunes or result.largest or not is_intersection(stmt.rhs):
+        return None
+    left, right = (tuple(map(accesses[name].level_var, range(len(accesses[name].indices)))) for name in names)
+    of_result = frozenset(stmt.lhs.indices)
+    if not (of_result & set(left)) - set(right) or not (of_result & set(right)) - set(left):
+        return None
+    times = prod(problem.extents[var] for var in of_result - {*left, *right})
+    return Meeting((names[0], names[1]), (left, right), of_result & {*left, *right}, times)
+
+
+def _longest_below(pattern: Pattern, depth: int) -> int:
+    """The most entries below one position of the first ``depth`` levels, or more."""
+    sizes, levels = pattern.format.sizes(pattern.shape), pattern.format.levels
+    if not all(level.is_unique for level in levels[:depth]):
+        return pattern.nnz
+    longest = 1
+    for at, level in enumerate(levels[depth:], depth):
+        if "pos" in level.arrays:
+            longest *= int(np.diff(pattern.level_arrays(at)[0]).max(initial=0))
+        elif not level.branchless:
+            longest *= sizes[at]
+    return min(longest, pattern.nnz)
+
+
+def _columns(pattern: Pattern, levels: Sequence[ix.IndexVar]) -> dict[ix.IndexVar, np.ndarray]:
+    return dict(zip(levels, level_coordinates(pattern), strict=True))
+
+
+def _numbered(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """A number for each entry, not much larger than their count, equal where all columns are.
+
+    >>> _numbered([np.array([5, 5, 7]), np.array([10**12, 10**12, 0])], 3).tolist()
+    [1, 1, 2]
+    """
+    numbers = np.zeros(count, np.int64)
+    for column in columns:
+        if (int(numbers.max(initial=0)) + 1) * (int(column.max(initial=0)) + 1) > INT64_MAX:
+            numbers, column = (np.unique(own, return_inverse=True)[1] for own in (numbers, column))
+        numbers = numbers * (int(column.max(initial=0)) + 1) + column
+    return numbers if int(numbers.max(initial=0)) < WIDE * count else np.unique(numbers, return_inverse=True)[1]
+
+
+def _firsts(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """The places of the entries without an equal one before."""
+    return np.unique(_numbered(columns, len(columns[0])), return_index=True)[1]
