@@ -42,10 +42,10 @@ def drawn(count: int) -> Graph:
     order = torch.randperm(count)
     first = torch.cat([order[labels[order] == own][:20] for own in range(CLASSES)])
     rest = order[~torch.isin(order, first)]
-    size, cut = (count, count), len(rest) // 3
-    adjacency = ns.from_coo(edges, torch.ones(edges.shape[1]), size, format=ns.CSR)
+    cut = len(rest) // 3
+    adj_t = ns.adj_t(edges, size=count)
     features = ns.from_coo(bags, torch.ones(bags.shape[1]), (count, WORDS), format=ns.CSR, coalesce=True)
-    return Graph(adjacency, labels, first, rest[:cut], rest[cut:], features)
+    return Graph(adj_t, labels, first, rest[:cut], rest[cut:], features)
 
 
 def read(path: Path) -> Graph:
@@ -66,23 +66,23 @@ class GCN(nn.Module):
         super().__init__()
         self.first, self.second = GCNConv(inputs, HIDDEN), GCNConv(HIDDEN, classes)
 
-    def forward(self, features: ns.SparseTensor, adjacency: ns.SparseTensor) -> torch.Tensor:
+    def forward(self, features: ns.SparseTensor, adj_t: ns.SparseTensor) -> torch.Tensor:
         dropped = features.with_values(dropout(features.values, DROPPED, self.training))
-        self.hidden = self.first(dropped, adjacency).relu()
-        return self.second(dropout(self.hidden, DROPPED, self.training), adjacency)
+        self.hidden = self.first(dropped, adj_t).relu()
+        return self.second(dropout(self.hidden, DROPPED, self.training), adj_t)
 
 
 class Twin(nn.Module):
     """The same with torch's tensors, from the weights of a GCN."""
 
-    def __init__(self, gcn: GCN, features: ns.SparseTensor, adjacency: ns.SparseTensor):
+    def __init__(self, gcn: GCN, features: ns.SparseTensor, adj_t: ns.SparseTensor):
         super().__init__()
         self.first, self.second = (nn.Linear(layer.in_channels, layer.out_channels) for layer in (gcn.first, gcn.second))
         with torch.no_grad():
             for own, theirs in zip(self.parameters(), weights(gcn), strict=True):
                 own.copy_(theirs)
-        self.features, nodes = features.to_torch(), adjacency.shape[0]
-        looped = (adjacency + ns.eye(nodes, format=ns.CSR)).to_torch()
+        self.features, nodes = features.to_torch(), adj_t.shape[0]
+        looped = (adj_t + ns.eye(nodes, format=ns.CSR)).to_torch()
         looped.values().clamp_(max=1)  # where there was a self loop already
         scale = (looped @ torch.ones(nodes)).rsqrt()
         rows, columns = looped.to_sparse_coo().indices()
@@ -118,7 +118,7 @@ class Training:
     def step(self) -> None:
         self.net.train()
         self.optimizer.zero_grad()
-        self.loss(self.net(self.features, self.graph.adjacency), self.graph.train_idx).backward()
+        self.loss(self.net(self.features, self.graph.adj_t), self.graph.train_idx).backward()
         self.optimizer.step()
 
     def loss(self, scores: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
@@ -126,7 +126,7 @@ class Training:
 
     @torch.no_grad()
     def scores(self) -> torch.Tensor:
-        return self.net.eval()(self.features, self.graph.adjacency)
+        return self.net.eval()(self.features, self.graph.adj_t)
 
     def validate(self) -> None:
         scores, graph = self.scores(), self.graph
@@ -171,13 +171,13 @@ def main() -> None:
     torch.sparse.check_sparse_tensor_invariants.disable()  # the twin's matrices are in order; without this, torch warns
     graph = drawn(chosen.nodes) if chosen.data is None else read(chosen.data)
     features, classes = row_normalised(graph.features), int(graph.labels.max()) + 1
-    print(f"adjacency {graph.adjacency}\nfeatures  {features}")
+    print(f"adjacency {graph.adj_t}\nfeatures  {features}")
     accuracies = []
     for seed in range(chosen.seed, chosen.seed + chosen.seeds):
         torch.manual_seed(seed)
         run = Training(GCN(features.shape[1], classes), graph, features)
         if seed == chosen.seed:
-            ours, twin = run, Training(Twin(run.net, features, graph.adjacency), graph, features)
+            ours, twin = run, Training(Twin(run.net, features, graph.adj_t), graph, features)
             agree("scores before the training", (ours.scores() - twin.scores()).abs().max().item(), 1e-5)
         train([ours, twin] if run is ours else [run], chosen.epochs, seed)
         accuracies.append(run.test_accuracy)

@@ -34,7 +34,7 @@ from .errors import (
     SizeError,
     UnsupportedError,
 )
-from .interop.graphs import from_dgl, from_edge_index, from_networkx, from_torch_sparse
+from .interop.graphs import adj_t, from_dgl, from_networkx, from_torch_sparse
 from .interop.pydata_arrays import from_pydata
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
 from .ledgers import ledger, strict
@@ -78,6 +78,7 @@ __all__ = [
     "SparseTensor",
     "UnsupportedError",
     "add",
+    "adj_t",
     "amax",
     "amin",
     "autotune",
@@ -91,7 +92,6 @@ __all__ = [
     "from_coo",
     "from_csr",
     "from_dgl",
-    "from_edge_index",
     "from_networkx",
     "from_pydata",
     "from_scipy",
@@ -131,7 +131,14 @@ __all__ = [
 ]
 
 
+REPLACED = {
+    "from_edge_index": "use ns.adj_t(edge_index), the matrix A[target, source] that graph layers take; its .t() is A[source, target]"
+}
+
+
 def __getattr__(name: str) -> Any:
+    if name in REPLACED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}: {REPLACED[name]}")
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in operators.PUBLIC:

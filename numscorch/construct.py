@@ -288,6 +288,8 @@ def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -
     The arrays of csr, csc, bsr and coo are taken without a copy; unsorted or repeated entries are
     coalesced into new arrays.  dia arrays are copied, and other layouts go through ``.tocsr()``.
 
+    The adjacency matrix of a graph is ``A[source, target]`` in SciPy: pass ``A.t()``, which shares memory, to graph layers.
+
     Args:
         matrix: a sparse array of a data type that kernels can read.
         format: the result's format; by default the matrix's own: CSR, CSC, COO, BCSR or DIA.

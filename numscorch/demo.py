@@ -105,8 +105,8 @@ def digits() -> Task:
 def from_file(path: Path) -> Task:
     """A graph from an ``.npz`` file, its features scaled to a sum of one per node."""
     graph = load_graph(path)
-    count = graph.adjacency.shape[0]
-    adjacency = normalised(graph.adjacency.indices().numpy(), count)
+    count = graph.adj_t.shape[0]
+    adjacency = normalised(graph.adj_t.indices().numpy(), count)
     features = spectral(adjacency) if graph.features is None else row_normalised(graph.features)
     note = "no features in the file: leading eigenvectors of the adjacency stand in" if graph.features is None else ""
     return Task(path.stem, adjacency, features, graph.labels, graph.train_idx, graph.val_idx, graph.test_idx, note)

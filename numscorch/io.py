@@ -26,12 +26,12 @@ SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz")
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A graph with labelled nodes: ``adjacency[i, j]`` is 1 for each edge from i to j.
+    """A graph with labelled nodes: ``adj_t[target, source]`` is 1 for each edge, as :func:`numscorch.adj_t` makes.
 
     ``features`` has a row for each node; it is None where the file has no features.
     """
 
-    adjacency: SparseTensor
+    adj_t: SparseTensor
     labels: torch.Tensor
     train_idx: torch.Tensor
     val_idx: torch.Tensor
@@ -78,7 +78,7 @@ def load(
     .mtx, .mtx.gz        Matrix Market; both triangles of a symmetric matrix; explicit zeros stay
     .tns, .tns.gz        FROSTT: indices from 1, then the value; COO by default
     .smtx, .smtx.gz      DLMC: the pattern of a pruned weight, with values 1
-    .npz                 what :func:`numscorch.save` wrote, in its own format; a graph's adjacency with
+    .npz                 what :func:`numscorch.save` wrote, in its own format; a graph's ``adj_t`` with
                          values 1 (see :func:`load_graph`); or what ``scipy.sparse.save_npz`` wrote
     ===================  ==========================================================================
 
@@ -127,8 +127,11 @@ def load(
 def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Graph:
     """Read a graph from a .npz file, O(edges + stored features).
 
-    The archive holds ``edge_index`` (2, E), ``labels``, ``train_idx``, ``val_idx``, ``test_idx`` and,
+    The archive holds ``edge_index`` (2, E), sources and targets, ``labels``, ``train_idx``, ``val_idx``, ``test_idx`` and,
     if nodes have features, their CSR arrays ``feat_indptr``, ``feat_indices``, ``feat_data``, ``feat_shape``.
+
+    Returns:
+        The graph; graph layers take its ``adj_t``. See the guide: graphs.
 
     Raises:
         FormatError: arrays are missing or don't fit together.
@@ -145,7 +148,7 @@ def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32)
     if missing:
         raise FormatError(f"{file} has no array {missing[0]!r}: a graph needs {', '.join(names)}, but it has {', '.join(arrays)}")
     labels, train, val, test = (torch.from_numpy(integers_in(file, arrays, name)) for name in names[1:])
-    return Graph(_adjacency(file, arrays, dtype), labels, train, val, test, _features(file, arrays, dtype))
+    return Graph(_adj_t(file, arrays, dtype), labels, train, val, test, _features(file, arrays, dtype))
 
 
 def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dtype) -> SparseTensor:
@@ -195,7 +198,7 @@ def _load_npz(file: Path, format: Format | None, dtype: torch.dtype, kept: torch
         A = tensor_of(file, arrays)
         A = A if kept is None else A.to(kept)
     elif "edge_index" in arrays:
-        A = _adjacency(file, arrays, dtype)
+        A = _adj_t(file, arrays, dtype)
     elif "format" in arrays:
         A = _from_scipy_arrays(file, arrays, dtype)
     else:
@@ -215,7 +218,7 @@ def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.d
     return to_format(from_csr(parts[0], parts[1], values, shape[::-1], coalesce=True).T, CSR)
 
 
-def _adjacency(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
+def _adj_t(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
     edges = integers_in(file, arrays, "edge_index", 2)
     if edges.shape[0] != 2:
         raise FormatError(f"{file}: edge_index has shape {edges.shape}: it must hold integers of shape (2, edges)")
@@ -223,7 +226,7 @@ def _adjacency(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) ->
     if edges.size and (edges.min() < 0 or edges.max() >= nodes):
         wrong = int(edges.min() if edges.min() < 0 else edges.max())
         raise FormatError(f"{file}: edge_index names node {wrong}, but there are {nodes} nodes, counted from 0")
-    pattern, _, _ = pack(edges, (nodes, nodes), CSR)
+    pattern, _, _ = pack(edges[::-1], (nodes, nodes), CSR)
     return SparseTensor(pattern, torch.ones(pattern.nnz, dtype=dtype))
 
 

@@ -217,7 +217,7 @@ class SparseTensor(PythonOperators):
         return to_pydata(self)
 
     def to_edge_index(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sources and targets (2, nnz), and weights (nnz,): the edge list of PyTorch Geometric; gradients flow to the values."""
+        """Sources and targets (2, nnz), and weights (nnz,), of a matrix ``A[target, source]``: the inverse of ``numscorch.adj_t``."""
         from .interop.graphs import to_edge_index
 
         return to_edge_index(self)
@@ -229,13 +229,13 @@ class SparseTensor(PythonOperators):
         return to_torch_sparse(self)
 
     def to_networkx(self, create_using: Any = None) -> Any:
-        """A networkx graph with an edge for each entry, a DiGraph by default; an undirected one takes a symmetric matrix."""
+        """A networkx graph, a DiGraph by default, with an edge from i to j for each ``A[i, j]``; see the guide: graphs."""
         from .interop.graphs import to_networkx
 
         return to_networkx(self, create_using)
 
     def to_dgl(self, weight: str = "weight") -> Any:
-        """A DGL graph with an edge for each entry, whose values are the edges' data of that name."""
+        """A DGL graph with an edge from i to j for each ``A[i, j]``, whose values are the edges' data of that name."""
         from .interop.graphs import to_dgl
 
         return to_dgl(self, weight)

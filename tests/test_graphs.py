@@ -36,61 +36,84 @@ def quiet(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["none", "some"])
 @pytest.mark.parametrize("size", [None, 4, (3, 5), (None, 4)])
-def test_edges_are_what_torch_geometric_makes_of_them(weights: torch.Tensor | None, size: Any) -> None:
+def test_adj_t_is_the_transpose_of_what_torch_geometric_makes_of_edges(weights: torch.Tensor | None, size: Any) -> None:
     utils = geometric().utils
-    A = ns.from_edge_index(EDGES, weights, size)
-    expected = quiet(utils.to_torch_csr_tensor, EDGES, weights, size)
+    A = ns.adj_t(EDGES, weights, size)
+    expected = quiet(utils.to_torch_csr_tensor, EDGES, weights, size).to_dense().t()
     assert (A.format, A.shape) == (ns.CSR, expected.shape)
-    assert torch.equal(A.to_dense(), expected.to_dense())
-    edges, values = A.to_edge_index()
-    wanted, attributes = quiet(utils.to_edge_index, expected)
-    assert (edges.dtype, edges.tolist(), values.tolist()) == (torch.int64, wanted.tolist(), attributes.tolist())
+    assert torch.equal(A.to_dense(), expected)
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["none", "some"])
+def test_adj_t_is_that_of_torch_geometric(weights: torch.Tensor | None) -> None:
+    transforms, Data = geometric().transforms, geometric().data.Data
+    data = Data(edge_index=EDGES, edge_weight=weights, num_nodes=3)
+    theirs = quiet(transforms.ToSparseTensor(remove_edge_index=True, layout=torch.sparse_csr), data).adj_t
+    expected = theirs.to_dense() if weights is not None else (theirs.to_dense() != 0).float()
+    assert torch.equal(ns.adj_t(EDGES, weights).to_dense(), expected)
+
+
+@pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2)], ids=str)
+def test_to_edge_index_is_the_inverse_of_adj_t(format: Any) -> None:
+    A = ns.adj_t(EDGES, WEIGHTS, (3, 5), format)
+    edges, weights = A.to_edge_index()
+    assert edges.dtype == torch.int64
+    assert torch.equal(ns.adj_t(edges, weights, (3, 5), format).to_dense(), A.to_dense())
+    assert set(map(tuple, edges.T.tolist())) == set(map(tuple, EDGES.T.tolist()))
+    assert all(A.to_dense()[target, source] == weight for source, target, weight in zip(*edges.tolist(), weights, strict=True))
+    in_order, values = torch.tensor([[2, 0, 1], [0, 1, 2]]), torch.tensor([1.0, 2.0, 3.0])
+    back = ns.adj_t(in_order, values).to_edge_index()
+    assert torch.equal(back[0], in_order)
+    assert torch.equal(back[1], values)
+
+
+def test_the_old_name_says_what_to_write() -> None:
+    with pytest.raises(AttributeError, match=r"from_edge_index.*ns\.adj_t\(edge_index\).*A\[target, source\].*\.t\(\)"):
+        _ = ns.from_edge_index
 
 
 def test_an_edge_index_of_torch_geometric() -> None:
     EdgeIndex = geometric().EdgeIndex
-    A = ns.from_edge_index(EdgeIndex(EDGES, sparse_size=(3, 7)), WEIGHTS)
-    assert tuple(A.shape) == (3, 7)
-    assert torch.equal(A.to_dense()[:, :3], ns.from_edge_index(EDGES, WEIGHTS).to_dense())
-    assert tuple(ns.from_edge_index(EdgeIndex(EDGES)).shape) == (3, 3)
+    A = ns.adj_t(EdgeIndex(EDGES, sparse_size=(3, 7)), WEIGHTS)
+    assert tuple(A.shape) == (7, 3)
+    assert torch.equal(A.to_dense()[:3], ns.adj_t(EDGES, WEIGHTS).to_dense())
+    assert tuple(ns.adj_t(EdgeIndex(EDGES)).shape) == (3, 3)
     assert type(A.to_edge_index()[0]) is torch.Tensor
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.ELL, "(i, j) -> (i: dense, j: bitmap)"], ids=str)
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["none", "some"])
 def test_edges_in_every_format(format: Any, weights: torch.Tensor | None, plain: pytest.MonkeyPatch) -> None:
-    A = ns.from_edge_index(EDGES, weights, format=format)
-    expected = torch.zeros(3, 3).index_put(tuple(EDGES), torch.ones(5) if weights is None else weights, accumulate=True)
+    A = ns.adj_t(EDGES, weights, format=format)
+    expected = torch.zeros(3, 3).index_put(tuple(EDGES.flip(0)), torch.ones(5) if weights is None else weights, accumulate=True)
     expected = expected if weights is not None else expected.clamp(max=1)
     assert torch.equal(A.to_dense(), expected)
     edges, values = A.to_edge_index()
-    assert torch.equal(torch.zeros(3, 3).index_put(tuple(edges), values, accumulate=True), expected)
+    assert torch.equal(torch.zeros(3, 3).index_put(tuple(edges.flip(0)), values, accumulate=True), expected)
 
 
-def test_edges_in_order_are_not_copied() -> None:
-    edges, weights = torch.tensor([[0, 1, 2], [1, 0, 2]]), torch.ones(3)
-    A = ns.from_edge_index(edges, weights, format=ns.COO(2))
-    assert A.values.data_ptr() == weights.data_ptr()
-    assert A.pattern.level_arrays(1)[-1].ctypes.data == edges[1].data_ptr()
+def test_weights_of_edges_in_order_are_not_copied() -> None:
+    edges, weights = torch.tensor([[1, 0, 2], [0, 1, 2]]), torch.ones(3)
+    assert ns.adj_t(edges, weights, format=ns.COO(2)).values.data_ptr() == weights.data_ptr()
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.COO(2)])
 def test_gradients_flow_to_weights_and_from_them(format: Any) -> None:
     weights = WEIGHTS.clone().requires_grad_()
-    A = ns.from_edge_index(EDGES, weights, format=format)
+    A = ns.adj_t(EDGES, weights, format=format)
     x = torch.arange(1.0, 4.0)
     (A @ x).sum().backward(retain_graph=True)
-    assert torch.equal(weights.grad, x[EDGES[1]])
+    assert torch.equal(weights.grad, x[EDGES[0]])
     weights.grad = None
     (A.to_edge_index()[1] ** 2).sum().backward()
-    summed = {(0, 1): 3.0}
+    summed = {(0, 1): 3.0}  # the weights of two equal edges
     assert weights.grad.tolist() == [2 * summed.get((int(i), int(j)), w) for (i, j), w in zip(EDGES.T, WEIGHTS.tolist(), strict=True)]
 
 
 @pytest.mark.parametrize("empty", [torch.empty(2, 0, dtype=torch.int64), np.empty((2, 0))])
 def test_graphs_without_edges(empty: Any) -> None:
-    assert tuple(ns.from_edge_index(empty).shape) == (0, 0)
-    A = ns.from_edge_index(empty, size=np.int64(3))
+    assert tuple(ns.adj_t(empty).shape) == (0, 0)
+    A = ns.adj_t(empty, size=np.int64(3))
     assert (tuple(A.shape), A.nnz) == ((3, 3), 0)
     assert A.to_edge_index()[0].shape == (2, 0)
 
@@ -101,8 +124,8 @@ def test_graphs_without_edges(empty: Any) -> None:
         (EDGES.T, {}, ns.SizeError, r"edge_index has shape \(5, 2\): pass sources and targets, .*did you mean edge_index\.T"),
         (EDGES[0], {}, ns.SizeError, r"edge_index has shape \(5,\)"),
         (EDGES.double(), {}, ns.FormatError, "edge_index has dtype torch.float64"),
-        (EDGES - 1, {}, ns.FormatError, "entry 0 has coordinate -1 in dimension 0"),
-        (EDGES, {"size": 2}, ns.FormatError, "entry 2 has coordinate 2 in dimension 0, which has size 2"),
+        (EDGES - 1, {}, ns.FormatError, "has coordinate -1 in dimension 0"),
+        (EDGES, {"size": 2}, ns.FormatError, "has coordinate 2 in dimension 0, which has size 2"),
         (EDGES, {"size": (2,)}, ns.SizeError, r"size is \(2,\), but a graph's matrix has 2 dimensions"),
         (EDGES, {"edge_weight": WEIGHTS[:2]}, ns.SizeError, "indices has 5 entries, but values has 2"),
         (EDGES, {"edge_weight": WEIGHTS[:, None]}, ns.SizeError, r"values has shape \(5, 1\)"),
@@ -110,15 +133,15 @@ def test_graphs_without_edges(empty: Any) -> None:
 )
 def test_edges_that_are_none(edges: Any, options: dict[str, Any], error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
-        ns.from_edge_index(edges, **options)
+        ns.adj_t(edges, **options)
 
 
 def test_a_message_passed_along_edges() -> None:
-    """The sum of what a node's sources send, which PyTorch Geometric's layers compute, is the transpose times what they have."""
+    """adj_t times the features is the sum of what each node's sources send it, as PyTorch Geometric's layers compute it."""
     utils = geometric().utils
-    A, X = ns.from_edge_index(EDGES, WEIGHTS), torch.arange(6.0).reshape(3, 2)
+    A, X = ns.adj_t(EDGES, WEIGHTS), torch.arange(6.0).reshape(3, 2)
     expected = utils.scatter(X[EDGES[0]] * WEIGHTS[:, None], EDGES[1], 0, 3)
-    assert torch.equal(A.T @ X, expected)
+    assert torch.equal(A @ X, expected)
 
 
 # ---- torch_sparse
@@ -160,7 +183,7 @@ def test_torch_sparse_comes_in() -> None:
 def test_torch_sparse_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[dict[str, Any]] = []
     monkeypatch.setitem(sys.modules, "torch_sparse", SimpleNamespace(SparseTensor=lambda **given: made.append(given) or given))
-    A = ns.from_edge_index(EDGES, WEIGHTS.clone().requires_grad_())
+    A = ns.adj_t(EDGES, WEIGHTS.clone().requires_grad_()).t().to(ns.CSR)
     back = A.to_torch_sparse()
     assert (back["rowptr"].tolist(), back["col"].tolist()) == ([0, 1, 2, 4], [1, 2, 0, 2])
     assert (back["rowptr"].dtype, back["col"].dtype, back["sparse_sizes"]) == (torch.int64, torch.int64, (3, 3))
@@ -172,7 +195,7 @@ def test_torch_sparse_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_torch_sparse_itself() -> None:
     real = pytest.importorskip("torch_sparse", reason="torch_sparse is not installed: it is compiled for each version of torch")
-    A = ns.from_edge_index(EDGES, WEIGHTS)
+    A = ns.adj_t(EDGES, WEIGHTS)
     back = A.to_torch_sparse()
     assert type(back) is real.SparseTensor
     assert torch.equal(ns.from_torch_sparse(back).to_dense(), A.to_dense())
@@ -205,7 +228,7 @@ class Graph:
 def test_dgl_comes_in() -> None:
     graph = Graph((EDGES[0], EDGES[1]), 3)
     graph.edata["w"] = WEIGHTS.clone().requires_grad_()
-    expected = ns.from_edge_index(EDGES, WEIGHTS).to_dense()
+    expected = ns.adj_t(EDGES, WEIGHTS).t().to_dense()
     A = ns.from_dgl(graph, "w")
     assert torch.equal(A.to_dense(), expected)
     assert torch.equal(ns.from_dgl(graph, WEIGHTS, ns.CSC).to_dense(), expected)
@@ -227,16 +250,16 @@ def test_what_dgl_has_that_is_no_matrix() -> None:
 
 def test_dgl_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dgl", SimpleNamespace(graph=lambda edges, num_nodes: Graph(edges, num_nodes)))
-    A = ns.from_edge_index(EDGES, WEIGHTS, format=ns.CSC)
+    A = ns.adj_t(EDGES, WEIGHTS).t()
     graph = A.to_dgl("w")
     assert torch.equal(ns.from_dgl(graph, "w").to_dense(), A.to_dense())
     with pytest.raises(ns.SizeError, match=r"a tensor of shape \(3, 4\) is no graph: its matrix has as many sources as targets"):
-        ns.from_edge_index(EDGES, size=(3, 4)).to_dgl()
+        ns.adj_t(EDGES, size=(4, 3)).to_dgl()
 
 
 def test_dgl_itself() -> None:
     dgl = pytest.importorskip("dgl", reason="DGL is not installed: it is compiled for each version of torch")
-    A = ns.from_edge_index(EDGES, WEIGHTS)
+    A = ns.adj_t(EDGES, WEIGHTS)
     graph = A.to_dgl()
     assert isinstance(graph, dgl.DGLGraph)
     assert torch.equal(ns.from_dgl(graph, "weight").to_dense(), A.to_dense())
@@ -282,17 +305,17 @@ def test_graphs_go_back(kind: Any) -> None:
 
 
 def test_a_graph_has_directions_by_default() -> None:
-    graph = ns.from_edge_index(EDGES, WEIGHTS).to_networkx()
+    graph = ns.adj_t(EDGES, WEIGHTS).t().to_networkx()
     assert type(graph) is networkx.DiGraph
     assert sorted(graph.edges(data="weight")) == [(0, 1, 3.0), (1, 2, 4.0), (2, 0, 3.0), (2, 2, 5.0)]
 
 
 def test_what_networkx_cannot_have() -> None:
-    A = ns.from_edge_index(EDGES, WEIGHTS)
-    with pytest.raises(ns.FormatError, match=r"an undirected graph's matrix is symmetric, but entry \(0, 1\) is 3.0, .*: use a DiGraph"):
+    A = ns.adj_t(EDGES, WEIGHTS).t()
+    with pytest.raises(ns.FormatError, match=r"an undirected graph's matrix is symmetric, but entry \(2, 0\) is 3.0, .*: use a DiGraph"):
         A.to_networkx(networkx.Graph)
     with pytest.raises(ns.SizeError, match="its matrix has as many sources as targets"):
-        ns.from_edge_index(EDGES, size=(3, 4)).to_networkx()
+        ns.adj_t(EDGES, size=(4, 3)).to_networkx()
 
 
 def test_what_is_no_graph_of_numbers() -> None:

@@ -11,6 +11,7 @@ import scipy.io
 import scipy.sparse as sp
 import torch
 
+from numscorch import adj_t
 from numscorch.errors import FormatError, NumscorchError, UnsupportedError
 from numscorch.io import load, load_graph, suffix_of
 from numscorch.ir.format import COO, CSC, CSF, CSR, dense
@@ -159,12 +160,19 @@ def test_graphs(tmp_path: Path) -> None:
     path = tmp_path / "graph.npz"
     np.savez(path, **GRAPH)
     graph = load_graph(path)
-    assert graph.adjacency.format == CSR
-    assert graph.adjacency.to_dense().tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+    assert graph.adj_t.format == CSR
+    assert graph.adj_t.to_dense().tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
     assert graph.features is not None
     assert graph.features.to_dense().tolist() == [[0.0, 1.0], [0.0, 0.0], [2.0, 3.0]]
     assert [graph.labels.tolist(), graph.train_idx.tolist(), graph.val_idx.tolist(), graph.test_idx.tolist()] == [[0, 1, 0], [0], [1], [2]]
-    assert torch.equal(load(path).to_dense(), graph.adjacency.to_dense())
+    assert torch.equal(load(path).to_dense(), graph.adj_t.to_dense())
+
+
+def test_graphs_have_their_directions(tmp_path: Path) -> None:
+    edges = np.array([[0, 1, 0], [1, 2, 1]])
+    np.savez(tmp_path / "graph.npz", **(GRAPH | {"edge_index": edges}))
+    assert torch.equal(load_graph(tmp_path / "graph.npz").adj_t.to_dense(), adj_t(edges, size=3).to_dense())
+    assert torch.equal(load(tmp_path / "graph.npz").to_dense(), adj_t(edges, size=3).to_dense())
 
 
 def test_graphs_without_features(tmp_path: Path) -> None:

@@ -73,6 +73,48 @@ def test_messages_from_targets_to_sources_are_pygs(name: str) -> None:
     same_as_pyg(makes[name](ns.nn), makes[name](pyg), X, EDGES, *weights)
 
 
+DIRECTED = EDGES.unique(dim=1)  # adj_t has one entry for equal edges
+CONVOLUTIONS: dict[str, Make] = {
+    "GCN": lambda nn, **flow: nn.GCNConv(IN, OUT, **flow),
+    "SAGE": lambda nn, **flow: nn.SAGEConv(IN, OUT, **flow),
+    "SAGE, max": lambda nn, **flow: nn.SAGEConv(IN, OUT, aggr="max", **flow),
+    "GAT": lambda nn, **flow: nn.GATConv(IN, OUT, heads=2, **flow),
+    "GIN": lambda nn, **flow: nn.GINConv(network(), **flow),
+}
+
+
+@pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), "torch's CSR"], ids=str)
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_adj_t_says_what_its_edges_say(name: str, flow: str, format: Any) -> None:
+    """PyTorch Geometric takes no matrix from targets to sources, so that it is given the edges."""
+    A = ns.adj_t(DIRECTED, size=NODES, format=ns.CSR if isinstance(format, str) else format)
+    assert not torch.equal(A.to_dense(), A.to_dense().t())
+    given = A.to_torch() if isinstance(format, str) else A
+    ours, theirs = (CONVOLUTIONS[name](nn, flow=flow) for nn in (ns.nn, pyg))
+    same_as_pyg(ours, theirs, X, given, theirs_graph=(DIRECTED,))
+    close(ours(X, given), ours(X, DIRECTED))
+
+
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_a_weighted_adj_t_says_what_its_weighted_edges_say(flow: str) -> None:
+    weights = torch.rand(EDGES.shape[1])
+    layer = ns.nn.GCNConv(IN, OUT, add_self_loops=False, flow=flow)
+    close(layer(X, ns.adj_t(EDGES, weights, NODES)), layer(X, EDGES, weights))
+
+
+@pytest.mark.parametrize("name", ["SAGE", "SAGE, max", "GIN"])
+def test_adj_t_between_two_kinds_of_nodes_says_what_its_edges_say(name: str) -> None:
+    edges, pair = BETWEEN.unique(dim=1), (PAIR[0], X)
+    ours, theirs = CONVOLUTIONS[name](ns.nn), CONVOLUTIONS[name](pyg)
+    same_as_pyg(ours, theirs, pair, ns.adj_t(edges, size=(len(pair[0]), NODES)), theirs_graph=(edges,))
+
+
+def test_the_norm_of_a_matrix_the_other_way_is_remembered() -> None:
+    A = ns.adj_t(DIRECTED, size=NODES)
+    assert gcn_norm(A, flow="target_to_source") is gcn_norm(A, flow="target_to_source")
+
+
 def test_the_norm_of_edges_the_other_way_is_that_of_flipped_ones() -> None:
     close(gcn_norm(EDGES, None, NODES, False, True, "target_to_source").to_dense(), gcn_norm(EDGES.flip(0), None, NODES).to_dense())
 

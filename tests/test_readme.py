@@ -7,7 +7,8 @@ import re
 import pytest
 from pages import ROOT, check_page
 
-GUIDE = {"formats": 10, "expressions": 10, "training": 20}
+GUIDE = {"configuration": 8, "expressions": 10, "formats": 10, "graphs": 20, "training": 20}
+VARIABLE = re.compile(r"\bNUM(?:SCORCH|BA)_[A-Z_]+")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
@@ -24,6 +25,13 @@ def test_the_readme_links_to_all_of_the_guide() -> None:
     pages = sorted(path.stem for path in (ROOT / "docs" / "guide").glob("*.md"))
     assert pages == sorted(GUIDE)
     assert all(f"docs/guide/{name}.md" in (ROOT / "README.md").read_text(encoding="utf-8") for name in pages)
+
+
+def test_the_configuration_page_lists_every_variable() -> None:
+    sources = [path for folder in ("numscorch", "benchmarks", "tests") for path in (ROOT / folder).rglob("*.py")]
+    read = {name for path in sources for name in VARIABLE.findall(path.read_text(encoding="utf-8"))}
+    listed = set(VARIABLE.findall((ROOT / "docs" / "guide" / "configuration.md").read_text(encoding="utf-8")))
+    assert listed == read
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -1,7 +1,8 @@
 """Graphs of other libraries as adjacency matrices, and back: PyTorch Geometric, torch_sparse, DGL and networkx.
 
-``A[source, target]`` is the weight of an edge, 1 where edges have none. Edges between the same nodes are summed where they
-have weights; where they have none, they are one entry of 1.
+Edge lists become ``A[target, source]``, PyTorch Geometric's ``adj_t``, which graph layers take. Graphs of networkx and DGL become
+``A[source, target]``, as in those libraries. Edges without weights are 1. Weights of equal edges are summed; equal edges without
+weights are one entry of 1.
 """
 
 from __future__ import annotations
@@ -27,33 +28,37 @@ if TYPE_CHECKING:
 # ---- edge lists, as PyTorch Geometric has them
 
 
-def from_edge_index(
+def adj_t(
     edge_index: torch.Tensor | ArrayLike,
     edge_weight: torch.Tensor | ArrayLike | None = None,
     size: int | Sequence[int | None] | None = None,
     format: Format | str | None = None,
 ) -> SparseTensor:
-    """The adjacency matrix of an edge list, O(edges log edges); gradients flow to the weights.
+    """The matrix that graph layers take, ``A[target, source]``, of an edge list; O(edges log edges).
 
-    ``A[edge_index[0, e], edge_index[1, e]] = edge_weight[e]``. As in ``torch_geometric.utils.to_torch_csr_tensor``, the weights of
-    edges between the same nodes are summed; without weights, they are one entry of 1.
+    ``A[edge_index[1, e], edge_index[0, e]] = edge_weight[e]``, so that ``A @ x`` sums what each node's sources send: the ``adj_t`` of
+    PyTorch Geometric. ``A.t()``, which shares its memory, is ``A[source, target]``. Weights of equal edges are summed; without weights,
+    equal edges are one entry of 1. Gradients flow to the weights. See the guide: graphs.
 
     Args:
         edge_index: sources and targets, integers of shape (2, edges); PyTorch Geometric's ``EdgeIndex`` too.
         edge_weight: shape (edges,); by default 1 for each, float32.
-        size: how many nodes there are, or (sources, targets) of a bipartite graph; by default what an ``EdgeIndex`` says,
-            or as many as the largest number asks for.
+        size: the number of nodes, or (sources, targets) of a bipartite graph; by default the size of an ``EdgeIndex``, or the largest
+            number in ``edge_index`` plus 1.
         format: the result's format, CSR by default.
+
+    Shape:
+        (targets, sources).
 
     Raises:
         FormatError: numbers that are no nodes.
         SizeError: lengths that disagree.
         UnsupportedError: weights that kernels can't read.
 
-    >>> from_edge_index([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], size=3).to_dense()
-    tensor([[0., 0., 1.],
-            [5., 0., 0.],
-            [0., 0., 0.]])
+    >>> adj_t([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], size=3).to_dense()
+    tensor([[0., 5., 0.],
+            [0., 0., 0.],
+            [1., 0., 0.]])
     """
     if size is None and hasattr(edge_index, "sparse_size"):
         size = edge_index.sparse_size()
@@ -63,7 +68,7 @@ def from_edge_index(
     if edges.ndim != 2 or len(edges) != 2:
         hint = "; did you mean edge_index.T?" if edges.ndim == 2 and edges.shape[1] == 2 else ""
         raise SizeError(f"edge_index has shape {tuple(edges.shape)}: pass sources and targets, shape (2, edges){hint}")
-    return _adjacency(edges, edge_weight, _size(edges, size), format)
+    return _matrix(edges.flip(0), edge_weight, _size(edges, size)[::-1], format)
 
 
 def _size(edges: torch.Tensor, size: int | Sequence[int | None] | None) -> tuple[int, ...]:
@@ -78,13 +83,13 @@ def _size(edges: torch.Tensor, size: int | Sequence[int | None] | None) -> tuple
     return as_shape([found if given is None else given for given, found in zip(size, largest, strict=True)])
 
 
-def _adjacency(
-    edges: torch.Tensor, weight: torch.Tensor | ArrayLike | None, shape: tuple[int, ...], format: Format | str | None
+def _matrix(
+    places: torch.Tensor, weight: torch.Tensor | ArrayLike | None, shape: tuple[int, ...], format: Format | str | None
 ) -> SparseTensor:
     target = CSR if format is None else format
     if weight is not None:
-        return from_coo(edges, as_values(weight), shape, target, coalesce=True)
-    return _unweighted(from_coo(edges, torch.ones(edges.shape[1]), shape, target, coalesce=True))
+        return from_coo(places, as_values(weight), shape, target, coalesce=True)
+    return _unweighted(from_coo(places, torch.ones(places.shape[1]), shape, target, coalesce=True))
 
 
 def _unweighted(A: SparseTensor) -> SparseTensor:
@@ -93,13 +98,26 @@ def _unweighted(A: SparseTensor) -> SparseTensor:
 
 
 def to_edge_index(A: SparseTensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sources and targets (2, nnz) int64, and weights (nnz,), in storage order: PyTorch Geometric's edge list; gradients flow.
+    """The edges of a matrix ``A[target, source]``: the inverse of :func:`adj_t`; gradients flow to the weights.
+
+    Pass ``A.t()`` if the matrix is ``A[source, target]``, as that of networkx or DGL. See the guide: graphs.
+
+    Args:
+        A: a matrix of shape (targets, sources).
+
+    Returns:
+        Sources and targets, int64 of shape (2, nnz), and weights of shape (nnz,), both in storage order.
 
     Raises:
         SizeError: it is no matrix.
+
+    >>> edges, weights = to_edge_index(adj_t([[0, 1], [2, 0]], [3.0, 4.0]))
+    >>> edges, weights
+    (tensor([[1, 0],
+            [0, 2]]), tensor([4., 3.]))
     """
     _check_matrix(A)
-    return A.indices(), of_entries(A.pattern, A.values)
+    return A.indices().flip(0), of_entries(A.pattern, A.values)
 
 
 def _check_matrix(A: SparseTensor, square: bool = False) -> None:
@@ -113,6 +131,9 @@ def _check_matrix(A: SparseTensor, square: bool = False) -> None:
 
 def from_torch_sparse(adj: Any, format: Format | str | None = None) -> SparseTensor:
     """A SparseTensor from ``torch_sparse.SparseTensor``, whose CSR arrays are shared; gradients flow to its values.
+
+    Graph layers take ``adj_t``, which PyTorch Geometric stores; if the matrix is ``A[source, target]``, pass them ``A.t()``, which shares
+    memory. See the guide: graphs.
 
     Args:
         adj: the matrix; entries without values become 1.
@@ -130,7 +151,9 @@ def from_torch_sparse(adj: Any, format: Format | str | None = None) -> SparseTen
 
 
 def to_torch_sparse(A: SparseTensor) -> Any:
-    """A ``torch_sparse.SparseTensor`` of a matrix, of which it has CSR arrays in int64; values are shared where A is CSR.
+    """A ``torch_sparse.SparseTensor`` of the same matrix, with CSR arrays in int64; values are shared if A is CSR.
+
+    PyTorch Geometric's layers take ``A[target, source]``, as :func:`adj_t` makes. See the guide: graphs.
 
     Raises:
         SizeError: it is no matrix.
@@ -149,7 +172,9 @@ def to_torch_sparse(A: SparseTensor) -> Any:
 
 
 def from_dgl(graph: Any, weight: str | torch.Tensor | None = None, format: Format | str | None = None) -> SparseTensor:
-    """The adjacency matrix of a DGL graph with one kind of edges; gradients flow to the weights.
+    """The adjacency matrix ``A[source, target]`` of a DGL graph with one kind of edges; gradients flow to the weights.
+
+    Pass ``A.t()``, which shares memory, to graph layers. See the guide: graphs.
 
     Args:
         graph: the graph.
@@ -161,7 +186,7 @@ def from_dgl(graph: Any, weight: str | torch.Tensor | None = None, format: Forma
         UnsupportedError: no such graph, or weights that kernels can't read.
     """
     if not hasattr(graph, "adj_tensors"):
-        raise UnsupportedError(f"from_dgl takes a DGLGraph, not {type(graph).__name__}: use from_edge_index or from_networkx")
+        raise UnsupportedError(f"from_dgl takes a DGLGraph, not {type(graph).__name__}: use from_networkx, or ns.adj_t(edge_index)")
     kinds = getattr(graph, "canonical_etypes", (None,))
     if len(kinds) != 1:
         raise UnsupportedError(f"the graph has {len(kinds)} kinds of edges: pick one of them, as graph[{kinds[0]!r}]")
@@ -178,7 +203,9 @@ def from_dgl(graph: Any, weight: str | torch.Tensor | None = None, format: Forma
 
 
 def to_dgl(A: SparseTensor, weight: str = "weight") -> Any:
-    """A DGL graph with an edge for each stored entry, in storage order, whose values are the edges' data of that name.
+    """A DGL graph with an edge from i to j for each stored ``A[i, j]``, whose values are the edges' data of that name.
+
+    Edges are in storage order. Pass ``A.t()`` if the matrix is ``A[target, source]``. See the guide: graphs.
 
     Raises:
         SizeError: it is no square matrix.
@@ -186,7 +213,7 @@ def to_dgl(A: SparseTensor, weight: str = "weight") -> Any:
     import dgl
 
     _check_matrix(A, square=True)
-    (sources, targets), values = to_edge_index(A)
+    (sources, targets), values = to_edge_index(A.t())
     graph = dgl.graph((sources, targets), num_nodes=A.pattern.shape[0])
     graph.edata[weight] = values
     return graph
@@ -202,7 +229,9 @@ def from_networkx(
     dtype: torch.dtype = torch.float32,
     format: Format | str | None = None,
 ) -> SparseTensor:
-    """The adjacency matrix of a networkx graph, as ``networkx.to_scipy_sparse_array`` has it; O(edges).
+    """The adjacency matrix ``A[source, target]`` of a networkx graph, as ``networkx.to_scipy_sparse_array`` has it; O(edges).
+
+    Pass ``A.t()``, which shares memory, to graph layers. See the guide: graphs.
 
     Edges of an undirected graph are stored both ways, loops once; parallel edges of a multigraph are summed.
 
@@ -224,7 +253,7 @@ def from_networkx(
             [0., 1., 0.]])
     """
     if not hasattr(graph, "is_directed") or not hasattr(graph, "edges"):
-        raise UnsupportedError(f"from_networkx takes a networkx graph, not {type(graph).__name__}: use from_edge_index")
+        raise UnsupportedError(f"from_networkx takes a networkx graph, not {type(graph).__name__}: use ns.adj_t(edge_index)")
     places = _places(graph, nodelist)
     listed = [
         (places[source], places[target], value)
@@ -283,7 +312,9 @@ def _as_wide(values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
 
 
 def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:
-    """A networkx graph of nodes 0 to n - 1, with an edge for each stored entry that has its value as ``weight``.
+    """A networkx graph of nodes 0 to n - 1, with an edge from i to j for each stored ``A[i, j]``, its value as ``weight``.
+
+    Pass ``A.t()`` if the matrix is ``A[target, source]``. See the guide: graphs.
 
     Args:
         A: a square matrix.
@@ -298,7 +329,7 @@ def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:
 
     _check_matrix(A, square=True)
     graph = networkx.empty_graph(A.pattern.shape[0], networkx.DiGraph if create_using is None else create_using)
-    edges, values = to_edge_index(A)
+    edges, values = to_edge_index(A.t())
     entries = list(zip(*edges.tolist(), values.tolist(), strict=True))
     if not graph.is_directed():
         weights = {(source, target): value for source, target, value in entries}

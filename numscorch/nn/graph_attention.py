@@ -43,12 +43,12 @@ class GATConv(Convolution):
         bias: whether there is one.
         residual: whether ``res`` of a target's own features is added.
         aggr: ``"add"`` or ``"sum"``.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` of an edge list that is read the other way round.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or an
-        adjacency matrix (targets, sources); edge_attr (edges, edge_dim), beside an edge_index only; result
-        (targets, heads * out_channels), or (targets, out_channels) of an average.
+        x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or a
+        matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs); edge_attr (edges, edge_dim), beside an
+        edge_index only; result (targets, heads * out_channels), or (targets, out_channels) of an average.
 
     Raises:
         UnsupportedError: another aggregation.

@@ -41,12 +41,13 @@ class GCNConv(Convolution):
         normalize: whether the matrix is normalised.
         bias: whether there is one.
         aggr: ``"add"`` or ``"sum"``.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` of an edge list that is read the other way round.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
         node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
         x (nodes, in_channels), dense or sparse, or dense (\\*, nodes, in_channels); graph: edge_index (2, edges), from sources to
-        targets, with edge_weight (edges,), or an adjacency matrix (targets, sources); result (\\*, nodes, out_channels).
+        targets, with edge_weight (edges,), or a matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs);
+        result (\\*, nodes, out_channels).
 
     Raises:
         UnsupportedError: self loops are to be added, and nothing normalised.
@@ -137,13 +138,14 @@ class SAGEConv(Convolution):
         root_weight: whether there is ``lin_r``.
         project: whether sources' features go through ``lin`` and relu first.
         bias: whether ``lin_l`` has one.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` of an edge list that is read the other way round.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
         node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or an
-        adjacency matrix (targets, sources), by whose values features are multiplied in sums and means, and which are 1 for the other
-        aggregations; result (targets, out_channels). Dense features may have more dimensions, (\\*, nodes, in_channels).
+        x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or a
+        matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs); its values multiply features in sums and
+        means, and must be 1 for the other aggregations; result (targets, out_channels). Dense features may have more dimensions,
+        (\\*, nodes, in_channels).
 
     Raises:
         SizeError: ``project`` with a size that is left to the first input.
@@ -225,12 +227,13 @@ class GINConv(Convolution):
         eps: how much more a node's own features weigh than a neighbour's.
         train_eps: whether ``eps`` is a parameter, rather than a buffer.
         aggr: ``"add"`` for the sum of the neighbours' features, or what else SAGEConv takes but for lists.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` of an edge list that is read the other way round.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
         node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or an
-        adjacency matrix (targets, sources), by whose values features are multiplied; result: what ``nn`` makes of (targets, in_channels).
+        x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or a
+        matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs), whose values multiply features; result:
+        the network's output for (targets, in_channels).
 
     Source: Xu, Hu, Leskovec and Jegelka, "How Powerful are Graph Neural Networks?", 2019.
 

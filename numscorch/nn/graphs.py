@@ -1,7 +1,7 @@
 """Graphs as convolutions read them: edge lists or adjacency matrices, made into matrices of targets and sources.
 
-``A[target, source]`` weighs an edge, so that ``A @ x`` sums what each node's neighbours send it: the ``adj_t`` of PyTorch
-Geometric. What is made of a graph is remembered beside the tensor it was made from, until that is written to or dies.
+``A[target, source]`` weighs an edge, so that ``A @ x`` sums what each node's neighbours send it: see :func:`numscorch.adj_t`.
+What is made of a graph is remembered beside the tensor it was made from, until that is written to or dies.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def gcn_norm(
     A node's degree is the sum of the weights of the edges to it; where that is 0, so are the results.
 
     Args:
-        graph: edges from sources to targets, int64 of shape (2, edges), or an adjacency matrix of shape (targets, sources):
-            a SparseTensor, or a sparse tensor of torch's.
+        graph: edges from sources to targets, int64 of shape (2, edges), or an adjacency matrix of shape (targets, sources), as
+            :func:`numscorch.adj_t` makes: a SparseTensor, or a sparse tensor of torch's. See the guide: graphs.
         edge_weight: one for each edge, of shape (edges,); 1 by default. Weights of equal edges are summed.
         num_nodes: how many there are, by default as many as the graph names.
         improved: whether a self loop that is added weighs 2. As in PyTorch Geometric, it weighs 1 all the same where an edge
             list has no weights.
         add_self_loops: whether each node without a self loop gets one. A loop that is there keeps its weight; of several in an edge
             list, the last one does.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` of an edge list that is read the other way round.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
         dtype: of the weights; by default as they come, and torch's default for an edge list without them.
 
     Shape:
@@ -262,17 +262,22 @@ def check_flow(layer: str, flow: object) -> None:
 
 
 def directed(graph: Any, flow: str) -> Any:
-    """A graph whose messages go from sources to targets.
+    """The same graph if messages go from sources to targets, else the reversed one.
 
     Raises:
-        UnsupportedError: a matrix with messages from targets to sources.
+        UnsupportedError: an unknown direction.
     """
     check_flow("gcn_norm", flow)
     if flow == TO_TARGET:
         return graph
-    if not isinstance(graph, Tensor) or graph.layout is not torch.strided:
-        raise UnsupportedError(f"flow={flow!r} of an adjacency matrix, which says what is a target: pass adj.t()")
-    return remembered(graph, TO_SOURCE, lambda: _places(graph))
+    if is_matrix(graph):
+        return attached(graph).t()
+    return remembered(graph, TO_SOURCE, lambda: _places(graph)) if isinstance(graph, Tensor) else graph
+
+
+def is_matrix(graph: Any) -> bool:
+    """Whether a graph is an adjacency matrix rather than an edge list."""
+    return isinstance(graph, SparseTensor | SparseParameter) or (isinstance(graph, Tensor) and graph.layout is not torch.strided)
 
 
 def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:
@@ -284,12 +289,12 @@ def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | N
         SizeError: shapes that disagree.
         UnsupportedError: it is no graph, or an adjacency matrix comes with other weights.
     """
-    if isinstance(graph, SparseTensor | SparseParameter) or (isinstance(graph, Tensor) and graph.layout is not torch.strided):
+    if is_matrix(graph):
         return _from_matrix(graph, edge_weight, size)
     if not isinstance(graph, Tensor):
         raise UnsupportedError(
             f"a graph is an edge_index or an adjacency matrix, not {type(graph).__name__}: pass torch.as_tensor(edges) of shape (2, edges),"
-            " or make a matrix with ns.from_scipy, ns.from_networkx, ..., of shape (targets, sources)"
+            " or a matrix A[target, source], as of ns.adj_t(edges) or ns.from_networkx(graph).t()"
         )
     return _from_edges(graph, edge_weight, size)
 
