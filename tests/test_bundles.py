@@ -22,6 +22,7 @@ from numscorch.runtime import bundles, kernel_cache, makers, tuned, whole_files
 
 SPMV = {"A": "uniform:20000x20000:0.0005", "B": "dense:20000"}  # large enough for threads
 SMALL = {"A": "uniform:30x40:0.1"}
+MORE = "kernel_0123456789abcdef"  # a kernel that no bundle has
 Change = Callable[[dict[str, bytes]], dict[str, bytes]]
 
 
@@ -160,7 +161,7 @@ def test_what_is_not_compiled_or_damaged_is_left_out(bundle: Path, place: Path, 
     with pytest.raises(BundleError, match=r"no kernel in .* is compiled for this machine: run what needs them first"):
         bundles.export(tmp_path / "empty.bundle")
     bundles.bring_in(bundle)
-    kernel_cache.store("never_compiled", '"""y[i] = A[i,j]"""\n')
+    kernel_cache.store("kernel_0123456789abcdef", '"""y[i] = A[i,j]"""\n')
     assert bundles.export(tmp_path / "a.bundle") == bundles.Bundled(kernels=3, left_out=1, schedules=1)
     code = next((place / "__pycache__").glob("*.code"))
     code.write_bytes(code.read_bytes()[:-1])
@@ -222,13 +223,13 @@ def telling_text(text: bytes) -> Change:
         (without(".code"), "is damaged, kernel_.*code is missing"),
         (without(".py"), "is damaged, kernel_.*py is missing"),
         (without(".json"), "is no bundle of kernels, it has no bundle.json"),
-        (lambda files: files | {"more.py": b""}, "nothing is known of more.py"),
+        (lambda files: files | {f"{MORE}.py": b""}, f"nothing is known of {MORE}.py"),
         (lambda files: files | {"../evil.py": b""}, "has '../evil.py' in it, which is no kernel's file"),
         (lambda files: files | {"/evil.py": b""}, "has '/evil.py' in it"),
         (lambda files: files | {"a/evil.py": b""}, "has 'a/evil.py' in it"),
         (lambda files: files | {"evil.py\n": b""}, "in it, which is no kernel's file"),
         (lambda files: files | {"evil.so": b""}, "has 'evil.so' in it"),
-        (lambda files: files | {"big.py": bytes((64 << 20) + 1)}, "more than any kernel"),
+        (lambda files: files | {f"{MORE}.py": bytes((64 << 20) + 1)}, "more than any kernel"),
         (telling_text(b"no json"), "bundle.json can't be read"),
         (telling_text(b"[" * 100_000), "bundle.json can't be read"),
         (telling_text(b"[1]"), "doesn't say what the bundle holds"),
@@ -322,7 +323,7 @@ MUTATIONS = (flip, overwrite, cut_off, cut_out, put_in, copy_over)
 def test_mutated_archives_are_refused_or_whole(place: Path, tmp_path: Path, scale: Callable[[int], int]) -> None:
     """Any damage is a BundleError, or in bytes that mean nothing; half of it is in the archive's directory, which is at the end."""
     random = Random(0)
-    wanted = {"kernel_a.py": b'"""a"""\n', f"kernel_a.{'0' * 32}.code": bytes(50), tuned.FILE: b"{}"}
+    wanted = {f"{MORE}.py": b'"""a"""\n', f"{MORE}.{'0' * 32}.code": bytes(50), tuned.FILE: b"{}"}
     bundles._write(tmp_path / "whole.bundle", wanted)
     whole, path = (tmp_path / "whole.bundle").read_bytes(), tmp_path / "mutated.bundle"
     directory = whole.index(b"PK\x01\x02")
@@ -358,7 +359,7 @@ def test_a_name_that_stands_twice_is_refused(bundle: Path, place: Path, tmp_path
 
 @pytest.mark.parametrize("fails_at", [1, 2, 5])
 def test_a_full_disk_leaves_the_cache_as_it_was(fails_at: int, bundle: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel_cache.store("mine", '"""mine"""\n')
+    kernel_cache.store("kernel_0123456789abcdef", '"""mine"""\n')
     before = sorted(path.name for path in place.rglob("*") if path.name != kernel_cache.ROOM)
     drafted, calls = bundles.drafted, []
 
@@ -393,7 +394,7 @@ def test_a_move_that_fails_leaves_no_kernel_of_the_bundle(
 
 
 def test_a_bundle_that_is_too_large_is_not_unpacked(bundle: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    large = changed(bundle, tmp_path / "large.bundle", lambda files: files | {f"kernel_{at}.py": bytes(1 << 20) for at in range(9)})
+    large = changed(bundle, tmp_path / "large.bundle", lambda files: files | {f"kernel_{at:016}.py": bytes(1 << 20) for at in range(9)})
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "8M")
     monkeypatch.setattr(zipfile.ZipFile, "read", lambda *arguments: pytest.fail("it was read"))
     with pytest.raises(BundleError, match=r"NUMSCORCH_CACHE_SIZE keeps 8,388,608: set it to 1[01]M or more"):

@@ -143,10 +143,10 @@ def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
 
 def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path / "cache"))
-    path = kernel_cache.store("spmv", '"""y[i] = A[i,j] * x[j]"""\n')
+    path = kernel_cache.store("kernel_0123456789abcdef", '"""y[i] = A[i,j] * x[j]"""\n')
     assert cli.main(["cache"]) == 0
     out = capsys.readouterr().out
-    assert "spmv.py  y[i] = A[i,j] * x[j]" in out
+    assert "kernel_0123456789abcdef.py  y[i] = A[i,j] * x[j]" in out
     assert re.search(rf"1 kernels, [1-9][\d.]* (kB|bytes) in {re.escape(str(tmp_path / 'cache'))}", out), out
     assert cli.main(["cache", "clear"]) == 0
     assert "1 kernels deleted" in capsys.readouterr().out

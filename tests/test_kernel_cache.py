@@ -21,6 +21,7 @@ from numscorch.errors import BundleError, NumscorchError
 from numscorch.runtime import bundles, dispatch, doctor, kernel_cache, tuned, whole_files
 
 SOURCE = '"""y[i] = A[i,j] * x[j]\n\nSerial.\n"""\n\n\ndef kernel(x):\n    return x + 1\n'
+K = "kernel_0123456789abcdef"
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the platform's files have no owner and mode")
 
 
@@ -31,6 +32,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(path))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     return path
+
+
+def named(word: str) -> str:
+    """A kernel's name with a word in it."""
+    return f"kernel_{word.encode().hex():0>16}"
 
 
 def used_at(path: Path, seconds: float) -> None:
@@ -50,10 +56,10 @@ def falls_back(problem: str) -> None:
     assert status.problem is not None
     assert problem in status.problem
     assert status.folder != status.requested
-    path = stored("k", SOURCE)
+    path = stored(K, SOURCE)
     assert path.parent == kernel_cache.folder() == status.folder
     assert path.stat().st_mode & 0o077 == 0 or not hasattr(os, "geteuid")
-    assert kernel_cache.load_module("k", SOURCE, path).kernel(1) == 2
+    assert kernel_cache.load_module(K, SOURCE, path).kernel(1) == 2
 
 
 def test_missing_folder_is_made_and_private(place: Path) -> None:
@@ -64,12 +70,12 @@ def test_missing_folder_is_made_and_private(place: Path) -> None:
 
 
 def test_removed_folder_is_made_again(place: Path) -> None:
-    path = stored("k", SOURCE)
+    path = stored(K, SOURCE)
     path.unlink()
     (place / "__pycache__").rmdir()
     (place / kernel_cache.ROOM).unlink()
     place.rmdir()
-    assert kernel_cache.store("k", SOURCE).read_text() == SOURCE
+    assert kernel_cache.store(K, SOURCE).read_text() == SOURCE
 
 
 def test_platform_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,21 +151,21 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.mark.parametrize("number", FULL)
 def test_full_disk_falls_back(number: int, place: Path, fails: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
     fails(number, place)
-    assert stored("k", SOURCE).parent != place
+    assert stored(K, SOURCE).parent != place
     assert os.strerror(number) in str(kernel_cache.status().problem)
-    assert stored("other", SOURCE).parent == kernel_cache.folder() != place
+    assert stored(named("other"), SOURCE).parent == kernel_cache.folder() != place
     assert caplog.text.count(f"can't be written ({os.strerror(number)})") == 1
     fails(number)
-    assert stored("third", SOURCE).parent == place, "the disk has room again"
+    assert stored(named("third"), SOURCE).parent == place, "the disk has room again"
 
 
 @pytest.mark.parametrize("number", FULL)
 def test_machine_code_on_a_full_disk_falls_back(number: int, place: Path, fails: Callable[..., None]) -> None:
-    path = stored("k", SOURCE)
+    path = stored(K, SOURCE)
     fails(number, place / kernel_cache.CODE)
     assert kernel_cache.write("__pycache__/k.0123.code", b"code") not in (place, None)
     assert kernel_cache.read("__pycache__/k.0123.code") == b"code"
-    assert stored("k", SOURCE) == path, "what is stored on the full disk is used"
+    assert stored(K, SOURCE) == path, "what is stored on the full disk is used"
 
 
 @pytest.mark.parametrize("number", FULL)
@@ -171,8 +177,8 @@ def test_without_any_folder_kernels_stay_in_memory(
 
     fails(number, place, place / kernel_cache.CODE)
     monkeypatch.setattr(kernel_cache.tempfile, "mkdtemp", none)
-    assert kernel_cache.store("k", SOURCE) is None
-    assert kernel_cache.load_module("k", SOURCE, None).kernel(1) == 2
+    assert kernel_cache.store(K, SOURCE) is None
+    assert kernel_cache.load_module(K, SOURCE, None).kernel(1) == 2
     assert kernel_cache.write("__pycache__/k.0123.code", b"code") is kernel_cache.read("__pycache__/k.0123.code") is None
     assert kernel_cache.folder() is None
     assert (kernel_cache.entries(), kernel_cache.clear()) == ([], 0)
@@ -252,10 +258,10 @@ def test_private_folder_goes_with_its_process_and_not_with_a_child(tmp_path: Pat
     code = """
 import os, sys
 from numscorch.runtime import kernel_cache, machine_code
-path = kernel_cache.store("k", "x = 1")
+path = kernel_cache.store("kernel_0123456789abcdef", "x = 1")
 child = os.fork()
 if not child:
-    kernel_cache.store("k", "x = 1")
+    kernel_cache.store("kernel_0123456789abcdef", "x = 1")
     sys.exit(path.parent == kernel_cache.folder())
 assert os.waitpid(child, 0)[1] == 0
 assert path.exists()
@@ -271,54 +277,55 @@ def test_link_is_replaced_and_never_followed(place: Path, tmp_path: Path) -> Non
     target.write_text(SOURCE)
     kernel_cache.folder()
     try:
-        (place / "k.py").symlink_to(target)
+        (place / f"{K}.py").symlink_to(target)
     except OSError:
         pytest.skip("links need a privilege here")
-    path = stored("k", SOURCE + "\n")
+    path = stored(K, SOURCE + "\n")
     assert not path.is_symlink()
     assert target.read_text() == SOURCE
 
 
 @pytest.mark.parametrize("damage", ["", "def kernel(", SOURCE[:-1], SOURCE.replace("+ 1", "+ 2"), "\0"])
 def test_damaged_source_is_rebuilt(place: Path, damage: str) -> None:
-    path = stored("k", SOURCE)
-    kernel_cache.load_module("k", SOURCE, path)
-    compiled = place / "__pycache__" / "k.0123.code"
+    path = stored(K, SOURCE)
+    kernel_cache.load_module(K, SOURCE, path)
+    compiled = place / "__pycache__" / f"{K}.0123.code"
     compiled.write_text("machine code of the damaged source")
     path.write_text(damage)
-    assert kernel_cache.store("k", SOURCE) == path
+    assert kernel_cache.store(K, SOURCE) == path
     assert path.read_text() == SOURCE
     assert not compiled.exists()
-    assert kernel_cache.load_module("k", SOURCE, path).kernel(1) == 2
+    assert kernel_cache.load_module(K, SOURCE, path).kernel(1) == 2
 
 
 def test_unchanged_source_is_left_alone(place: Path) -> None:
-    path = stored("k", SOURCE)
-    compiled = place / "__pycache__" / "k.0123.code"
+    path = stored(K, SOURCE)
+    compiled = place / "__pycache__" / f"{K}.0123.code"
     compiled.write_text("machine code")
     used_at(path, 1000.0)
-    stored("k", SOURCE)
+    stored(K, SOURCE)
     assert path.stat().st_mtime == 1000.0
     assert path.stat().st_atime > 1000.0
     assert compiled.exists()
 
 
 def test_loaded_under_a_stable_name(place: Path) -> None:
-    module = kernel_cache.load_module("k", SOURCE, stored("k", SOURCE))
-    assert module.__name__ == module.kernel.__module__ == "numscorch_kernels.k"
-    assert sys.modules["numscorch_kernels.k"] is module
-    assert module.kernel.__code__.co_filename == str(place / "k.py")
+    module = kernel_cache.load_module(K, SOURCE, stored(K, SOURCE))
+    assert module.__name__ == module.kernel.__module__ == f"numscorch_kernels.{K}"
+    assert sys.modules[f"numscorch_kernels.{K}"] is module
+    assert module.kernel.__code__.co_filename == str(place / f"{K}.py")
 
 
 def test_broken_module_is_not_left_behind(place: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        kernel_cache.load_module("broken", "1 / 0", stored("broken", "1 / 0"))
-    assert "numscorch_kernels.broken" not in sys.modules
+        kernel_cache.load_module(K, "1 / 0", stored(K, "1 / 0"))
+    assert f"numscorch_kernels.{K}" not in sys.modules
 
 
-def test_name_must_be_an_identifier(place: Path) -> None:
-    with pytest.raises(NumscorchError, match="use an identifier"):
-        kernel_cache.store("../k", SOURCE)
+@pytest.mark.parametrize("name", ["../k", "k", "kernel_utils", f"{K}_parallel", f"{K}\n"])
+def test_name_must_be_that_of_a_kernel(place: Path, name: str) -> None:
+    with pytest.raises(NumscorchError, match="use kernel_ and 16 hexadecimal digits"):
+        kernel_cache.store(name, SOURCE)
 
 
 def run(code: str, **environment: str) -> str:
@@ -357,16 +364,16 @@ def test_two_processes_store_one_kernel_at_once(place: Path) -> None:
     code = f"""
 from numscorch.runtime import kernel_cache, machine_code
 for turn in range(150):
-    path = kernel_cache.store("k", {SOURCE!r} + "#" * (turn % 3) + chr(10))
+    path = kernel_cache.store({K!r}, {SOURCE!r} + "#" * (turn % 3) + chr(10))
     text = path.read_text()
     assert text.startswith({SOURCE!r}), text
-    assert kernel_cache.load_module("k", text, path).kernel(1) == 2
+    assert kernel_cache.load_module({K!r}, text, path).kernel(1) == 2
 """
     started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for process in started:
         errors = process.communicate()[1]
         assert process.returncode == 0, errors
-    assert [file.name for file in place.iterdir() if file.is_file() and file.name != ".room"] == ["k.py"]
+    assert [file.name for file in place.iterdir() if file.is_file() and file.name != ".room"] == [f"{K}.py"]
 
 
 def test_threads_store_at_once(place: Path) -> None:
@@ -375,8 +382,8 @@ def test_threads_store_at_once(place: Path) -> None:
     def work(number: int) -> None:
         try:
             for turn in range(20):
-                path = stored(f"k{turn % 4}", SOURCE + "\n" * number)
-                assert kernel_cache.load_module(f"k{turn % 4}", SOURCE, path).kernel(1) == 2
+                path = stored(named(str(turn % 4)), SOURCE + "\n" * number)
+                assert kernel_cache.load_module(named(str(turn % 4)), SOURCE, path).kernel(1) == 2
         except BaseException as error:
             failures.append(error)
 
@@ -390,27 +397,27 @@ def test_threads_store_at_once(place: Path) -> None:
 
 def test_oldest_go_first_when_full(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for age, name in enumerate(["newest", "used", "oldest"]):
-        path = kernel_cache.store(name, SOURCE)
-        (place / "__pycache__" / f"{name}.0123.code").write_bytes(bytes(1000))
+        path = kernel_cache.store(named(name), SOURCE)
+        (place / "__pycache__" / f"{named(name)}.0123.code").write_bytes(bytes(1000))
         used_at(path, 1_000_000.0 - age)
-    used_at(place / "used.py", 2_000_000.0)
+    used_at(place / f"{named('used')}.py", 2_000_000.0)
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "2500")
-    stored("added", SOURCE)
-    assert {entry.name for entry in kernel_cache.entries()} == {"added", "newest", "used"}
-    assert not list((place / "__pycache__").glob("oldest.*"))
+    stored(named("added"), SOURCE)
+    assert {entry.name for entry in kernel_cache.entries()} == {named("added"), named("newest"), named("used")}
+    assert not list((place / "__pycache__").glob(f"{named('oldest')}.*"))
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "0")
-    stored("last", SOURCE)
-    assert [entry.name for entry in kernel_cache.entries()] == ["last"]
+    stored(named("last"), SOURCE)
+    assert [entry.name for entry in kernel_cache.entries()] == [named("last")]
 
 
 def test_what_crashed_processes_left_is_swept(place: Path) -> None:
     kernel_cache.folder()
-    left = [place / ".k.abc.tmp", place / "__pycache__" / "gone.0123.code", place / ".new.abc.tmp"]
+    left = [place / ".k.abc.numscorch.tmp", place / "__pycache__" / f"{named('gone')}.0123.code", place / ".new.abc.numscorch.tmp"]
     for file in left:
         file.write_text("")
     for file in left[:2]:
         used_at(file, 1000.0)
-    stored("k", SOURCE)
+    stored(K, SOURCE)
     assert [file.exists() for file in left] == [False, False, True]
 
 
@@ -418,14 +425,14 @@ def test_what_crashed_processes_left_is_swept(place: Path) -> None:
 def test_size_that_is_none(place: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", size)
     with pytest.raises(NumscorchError, match="give a number of bytes, as in 200000000, 200M or 2G"):
-        stored("k", SOURCE)
+        stored(K, SOURCE)
 
 
 def test_listed_and_cleared(place: Path) -> None:
-    first, second = stored("first", SOURCE), stored("second", "def kernel(")
-    (place / "__pycache__" / "first.0123.code").write_bytes(bytes(1000))
+    first, second = stored(named("first"), SOURCE), stored(named("second"), "def kernel(")
+    (place / "__pycache__" / f"{named('first')}.0123.code").write_bytes(bytes(1000))
     used_at(first, 1000.0)
-    assert [(entry.name, entry.path) for entry in kernel_cache.entries()] == [("second", second), ("first", first)]
+    assert [(entry.name, entry.path) for entry in kernel_cache.entries()] == [(named("second"), second), (named("first"), first)]
     broken, entry = kernel_cache.entries()
     assert broken.expression.startswith("(damaged")
     assert (entry.expression, entry.size, entry.last_used) == ("y[i] = A[i,j] * x[j]", len(SOURCE) + 1000, 1000.0)
@@ -437,15 +444,36 @@ def test_listed_and_cleared(place: Path) -> None:
     assert not list((place / "__pycache__").iterdir())
 
 
+@pytest.mark.parametrize("age", ["new", "old"])
+@pytest.mark.parametrize("way", ["cleared", "evicted"])
+def test_files_of_others_stay(place: Path, monkeypatch: pytest.MonkeyPatch, way: str, age: str) -> None:
+    stored(K, SOURCE), stored(f"{K}_serial", SOURCE)
+    names = ["train.py", "kernel_utils.py", f"{K}_parallel.py", "notes.tmp", ".session.tmp", ".py", "__init__.py"]
+    compiled = ["train.cpython-312.pyc", "gone.cpython-312.pyc", f"{K}_parallel.0123.code", ".swap.tmp"]
+    others = [*(place / name for name in names), *(place / kernel_cache.CODE / name for name in compiled)]
+    for file in others:
+        file.write_text("mine")
+        if age == "old":
+            used_at(file, 1000.0)
+    assert {entry.name for entry in kernel_cache.entries()} == {K, f"{K}_serial"}
+    if way == "cleared":
+        assert kernel_cache.clear() == 2
+    else:
+        monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "0")
+        stored(named("last"), SOURCE)
+        assert [entry.name for entry in kernel_cache.entries()] == [named("last")]
+    assert [file.name for file in others if not file.exists()] == []
+
+
 def test_a_folder_with_room_is_not_looked_through(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored("first", SOURCE)
+    stored(named("first"), SOURCE)
     monkeypatch.setattr(kernel_cache, "_evict", lambda *args: pytest.fail("looked through"))
-    stored("second", SOURCE)
+    stored(named("second"), SOURCE)
     assert len(kernel_cache.entries()) == 2
 
 
 def test_a_full_folder_is_looked_through_each_time(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "300K")
     for name in ("first", "second", "third"):
-        kernel_cache.store(name, SOURCE + "#" * 200_000)
+        kernel_cache.store(named(name), SOURCE + "#" * 200_000)
     assert len(kernel_cache.entries()) == 1

@@ -32,8 +32,8 @@ from .whole_files import delete, drafted, move, read_whole
 LAYOUT = 2
 KIND = "numscorch kernels"
 TOLD = "bundle.json"
-SOURCE = re.compile(r"([A-Za-z_]\w*)\.py", re.ASCII)
-COMPILED = re.compile(r"([A-Za-z_]\w*)\.[0-9a-f]{32}\.code", re.ASCII)
+SOURCE = re.compile(rf"({kernel_cache.NAME})\.py")
+COMPILED = re.compile(rf"({kernel_cache.NAME})\.[0-9a-f]{{32}}\.code")
 LARGEST_ENTRY = 64 << 20  # bytes, many times those of any kernel
 ELSEWHERE = "the processor's caches have other sizes there: kernels whose tiles fit them are compiled at their first use"
 UNREADABLE = (*NOT_WHOLE, OSError, struct.error)  # OSError: seeking to a wrong offset

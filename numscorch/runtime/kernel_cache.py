@@ -11,6 +11,7 @@ import ast
 import atexit
 import logging
 import os
+import re
 import shutil
 import stat
 import sys
@@ -24,14 +25,14 @@ from types import ModuleType
 
 from ..errors import NumscorchError
 from .memory import parse_size
-from .whole_files import delete, drafted, read_whole, write_whole
+from .whole_files import DRAFT, delete, drafted, read_whole, write_whole
 
 PACKAGE = "numscorch_kernels"
 DEFAULT_LIMIT = "512M"
 ROOM = ".room"  # how many more kernels fit before all are looked at again, and in what limit
 LARGEST = 1 << 20  # bytes of a kernel with its machine code, generously
 CODE = "__pycache__"  # the folder of machine code, in that of the kernels
-FILES = "[!.]*"  # its files but for temporary ones: the name of each starts with that of its kernel, then a dot
+NAME = r"kernel_[0-9a-f]{16}(?:_serial)?"  # of a kernel: any other file in the folder is not touched
 ABANDONED_AFTER = 3600.0  # seconds until a temporary file is taken for a crashed process's
 log = logging.getLogger("numscorch")
 
@@ -172,17 +173,17 @@ def store(name: str, source: str) -> Path | None:
     """Write a kernel's source unless the very same text is already there.
 
     Args:
-        name: the kernel's name, an identifier that no other source has.
+        name: the kernel's name, as ``kernel_0123456789abcdef``, that no other source has.
         source: its Python text.
 
     Returns:
         The file; None where no folder takes one.
 
     Raises:
-        NumscorchError: the name is no identifier, or NUMSCORCH_CACHE_SIZE is no size.
+        NumscorchError: the name is not one of a kernel, or NUMSCORCH_CACHE_SIZE is no size.
     """
-    if not name.isidentifier():
-        raise NumscorchError(f"{name!r} can't name a kernel's file: use an identifier")
+    if re.fullmatch(NAME, name) is None:
+        raise NumscorchError(f"{name!r} can't name a kernel's file: use kernel_ and 16 hexadecimal digits")
     most, data = limit(), source.encode()
     for place in _places():
         path = place / f"{name}.py"
@@ -255,7 +256,18 @@ def discard_code(path: Path) -> None:
 
 def code_of(path: Path) -> list[Path]:
     """The files of machine code of a kernel's file."""
-    return sorted((path.parent / CODE).glob(f"{path.stem}.{FILES}"))
+    return [file for kernel, file in _code_in(path.parent) if kernel == path.stem]
+
+
+def _code_in(directory: Path) -> list[tuple[str, Path]]:
+    """The files of machine code of all kernels, each with its kernel's name."""
+    files = sorted((directory / CODE).glob("kernel_*"))
+    return [(found[1], file) for file in files if (found := re.fullmatch(rf"({NAME})\..*", file.name))]
+
+
+def _sources_in(directory: Path) -> list[Path]:
+    """The kernels' files."""
+    return [path for path in directory.glob("kernel_*.py") if re.fullmatch(NAME, path.stem)]
 
 
 def _touch(path: Path, used: float) -> bool:
@@ -302,12 +314,11 @@ def _stored(directory: Path | None) -> list[tuple[Path, int, float]]:
     if directory is None:
         return []
     compiled: dict[str, int] = {}
-    for file in (directory / CODE).glob(FILES):
+    for kernel, file in _code_in(directory):
         with suppress(FileNotFoundError):  # other processes come and go
-            kernel = file.name.partition(".")[0]
             compiled[kernel] = compiled.get(kernel, 0) + file.lstat().st_size
     stored = []
-    for path in directory.glob("*.py"):
+    for path in _sources_in(directory):
         with suppress(FileNotFoundError):
             info = path.lstat()
             if not stat.S_ISDIR(info.st_mode):
@@ -332,9 +343,9 @@ def remove(path: Path) -> None:
 
 def _sweep(directory: Path, older_than: float) -> None:
     """Delete temporary files that their process left behind, and machine code whose kernel is gone."""
-    kernels = {path.stem for path in directory.glob("*.py")}
-    orphans = [file for file in (directory / CODE).glob(FILES) if file.name.partition(".")[0] not in kernels]
-    temporary = [file for place in (directory, directory / CODE) for file in place.glob(".*.tmp")]
+    kernels = {path.stem for path in _sources_in(directory)}
+    orphans = [file for kernel, file in _code_in(directory) if kernel not in kernels]
+    temporary = [file for place in (directory, directory / CODE) for file in place.glob(f".*{DRAFT}")]
     for file in temporary + orphans:
         with suppress(FileNotFoundError):
             if time.time() - file.lstat().st_mtime >= older_than:

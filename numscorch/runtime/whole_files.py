@@ -10,6 +10,7 @@ from contextlib import suppress
 from errno import EINVAL
 from pathlib import Path
 
+DRAFT = ".numscorch.tmp"  # how the names of temporary files end
 UNFOLLOWED = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # without the first, opening a FIFO waits for a writer
 
 
@@ -48,7 +49,7 @@ def drafted(path: Path, data: bytes) -> Path:
     Raises:
         OSError: the file can't be written.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=DRAFT)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
