@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from .ir.functions import start_of, terms_of
 from .ir.index import Access, Binary, Call, Expr, Literal, is_product
 from .promotion import target_of
+from .runtime.memory import check_bytes
 from .statements import NAMES, Request
 
 OTHER_FUNCTIONS: dict[str, Any] = {
@@ -108,15 +110,21 @@ def matrix_product(expr: str) -> MatrixProduct | None:
 
 
 def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
-    """What a request asks for; indices that the result lacks are reduced."""
+    """What a request asks for; indices that the result lacks are reduced.
+
+    Raises:
+        SizeError: the result, or what is reduced to it, is larger than the memory limit.
+    """
     tensors = _promoted(request, tensors)
     if (text := _product_text(request)) is not None:
+        _check_size(request, tensors, request.subscripts.result)
         product = dense_result(text, *tensors)
         if torch._C._functorch.is_functorch_wrapped_tensor(product):  # of a transform, in which memory has no address
             return product.clone()
         is_view = any(product.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in tensors)
         return product.clone(memory_format=torch.contiguous_format) if is_view else product
     names = list(dict.fromkeys([*request.subscripts.result, *(n for term in request.subscripts.operands for n in term)]))
+    _check_size(request, tensors, names)
     aligned = [_aligned(tensor, term, names) for tensor, term in zip(tensors, request.subscripts.operands, strict=True)]
     if request.value is None:
         raise ValueError(f"{request} has no value to compute")
@@ -132,6 +140,22 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
         return _without_terms(request.op, request.value, value, summed)
     reduced: Tensor = REDUCERS[request.op](value, dim=summed)
     return reduced
+
+
+def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str]) -> None:
+    """Refuse a dense tensor with these indices that is larger than the memory limit.
+
+    Raises:
+        SizeError: with the sizes.
+    """
+    sizes: dict[str, int] = {}
+    for tensor, term in zip(tensors, request.subscripts.operands, strict=True):
+        for name, size in zip(term, tensor.shape, strict=True):
+            sizes[name] = max(sizes.get(name, 1), size)
+    shape = [sizes[name] for name in names]
+    what = f"the dense value {'x'.join(map(str, shape))} of dense operands"
+    way_out = "to compute it at a sparse operand's entries alone, multiply by that operand first, in a statement of its own"
+    check_bytes(prod(shape) * max((tensor.itemsize for tensor in tensors), default=1), what, request, way_out)
 
 
 def _promoted(request: Request, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

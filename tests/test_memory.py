@@ -26,6 +26,7 @@ LARGE = ns.eye(10**5, format=ns.CSR)
 LONG = ns.from_coo([[5], [7]], [1.0], (10**6, 10**6))
 COLUMN = ns.from_coo([list(range(30_000)), [0] * 30_000], torch.ones(30_000, dtype=torch.float64), (30_000, 1), format=ns.CSR)
 BATCH = ns.from_coo([[3] * 20_000, list(range(20_000)), [1] * 20_000], torch.ones(20_000), (5, 20_000, 2))
+LONG_ROW = torch.ones(10**5, 1)
 CAUSAL = Pattern(ns.Format("(i, j) -> (i: dense, j: causal)"), (40_000, 40_000), ((), ()))
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -56,6 +57,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "bigbird": (lambda: patterns.bigbird(10**6, 10**4), "entries, takes"),
     "longformer": (lambda: patterns.longformer(10**6, 10**4), "entries, takes"),
     "block": (lambda: patterns.block([[True]], 10**6), "of 1000000000000 entries, takes"),
+    "dense product within a statement": (
+        lambda: ns.evaluate("y[i] = A[i,j] * exp(q[i,k] * k[j,k])", A=LARGE, q=LONG_ROW, k=LONG_ROW),
+        "the dense value 100000x100000 of dense operands takes",
+    ),
+    "dense values that are reduced": (
+        lambda: ns.evaluate("y[i] max= q[i,k] * k[j,k]", q=LONG_ROW, k=LONG_ROW),
+        "the dense value 100000x1x100000 of dense operands takes",
+    ),
 }
 
 
@@ -71,6 +80,30 @@ def test_results_beyond_the_limit_are_refused_before_they_are_made(name: str, pl
     finally:
         tracemalloc.stop()
     assert text in str(error.value) and "the limit is 1 GiB: NUMSCORCH_MEMORY_LIMIT sets another" in str(error.value)
+
+
+def test_the_way_out_of_a_large_window_works(plain: pytest.MonkeyPatch) -> None:
+    plain.setattr("numscorch.runtime.memory.ASK_FROM", 1000)
+    plain.setenv("NUMSCORCH_MEMORY_LIMIT", "1000")
+    with pytest.raises(ns.SizeError) as error:
+        patterns.sliding_window(30, 3)
+    plain.delenv("NUMSCORCH_MEMORY_LIMIT")
+    mask = eval(str(error.value).partition("as mask= of an einsum, ")[2].partition(" stores")[0])
+    q, k = torch.randn(30, 2), torch.randn(30, 2)
+    assert torch.allclose(
+        ns.einsum("ik,jk->ij", q, k, mask=mask).to_dense(), q @ k.T * patterns.sliding_window(30, 3).to_dense(), atol=1e-6
+    )
+
+
+def test_a_band_of_200000_rows_masks(fresh_plans: pytest.MonkeyPatch) -> None:
+    fresh_plans.setenv("NUMSCORCH_MEMORY_LIMIT", "100M")
+    n = 200_000
+    band = ns.zeros(n, n, format="(i, j) -> (i: dense, j: band(1, 1))")
+    q, k = torch.randn(n, 4), torch.randn(n, 4)
+    made = ns.einsum("id,jd->ij", q, k, mask=band)
+    assert (made.format, made.nnz) == (band.format, 3 * n - 2)
+    assert torch.allclose(ns.einsum("ij->i", made)[1:-1], (q[1:-1] * (k[:-2] + k[1:-1] + k[2:])).sum(1), atol=1e-5)
+    assert torch.allclose(ns.einsum("ij,jd->id", made, torch.ones(n, 1))[:, 0], ns.einsum("ij->i", made), atol=1e-5)
 
 
 def test_joined_patterns_beyond_the_limit_are_refused(plain: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from .rows import between, check_rows, drawn, expanded, of_rows, ones_at, runs
 __all__ = ["bigbird", "block", "causal", "global_tokens", "intersection", "longformer", "random_blocks", "sliding_window", "union"]
 
 KEPT = 32  # patterns that each function remembers
+BAND = "(i, j) -> (i: dense, j: band"
 
 
 def sliding_window(n: int, w: int) -> SparseTensor:
@@ -53,8 +54,7 @@ def sliding_window(n: int, w: int) -> SparseTensor:
 def causal(n: int) -> SparseTensor:
     """Each token attends to itself and to those before it: (n, n), with n (n + 1) / 2 entries.
 
-    The entries are stored, so that attention reads them as any pattern: a ``causal`` level, which stores no coordinates,
-    has room for n² values.
+    The entries are stored, since attention reads any pattern as CSR: a ``causal`` level stores no coordinates, but n² values.
 
     Raises:
         SizeError: n is negative, or the entries are larger than the memory limit.
@@ -206,12 +206,14 @@ def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int)
 @lru_cache(KEPT)
 def _sliding_window(n: int, w: int) -> Pattern:
     rows, w = np.arange(n), min(w, n)
-    return between(np.maximum(rows - w, 0), np.minimum(rows + w + 1, n), n)
+    way_out = f"choose a smaller window; as mask= of an einsum, ns.zeros({n}, {n}, format={f'{BAND}({w}, {w}))'!r}) stores no indices"
+    return between(np.maximum(rows - w, 0), np.minimum(rows + w + 1, n), n, way_out)
 
 
 @lru_cache(4)  # large ones
 def _causal(n: int) -> Pattern:
-    return between(np.zeros(n, np.int64), np.arange(1, n + 1), n)
+    way_out = "torch.nn.functional.scaled_dot_product_attention(is_causal=True) stores no pattern"
+    return between(np.zeros(n, np.int64), np.arange(1, n + 1), n, way_out)
 
 
 @lru_cache(KEPT)

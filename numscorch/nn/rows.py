@@ -61,13 +61,18 @@ def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def _check_columns(count: int, rows: int) -> None:
+def _check_columns(count: int, rows: int, way_out: str = WAY_OUT) -> None:
     """Refuse so many columns in all rows of a pattern if they are larger than the memory limit."""
-    check_entries(count, 1, NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", WAY_OUT)
+    check_entries(count, 1, NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", way_out)
 
 
-def between(low: np.ndarray, high: np.ndarray, n: int) -> Pattern:
-    """Rows of consecutive columns."""
+def between(low: np.ndarray, high: np.ndarray, n: int, way_out: str) -> Pattern:
+    """Rows of consecutive columns.
+
+    Raises:
+        SizeError: they are larger than the memory limit; the error ends with ``way_out``.
+    """
+    _check_columns(int((high - low).sum()), n, way_out)
     return of_rows(high - low, runs(low, high - low), (n, n))
 
 
