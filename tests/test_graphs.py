@@ -72,6 +72,16 @@ def test_the_old_name_says_what_to_write() -> None:
         _ = ns.from_edge_index
 
 
+@pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2)], ids=str)
+def test_edges_are_those_that_torch_geometric_reads(format: ns.Format) -> None:
+    utils = geometric().utils
+    A = ns.from_edge_index(EDGES, WEIGHTS, (4, 5), format)
+    (edges, values), (wanted, attributes) = A.to_edge_index(), quiet(utils.to_edge_index, A.to_torch())
+    assert (edges.dtype, edges.tolist(), values.tolist()) == (wanted.dtype, wanted.tolist(), attributes.tolist())
+    with pytest.raises((TypeError, AttributeError)):  # values is a tensor, not a method: the guide says what to call
+        utils.to_edge_index(A)
+
+
 def test_an_edge_index_of_torch_geometric() -> None:
     EdgeIndex = geometric().EdgeIndex
     A = ns.adj_t(EdgeIndex(EDGES, sparse_size=(3, 7)), WEIGHTS)
