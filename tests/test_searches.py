@@ -69,6 +69,33 @@ def test_a_dense_tensor_indexed_by_a_sparse_mask(fmt: ns.Format, plain: None) ->
         full.t()[A > 0,]
 
 
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+@pytest.mark.parametrize("size", [1, 3, 31, 32, 50])
+def test_a_dense_tensor_indexed_by_a_sparse_vector(size: int, plain: None) -> None:
+    """torch takes sequences of fewer than 32 plain tensors for lists."""
+    D, mask = torch.arange(2.0 * size).reshape(size, 2), torch.arange(size) % 3 == 0
+    for fmt in ("s", "d"):
+        sparse = ns.from_torch(mask, fmt)
+        assert torch.equal(D[sparse], D[mask])
+        numbers = torch.arange(size).flip(0)
+        assert torch.equal(D[ns.from_torch(numbers, fmt)], D[numbers])
+        written, wanted = D.clone(), D.clone()
+        written[sparse], wanted[mask] = 5, 5
+        assert torch.equal(written, wanted)
+        with pytest.raises(ns.RangeError, match="a mask of shape"):
+            D.t()[ns.from_torch(torch.ones(size + 2, dtype=torch.bool), fmt)]
+
+
+def test_entries_of_a_vector_are_tensors(plain: None) -> None:
+    for values in (torch.tensor([True, False, True]), torch.tensor([0, 2, 3])):
+        entries = list(ns.from_torch(values, "s"))
+        assert [entry.item() for entry in entries] == values.tolist()
+        assert type(entries[1] + 1) is type(torch.stack(entries)) is torch.Tensor
+        assert torch.equal(torch.stack(entries), values)
+        assert ns.einsum("i,->i", ns.from_torch(values, "s"), entries[2]).to_dense().tolist() == (values * values[2]).tolist()
+        assert torch.arange(5)[entries[2].long()].item() == values[2].long().item()
+
+
 PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(torch, name) for name in ("atan2", "fmax", "fmin", "copysign", "logaddexp", "xlogy", "hypot")},
     "lerp": lambda a, b: torch.lerp(a, b, 0.25),
@@ -100,5 +127,9 @@ def test_functions_of_integers(plain: None) -> None:
         found, expected = theirs(A, torch.tensor([2, 3])), theirs(whole, torch.tensor([2, 3]))
         assert found.dtype == expected.dtype
         torch.testing.assert_close(dense(found), expected)
+    for value in (0.5, 2.5, -1.5):
+        found, expected = torch.addcmul(A, A, A, value=value), torch.addcmul(whole, whole, whole, value=value)
+        assert found.dtype == expected.dtype
+        assert torch.equal(dense(found), expected)
     with pytest.raises(ns.SizeError):
         torch.atan2(A, torch.ones(3))

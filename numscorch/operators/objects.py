@@ -215,11 +215,26 @@ def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
     return tuple(found) if as_tuple else found.t()
 
 
+class Entry(torch.Tensor):
+    """An entry of a vector of whole numbers or truth values; what is computed of it is a plain tensor.
+
+    ``D[v]`` of a dense tensor and such a vector takes a vector of fewer than 32 entries for a list of indices if its entries are
+    plain tensors. Of other tensors, torch lets ``v`` itself answer.
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs or {})
+
+
 def iterated(input: SparseTensor) -> Iterator[Any]:
     """The slices along the first dimension."""
     if not input.ndim:
         raise SizeError("iteration over a tensor without dimensions")
-    return (input[at] for at in range(input.shape[0]))
+    slices = (input[at] for at in range(input.shape[0]))
+    is_index = input.ndim == 1 and not (input.dtype.is_floating_point or input.dtype.is_complex)
+    return (own.as_subclass(Entry) for own in slices) if is_index else slices
 
 
 OBJECTS: dict[str, Callable[..., Any]] = {

@@ -63,6 +63,8 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     tensor([10., 36.])
     """
     given = {"A": input, "B": tensor1, "C": tensor2}
+    if isinstance(value, float) and not any(own.dtype.is_floating_point or own.dtype.is_complex for own in given.values()):
+        value = int(value)  # torch cuts the fraction off
     if isinstance(value, int | float) and value == 1:
         return _called("{A} + {B} * {C}", given)
     return _called("{A} + value * {B} * {C}", given, {"value": value})
