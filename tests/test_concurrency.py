@@ -141,6 +141,28 @@ def test_a_forked_child_calls_first(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @needs_fork
+def test_a_child_forked_while_a_thread_stores_a_schedule(tmp_path: Path) -> None:
+    code = """
+import time
+from numscorch.runtime import kernel_cache, tuned
+started, write = threading.Event(), kernel_cache.write
+def slow(*arguments):
+    started.set()
+    time.sleep(0.5)
+    return write(*arguments)
+kernel_cache.write = slow
+thread = threading.Thread(target=tuned.remember, args=("one", "tile()"))
+thread.start()
+started.wait()
+assert in_child(lambda: tuned.remember("other", "")) == 0
+thread.join()
+assert tuned.kept() == {"one": "tile()", "other": ""}
+"""
+    finish(start(code, tmp_path))
+
+
+@pytest.mark.process
+@needs_fork
 def test_a_child_forked_while_a_thread_compiles(tmp_path: Path) -> None:
     """The thread holds locks, and is not there in the child to release them."""
     code = """

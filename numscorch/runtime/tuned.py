@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from threading import Lock
 
+from ..codegen.kernel import BUILDING
 from ..ir.format import Format
 from ..operand import Operand
 from ..schedule.facts import rounded
@@ -19,7 +19,6 @@ from .threads import workers
 FILE = "schedules.json"
 
 _read: dict[Path | None, dict[str, str]] = {}  # by folder; None: no folder takes files
-_WRITING = Lock()
 
 
 def key_of(expr: str, operands: Sequence[Operand], format: Format | str | None) -> str:
@@ -65,7 +64,7 @@ def adopt(schedules: Mapping[str, str]) -> None:
 
 
 def _keep(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-    with _WRITING:
+    with BUILDING:  # which a fork waits for: a child would find a lock of its own taken for ever
         known = change(_read.get(None, {}) | _stored())  # other processes may have written since
         _read[kernel_cache.write(FILE, json.dumps(known, indent=1, sort_keys=True).encode())] = known
 
