@@ -20,6 +20,7 @@ from ..ir.loop import (
     Expr,
     For,
     If,
+    Load,
     Stmt,
     Var,
     While,
@@ -29,8 +30,10 @@ from ..ir.loop import (
     map_expr,
     map_stmt,
     names_used,
+    until,
     walk,
     walk_block,
+    walked_by,
 )
 
 BLOCK = 64  # terms that one register takes before it is added to another
@@ -84,10 +87,12 @@ def _step_of(loop: For | While) -> int:
     match loop:
         case For(_, _, _, _, Const(int(step)), False):
             return step
-        case While(BinOp("<", Var(name), _), (*rest, Assign(Var(last), BinOp("+", Var(again), Const(int(step)))))):
-            return step if name == last == again and not _writes(name, tuple(rest)) else 0
-        case While(BinOp("<", Var(name), _), (*rest, Accumulate(Var(last), Const(int(step))))):
-            return step if name == last and not _writes(name, tuple(rest)) else 0
+        case While(BinOp("<", Var(name), _), (*_, Assign(Var(last), BinOp("+", Var(again), Const(int(step)))))) if name == last == again:
+            return step
+        case While(BinOp("<", Var(name), _), (*_, Accumulate(Var(last), Const(int(step))))) if name == last:
+            return step
+        case While(condition, body) if (walked := walked_by(condition)) is not None:
+            return int(_writes(walked[0].name, body))
         case _:
             return 0
 
@@ -97,16 +102,26 @@ def _variable(loop: For | While) -> Var:
     match loop:
         case For(var):
             return var
-        case While(BinOp(_, Var() as var, _)):
-            return var
+        case While(condition) if (walked := walked_by(condition)) is not None:
+            return walked[0]
         case _:
             raise TypeError(f"a loop that counts no variable: {loop}")
+
+
+def _steps(loop: For | While, lengths: Lengths) -> float:
+    """About how many coordinates or positions a loop passes: of runs that follow one another, those of all."""
+    own = lengths.get(_variable(loop).name, 1.0)
+    match loop:
+        case For(_, Load(_, Load(Var(above), _))):
+            return own * lengths.get(f"p{above.removesuffix('_pos')}", 1.0)
+        case _:
+            return own
 
 
 def _terms(loop: For | While, sums: Sums, lengths: Lengths) -> float:
     """About how many terms a loop adds to each of these registers; as if it had one step where that isn't known."""
     step = _step_of(loop)
-    return max(lengths.get(_variable(loop).name, 1.0) / step if step else 1.0, 1.0) * _inside(loop.body, sums, lengths)
+    return max(_steps(loop, lengths) / step if step else 1.0, 1.0) * _inside(loop.body, sums, lengths)
 
 
 def _inside(block: Block, sums: Sums, lengths: Lengths) -> float:
@@ -169,7 +184,7 @@ def _in_blocks(loop: For | While, sums: Sums, lengths: Lengths) -> For | While:
 def _layered(loop: For | While, sums: Sums, widths: list[int], lengths: Lengths) -> For | While:
     """A loop in blocks of these widths, the last one outermost."""
     if not widths:
-        return map_blocks(loop, lambda block: _apart(block, sums, lengths))  # type: ignore[return-value]
+        return map_blocks(loop, lambda block: _apart(block, sums, lengths))
     *inner, width = widths
     parts = {_part(name): zero for name, zero in sums.items()}
     body, var = _renamed(loop.body, sums), _variable(loop)
@@ -178,10 +193,11 @@ def _layered(loop: For | While, sums: Sums, widths: list[int], lengths: Lengths)
             block = Var(f"{var.name}_block{len(widths)}")
             own = replace(loop, start=block, stop=call("min", block + width, stop), body=body)
             return For(block, start, stop, (*_cleared(parts), _layered(own, parts, inner, lengths), *_added(sums)), step=Const(width))
-        case While(BinOp(_, _, end)):
-            last = Var(f"{var.name}_stop{len(widths)}")
-            first = Assign(last, call("min", var + width, end))
-            return replace(loop, body=(*_cleared(parts), first, _layered(While(var < last, body), parts, inner, lengths), *_added(sums)))
+        case While(condition) if (walked := walked_by(condition)) is not None:
+            last = Var(f"{var.name}_last{len(widths)}")
+            first = Assign(last, call("min", var + width, walked[1]))
+            own_loop = While(until(condition, last), body)
+            return replace(loop, body=(*_cleared(parts), first, _layered(own_loop, parts, inner, lengths), *_added(sums)))
         case _:
             raise TypeError(f"a loop that counts no variable: {loop}")
 

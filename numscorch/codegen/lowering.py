@@ -16,6 +16,7 @@ from .environment import Env, Lanes, clear, partial_register, size_of
 from .holding import lower_constant, lower_kind_tiles, lower_kinds, registers_of
 from .jamming import lower_jam
 from .lattice import make_lattice
+from .scattering import lower_blocks
 from .transposing import lower_transposed
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
 from .values import guarded, is_varying, joined, load, lower_product, named_position
@@ -70,6 +71,8 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_blended(stmt, env, lower) if can_blend(stmt, env) else lower_serial(stmt, env)
         case ix.Tile(size):
             return lower_tile(stmt, size, env)
+        case ix.Blocks(count):
+            return lower_blocks(stmt, count, env, lower_serial)
         case ix.Transpose(lanes):
             return lower_transposed(stmt, lanes, env)
         case ix.Jam() as tag:

@@ -22,6 +22,8 @@ SHORT = 24  # values that insertion sorts faster
 FEW = 8  # coordinates that insertion sorts faster than bits do
 SCAN = 4  # coordinates that are looked at in the time that one bit is set and found again
 WORDS = 16  # of bits, in that time
+FAN = 64  # sums that one place takes before it is emptied into another
+LEVELS = 4  # of such places: FAN**LEVELS blocks
 F = TypeVar("F", bound=Callable[..., Any])
 lowest_bit = cast("Callable[[int], int]", intrinsics.lowest_bit)
 
@@ -187,6 +189,42 @@ def by_bits(listed: Any, count: int, size: int) -> None:
 def ordered_pairs(listed: Any, values: Any, count: int) -> None:
     """Put the listed coordinates in order, and their values with them."""
     sort(listed, values, 0, count)
+
+
+@jitted
+def new_parts(zero: Any, size: int) -> Any:
+    """Places for sums of ``size`` places: of one block, of ``FAN`` blocks, and so on."""
+    return np.full(LEVELS * size, zero)
+
+
+@jitted
+def carry(parts: Any, values: Any, first: int, size: int, number: int) -> None:
+    """Empty the places of a block's sums, and every ``FAN`` blocks those of the blocks, into the places of the next level."""
+    for at in range(size):
+        parts[at] += values[first + at]
+        values[first + at] = 0
+    level = 1
+    while level < LEVELS and number % FAN == 0:
+        number //= FAN
+        for at in range(level * size, (level + 1) * size):
+            parts[at] += parts[at - size]
+            parts[at - size] = 0
+        level += 1
+
+
+@jitted
+def collect(parts: Any, values: Any, first: int, size: int) -> None:
+    """Add the sums of all levels to the values."""
+    for level in range(LEVELS):
+        for at in range(size):
+            values[first + at] += parts[level * size + at]
+
+
+@jitted
+def empty_places(values: Any, first: int, size: int) -> None:
+    """Zeros in ``size`` places."""
+    for at in range(first, first + size):
+        values[at] = 0
 
 
 @jitted

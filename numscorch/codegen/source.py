@@ -23,7 +23,12 @@ from .workspaces import workspaces_of
 RANGES = ("min", "max", "abs")
 CASTS = frozenset({"int64"})
 ROUTINES = frozenset(
-    {*FUNCTIONS, "emptied", "entered", "insert", "ordered", "ordered_pairs", "outranked", "padded", "seek", "truth"} - {"abs"}
+    {
+        *FUNCTIONS,
+        *("carry", "collect", "emptied", "empty_places", "entered", "insert", "new_parts", "ordered", "ordered_pairs"),
+        *("outranked", "padded", "seek", "truth"),
+    }
+    - {"abs"}
 )
 REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
 APPENDING = frozenset({"appended", "appended_first", "largest", "largest_first"})

@@ -162,8 +162,9 @@ def seek(crd: Checked, start: int, end: int, coordinate: int) -> int:
 
 
 def run_as_python(kernel: Callable[..., None]) -> Callable[..., None]:
-    """The kernel's plain function, with these twins in place of the intrinsics."""
-    plain = FunctionType(kernel.__code__, {**kernel.__globals__, **TWINS})
+    """The kernel's plain function, with these twins in place of the intrinsics, and routines without a twin as they are written."""
+    written = {name: getattr(value, "py_func", value) for name, value in kernel.__globals__.items()}
+    plain = FunctionType(kernel.__code__, {**written, **TWINS})
 
     def run(*args: Any) -> None:
         with np.errstate(all="ignore"):  # as in machine code, x / 0 is an infinity

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from .format import Format
 from .tags import SERIAL
 from .tags import Blend as Blend
+from .tags import Blocks as Blocks
 from .tags import Constant as Constant
 from .tags import Entries as Entries
 from .tags import Gallop as Gallop

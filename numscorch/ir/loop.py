@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 
 class Operators:
@@ -164,6 +165,7 @@ class If:
 
 Stmt = Assign | Accumulate | Store | Do | For | While | If
 Block = tuple[Stmt, ...]
+Nested = TypeVar("Nested", bound="For | While | If")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,33 @@ def any_of(conditions: list[Expr], op: str = "or") -> Expr:
     for condition in conditions[1:]:
         result = BinOp(op, result, condition)
     return result
+
+
+def walked_by(condition: Expr) -> tuple[Var, Expr] | None:
+    """The variable of a loop and its end, of several the first ones; None where the loop may go on after that.
+
+    >>> p, q, n = Var("p"), Var("q"), Var("n")
+    >>> walked_by(all_of([p < n, q < n])), walked_by(any_of([p < n, q < n]))
+    ((Var(name='p'), Var(name='n')), None)
+    """
+    match condition:
+        case BinOp("<", Var() as var, end):
+            return var, end
+        case BinOp("and", first, _):
+            return walked_by(first)
+        case _:
+            return None
+
+
+def until(condition: Expr, end: Expr) -> Expr:
+    """The condition of a loop that ends earlier: where its first variable reaches ``end``."""
+    match condition:
+        case BinOp("<", var, _):
+            return BinOp("<", var, end)
+        case BinOp(op, first, rest):
+            return BinOp(op, until(first, end), rest)
+        case _:
+            return condition
 
 
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
@@ -302,7 +331,7 @@ def map_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
             return map_blocks(stmt, lambda block: tuple(map_stmt(inner, change) for inner in block))
 
 
-def map_blocks(stmt: For | While | If, change: Callable[[Block], Block]) -> For | While | If:
+def map_blocks(stmt: Nested, change: Callable[[Block], Block]) -> Nested:
     """The statement with the blocks inside it changed."""
     if isinstance(stmt, If):
         return replace(stmt, body=change(stmt.body), orelse=change(stmt.orelse))

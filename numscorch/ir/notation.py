@@ -16,6 +16,7 @@ from .index import (
     Assignment,
     Binary,
     Blend,
+    Blocks,
     Call,
     Constant,
     Entries,
@@ -190,6 +191,8 @@ class _Reader:
             return Gallop(found[1])
         if (found := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(found[1]):
             return Tile(int(found[1]))
+        if (found := re.fullmatch(r"block_forall<(\d+)>", token)) and int(found[1]):
+            return Blocks(int(found[1]))
         if (found := re.fullmatch(r"transpose_forall<(\d+)>", token)) and int(found[1]):
             return Transpose(int(found[1]))
         if (found := re.fullmatch(r"jam_forall<(\d+)(, rest)?>", token)) and int(found[1]):

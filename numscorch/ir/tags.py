@@ -110,6 +110,16 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocks:
+    """Add up in memory, in about ``count`` blocks; after each block, the sums move to where those of several blocks are added."""
+
+    count: int
+
+    def __str__(self) -> str:
+        return f"block_forall<{self.count}>"
+
+
+@dataclass(frozen=True, slots=True)
 class Jam:
     """Run the body for ``times`` coordinates at once, with registers for each; for what is left over one by one, if there is a ``rest``."""
 
@@ -155,5 +165,21 @@ class Constant:
         return "constant_forall"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions | Entries | Gallop | Blend | Tile | Jam | Transpose | Kinds | KindTiles | Constant
+Tag = (
+    Serial
+    | Parallel
+    | Vector
+    | Unroll
+    | Positions
+    | Entries
+    | Gallop
+    | Blend
+    | Tile
+    | Blocks
+    | Jam
+    | Transpose
+    | Kinds
+    | KindTiles
+    | Constant
+)
 SERIAL = Serial()

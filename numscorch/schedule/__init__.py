@@ -20,6 +20,7 @@ from .lay_out import lay_out
 from .loop_order import order_loops
 from .options import AUTOMATIC, Options
 from .parallel import parallelize
+from .scatter_blocks import scatter_blocks
 from .tiles import tile
 from .vector import vectorize
 from .workspace import insert_workspaces
@@ -70,4 +71,6 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
     if merged := blend(nest, facts):
         nest = note("blend", *merged)
     nest = note("parallelize", *parallelize(nest, facts, options.parallel))
+    if cut := scatter_blocks(nest, facts):
+        nest = note("scatter_blocks", *cut)
     return tuple(steps)

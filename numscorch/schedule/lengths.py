@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
 
-from ..ir.index import Entries, Stmt, is_relation, loops_of, operands_of
+from ..ir.index import Access, Entries, Stmt, is_relation, loops_of, operands_of
 from . import cost
 from .facts import Facts
 
@@ -36,8 +37,17 @@ def run_lengths(stmt: Stmt, facts: Facts, longest: Mapping[str, float]) -> dict[
             continue
         counts, levels = cost.counts_of(access, facts), len(tensor.format.levels)
         for at in range(levels):
-            fan = counts[at] / max(counts[at - 1] if at else 1.0, 1.0) * facts.spread(tensor.name, at)
+            fan = counts[at] / max(_parents(access, at, counts, facts), 1.0) * facts.spread(tensor.name, at)
             found[f"p{tensor.name}{at + 1}"] = max(fan, longest.get(tensor.name, 0.0) if at == levels - 1 else 0.0)
         if summed_whole:
             found[f"p{tensor.name}{levels}"] = counts[-1] / BLOCKS
     return found
+
+
+def _parents(access: Access, at: int, counts: Sequence[float], facts: Facts) -> float:
+    """About how many runs the positions of a level lie in: one for each coordinate above, which a level may store several times."""
+    if not at:
+        return 1.0
+    above = access.tensor.format.levels[:at]
+    places = prod(facts.extent(access.level_var(level)) for level in range(at))
+    return counts[at - 1] if all(level.is_unique for level in above) else min(counts[at - 1], places)

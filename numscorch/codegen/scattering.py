@@ -1,0 +1,61 @@
+"""Loops that scatter long sums run in blocks: after each block, the sums move to a place where those of several blocks are added.
+
+Sums of ``FAN`` blocks move on to another place, and so on (``routines.carry``), so that each place takes few terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..ir import index as ix
+from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, Stmt, Var, While, call, until, walked_by
+from ..ir.workspace_levels import Listed
+from ..schedule.scatter_blocks import in_memory, outer_of
+from .environment import Env, size_of, stride_of
+
+Lower = Callable[[ix.Forall, Env], Block]
+
+
+def lower_blocks(stmt: ix.Forall, count: int, env: Env, lower_serial: Lower) -> Block:
+    """A plain loop in about ``count`` blocks, as the sums of its first one would be if they were the only ones."""
+    body = lower_serial(replace(stmt, tag=ix.Serial()), env)
+    lhs = ix.result_of(stmt)
+    if env.assembly is not None and env.assembly.counting:
+        return body
+    name = f"{lhs.tensor.name}_{stmt.var}"
+    parts, number, values = Var(f"{name}_parts"), Var(f"{name}_number"), Var(f"{lhs.tensor.name}_vals")
+    first, size = _places(lhs, {loop.var for loop in ix.loops_of(stmt)}, env)
+    carry = (Accumulate(number, Const(1)), Do(call("carry", parts, values, first, size, number)))
+    cut = tuple(part for each in body for part in _cut(each, count, name, carry))
+    if cut == body:
+        return body
+    is_listed = not lhs.tensor.is_dense and isinstance(lhs.tensor.format.levels[0], Listed)
+    emptied = (Do(call("empty_places", values, first, size)),) if is_listed else ()
+    made = Assign(parts, call("new_parts", Const(0.0, lhs.tensor.dtype), size))
+    return (*emptied, made, Assign(number, Const(0)), *cut, Do(call("collect", parts, values, first, size)))
+
+
+def _places(lhs: ix.Access, inner: set[ix.IndexVar], env: Env) -> tuple[Expr, Expr]:
+    """The first place of the sums of a loop, and how many there are, where these variables change within it."""
+    if not lhs.tensor.is_dense:
+        return Const(0), size_of(lhs.indices[0])
+    outer, order = outer_of(lhs, inner), in_memory(lhs)
+    if outer:
+        return env.strided_position(lhs, tuple(lhs.indices[at] for at in outer)), stride_of(lhs, outer[-1])
+    return Const(0), env.extent(lhs.indices[order[0]]) * stride_of(lhs, order[0]) if order else Const(1)
+
+
+def _cut(stmt: Stmt, count: int, name: str, carry: Block) -> Block:
+    """A loop in blocks, after each of which the sums are carried on; anything else as it is."""
+    width, block = Var(f"{name}_width"), Var(f"{name}_block")
+    match stmt:
+        case For(_, start, stop, _, Const(1), False):
+            inner = replace(stmt, start=block, stop=call("min", block + width, stop))
+            return (Assign(width, (stop - start) // count + 1), For(block, start, stop, (inner, *carry), step=width))
+        case While(condition) if (walked := walked_by(condition)) is not None:
+            var, end = walked
+            body = (Assign(block, call("min", var + width, end)), While(until(condition, block), stmt.body), *carry)
+            return (Assign(width, (end - var) // count + 1), While(condition, body))
+        case _:
+            return (stmt,)
