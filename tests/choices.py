@@ -22,6 +22,7 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
     """Let the small rows of random cases count as long, large or far longer ones, so that every kind of loop and workspace is generated."""
     set_to(workspace, "LARGE", -1 if seed // 8 % 2 else 1 << 18)
     set_to(workspace, "REUSED", float("inf"))
+    set_to(workspace, "CLEARED", 0.0 if seed // 128 % 2 else float("inf"))
     for at, name in enumerate(("LONG_ROW", "WIDE_ROW", "GATHER_ROW")):
         set_to(vector, name, 0.0 if seed // 2**at % 2 else 8.0)
     set_to(cost, "SEEK", 0.0 if seed // 16 % 2 else 8.0)

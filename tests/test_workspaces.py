@@ -16,7 +16,7 @@ from numscorch.codegen import routines, twins
 from numscorch.codegen.workspaces import workspaces_of
 from numscorch.ir.index import loops_of
 from numscorch.ir.levels import Compressed, Dense
-from numscorch.ir.workspace_levels import Hashed, Listed
+from numscorch.ir.workspace_levels import Cleared, Hashed, Listed
 from numscorch.runtime import blocks, dispatch
 from numscorch.runtime.assembled import hashed_room
 from numscorch.schedule import parallel, workspace
@@ -137,7 +137,7 @@ def test_a_row_that_is_too_long_to_be_hashed(plain: pytest.MonkeyPatch) -> None:
     """The limit holds for what the rows turn out to need."""
     A, B = hypersparse(50, FEW, ns.CSR, 0), hypersparse(FEW, MANY, ns.CSR, 3)
     plain.setattr("numscorch.runtime.memory.ASK_FROM", 100)
-    plain.setenv("NUMSCORCH_MEMORY_LIMIT", "1000")
+    plain.setenv("NUMSCORCH_MEMORY_LIMIT", "2500")
     with pytest.raises(ns.SizeError, match=r"the workspace of 128 values takes(.|\n)*workspace\(list\)"):
         ns.einsum("ij,jk->ik", A, B)
 
@@ -251,6 +251,7 @@ def test_one_row_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
 
 
 REDUCTIONS = ("max", "min", "prod", "any", "all", "or_and", "min_plus", "max_plus")
+UNCOUNTED = ("any", "or_and", "min_plus", "max_plus")  # of which absent terms change nothing
 START = {"min_plus": np.inf, "max_plus": -np.inf}
 JOINED: dict[str, Callable[..., np.ndarray]] = {
     **{"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod, "any": np.max, "all": np.min, "or_and": np.max},
@@ -295,6 +296,7 @@ def test_reductions_of_collected_rows(reduce: str, plain: pytest.MonkeyPatch) ->
         plain.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
         plain.setattr(workspace, "LARGE", -1 if seed % 3 == 0 else 1 << 62)
         plain.setattr(workspace, "REUSED", float("inf"))
+        plain.setattr(workspace, "CLEARED", rng.choice((0.0, 1e9)))
         expr = rng.choice((*EXPRESSIONS, "ij->j", "i,ij->j", "ijk->k"))
         sizes = {name: rng.choice((1, 2, 5, 9)) for name in "ijkl"}
         values = rng.choice(([-2.0, -1.0, 0.0, 0.5, 3.0], [-2.0, -1.0], [1.0, np.nan, np.inf, 0.0]))
@@ -305,7 +307,8 @@ def test_reductions_of_collected_rows(reduce: str, plain: pytest.MonkeyPatch) ->
         formats = [rng.choice(("s" * len(term), "o" * len(term), "d" * (len(term) - 1) + "s")) for term in terms]
         operands = [stored_operand(*given) for given in zip(arrays, stored, map(ns.Format, formats), strict=True)]
         result = expr.split("->")[1]
-        fmt = rng.choice((None, ns.CSF(len(result)), ns.COO(len(result)), *([ns.CSC, ns.CSR, UNORDERED] if len(result) == 2 else [])))
+        matrices = [ns.CSC, ns.CSR, UNORDERED] if len(result) == 2 else []
+        fmt = rng.choice((None, "dense", ns.CSF(len(result)), ns.COO(len(result)), *matrices))
         found = ns.einsum(expr, *operands, reduce=reduce, format=fmt)
         collected |= spaces()
         wanted, there = reduced(expr, arrays, stored, reduce)
@@ -313,7 +316,7 @@ def test_reductions_of_collected_rows(reduce: str, plain: pytest.MonkeyPatch) ->
             validate(found.pattern)
             found, wanted = found.to_dense(), np.where(there, wanted, 0.0)
         np.testing.assert_allclose(found.numpy(), wanted, err_msg=f"seed {seed}: {expr} of {formats} in {fmt}")
-    assert collected >= {Listed, Hashed}
+    assert collected >= ({Listed, Hashed} if reduce in UNCOUNTED else {Listed, Hashed, Cleared})
 
 
 MATRICES = (ns.CSR, ns.CSC, ns.DCSR, ns.COO(2))
@@ -330,6 +333,18 @@ def test_reductions_collect_rows_as_sums_do(fmt: ns.Format, asked: ns.Format | N
         assert [loop.var for loop in loops_of(others.steps[-1].stmt)] == [loop.var for loop in loops_of(sums.steps[-1].stmt)]
         assert others.problem.format == sums.problem.format
         assert len(workspaces_of(others.steps[-1].stmt)) == 1
+
+
+@pytest.mark.parametrize("per_row", [2, 50])
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_reductions_scatter_into_dense_rows_as_sums_do(reduce: str, per_row: int) -> None:
+    indices = torch.stack([torch.arange(2000).repeat_interleave(per_row), coordinates(2000, 2000 * per_row, 0)])
+    A = ns.from_coo(indices, torch.ones(2000 * per_row), (2000, 2000), format=ns.CSR, coalesce=True)
+    for expr, operands in (("ij,jk->ik", (A, A)), ("ij->j", (A,)), ("ij,jk->ki", (A, A)), ("ij,kj->ik", (A, A))):
+        sums, others = (ns.explain(expr, *operands, format="dense", reduce=op).steps[-1].stmt for op in ("sum", reduce))
+        levels = [type(space.tensor.format.levels[0]) for space in workspaces_of(others)]
+        assert levels == ([] if reduce in UNCOUNTED else [Listed if per_row == 2 and len(operands) == 2 else Cleared])
+        assert list(dict.fromkeys(loop.var for loop in reversed(loops_of(others)))) == [loop.var for loop in reversed(loops_of(sums))]
 
 
 @pytest.mark.parametrize("reduce", ["max", "all", "min_plus"])

@@ -226,7 +226,7 @@ def must_be_zeroed(stmt: ix.Stmt) -> bool:
     if (assignment.op == "+=" and not chunked) or assignment.lhs.tensor.is_assembled or is_zero(simplified(ix.value_of(stmt))):
         return True
     result = assignment.lhs
-    sparse = [a for a in ix.operands_of(stmt) if not a.tensor.is_dense]
+    sparse = [a for a in (*ix.operands_of(stmt), *ix.accesses_in(assignment.rhs)) if not a.tensor.is_dense]  # workspaces, too
     for loop in loops:
         if isinstance(loop.tag, ix.Constant) or loop.var in chunked:
             continue  # all coordinates

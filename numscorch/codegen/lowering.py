@@ -134,7 +134,7 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return lower_laid_out(stmt, target, env, lower)
     if is_held(target):
         return _lower_held(stmt, target, env)
-    if env.assembly is not None and is_collected(target):
+    if is_collected(target):
         return lower_workspace(stmt, env.assembly, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Entries):
         return lower_entries(stmt, target, env, lower)
@@ -263,7 +263,7 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
         return _add_to_register(stmt, env)
     if is_marked(stmt.lhs.tensor):
         return lay(stmt, env)
-    if env.assembly is not None and stmt.lhs.tensor.name in env.inserted:
+    if is_collected(stmt.lhs.tensor):
         return insert(stmt, env.assembly, env)
     if env.assembly is not None and env.assembly.appends_values and stmt.lhs.tensor == env.assembly.access.tensor:
         return append(stmt, env.assembly, env)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..ir import index as ix
 from ..ir.functions import counts_absent, start_of
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call
-from ..ir.workspace_levels import Flagged, Hashed, Held, Listed, Marked
+from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, Marked
 from .bounded import around_result
 from .environment import Env, clear, size_of
 from .pruning import append_pruned
@@ -48,15 +48,20 @@ def is_flagged(space: ix.Access) -> bool:
     return isinstance(space.tensor.format.levels[0], Flagged)
 
 
+def is_cleared(space: ix.Access) -> bool:
+    """Whether it is a row of which every value is read."""
+    return isinstance(space.tensor.format.levels[0], Cleared)
+
+
 def is_collected(space: ix.TensorVar) -> bool:
     """Whether coordinates are inserted into it in no order, rather than that it is a row of its own."""
-    return not space.is_scalar and isinstance(space.format.levels[0], Hashed | Listed | Flagged)
+    return not space.is_scalar and isinstance(space.format.levels[0], Hashed | Listed | Flagged | Cleared)
 
 
 def counts(space: ix.Access) -> bool:
     """Whether the number of terms of each value is kept."""
     level = space.tensor.format.levels[0]
-    return isinstance(level, Hashed | Listed | Flagged) and level.counts
+    return isinstance(level, Hashed | Listed | Flagged | Cleared) and level.counts
 
 
 def arrays_of(space: ix.Access) -> tuple[str, ...]:
@@ -74,23 +79,27 @@ def _part(name: str, part: str) -> Var:
     return Var(f"{name}_{part}")
 
 
-def lower_workspace(stmt: ix.Where, assembly: Assembly, env: Env, lower: Lower) -> Block:
-    """Coordinates are inserted and their values added up; then all are appended, in order where the result's level has one."""
+def lower_workspace(stmt: ix.Where, assembly: Assembly | None, env: Env, lower: Lower) -> Block:
+    """Coordinates are inserted and their values added up; then all are appended, in order where the result's level has one.
+
+    To a dense result, without ``assembly``, values are written where they belong.
+    """
     space = ix.result_of(stmt.producer)
     name = space.tensor.name
     inner = replace(env, inserted=env.inserted | {name})
     completed = _with_absent(stmt.producer, space) if counts(space) else ()
-    if is_flagged(space):
-        return (*lower(stmt.producer, inner), *completed, *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
-    if assembly.stage == "room":
+    cleared = _cleared(stmt.producer, space) if is_cleared(space) else ()
+    if is_flagged(space) or is_cleared(space):
+        return (*cleared, *lower(stmt.producer, inner), *completed, *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
+    if assembly is not None and assembly.stage == "room":
         return lower(stmt.producer, inner)
-    if assembly.bounding:
+    if assembly is not None and assembly.bounding:
         return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST, call("max", MOST, _part(name, "bound"))))
     count = _part(name, "count")
     filled = (*_emptied(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
-    if assembly.counting:
+    if assembly is not None and assembly.counting:
         return (*filled, Accumulate(assembly.counters[-1], count))
-    ordered = (_ordered(space),) if assembly.format.levels[-1].is_ordered else ()
+    ordered = (_ordered(space),) if assembly is not None and assembly.format.levels[-1].is_ordered else ()
     by_coordinate = inner.inserted - {name} if is_hashed(space) else inner.inserted
     read = replace(inner, inserted=by_coordinate, operands=(*env.operands, space))
     return (*filled, *completed, *ordered, *lower(stmt.consumer, read))
@@ -115,12 +124,21 @@ def _emptied(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Blo
     return (*_bounded(producer, name, env, lower), Assign(_part(name, "bits"), call("emptied", _part(name, "table"), most)))
 
 
+def _cleared(producer: ix.Stmt, space: ix.Access) -> Block:
+    """The row has no terms yet."""
+    _, added = around_result(producer)
+    name, dtype, at = space.tensor.name, space.tensor.dtype, Var(f"p{space.tensor.name}")
+    starts: Block = (Store(_part(name, "vals"), at, Const(start_of(added.op, added.rhs, dtype), dtype)),)
+    starts = (*starts, Store(_part(name, "seen"), at, Const(0))) if counts(space) else starts
+    return (For(at, Const(0), size_of(space.indices[0]), starts),)
+
+
 def _with_absent(producer: ix.Stmt, space: ix.Access) -> Block:
     """Join 0 to each value that has fewer terms than the loops have steps."""
     loops, added = around_result(producer)
     name, at = space.tensor.name, Var(f"p{space.tensor.name}")
     place = _part(name, "list")[at] if is_listed(space) else at
-    places = size_of(space.indices[0]) if is_flagged(space) else _part(name, "count")
+    places = _part(name, "count") if is_listed(space) or is_hashed(space) else size_of(space.indices[0])
     values, zero = _part(name, "vals"), Const(0.0, space.tensor.dtype)
     complete = Store(values, place, joined(added.op, values[place], zero))
     terms = _steps([loop.var for loop in loops if loop.var not in space.indices])
@@ -144,18 +162,20 @@ def _ordered(space: ix.Access) -> If:
     return If(Const(1) < count, (do,))
 
 
-def insert(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
+def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
     """Add to a workspace's value; a coordinate's first one puts it into the list."""
     name = stmt.lhs.tensor.name
-    if assembly.bounding:  # of all rows together, so that nothing is read of where they end
+    if assembly is not None and assembly.bounding:  # of all rows together, so that nothing is read of where they end
         return (Accumulate(MOST if assembly.stage == "room" else _part(name, "bound"), Const(1)),)
     coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
-    if is_flagged(stmt.lhs):
+    if is_flagged(stmt.lhs) or is_cleared(stmt.lhs):
         setup, add = _add(stmt, coord, env)
-        return (*setup, Store(_part(name, "flag"), coord, Const(1)), *add)
+        flagged = (Store(_part(name, "flag"), coord, Const(1)),) if is_flagged(stmt.lhs) else ()
+        return (*setup, *flagged, *add)
     found, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
-    first: list[Stmt] = [] if is_hashed(stmt.lhs) else _mark(name, coord, assembly)
-    if assembly.counting:
+    counting = assembly is not None and assembly.counting
+    first: list[Stmt] = [] if is_hashed(stmt.lhs) else _mark(name, coord, counting)
+    if counting:
         return (*found, If(is_new, (*first, Accumulate(count, Const(1)))))
     setup, add = _add(stmt, place, env)
     clear: Block = (Store(_part(name, "vals"), place, Const(start_of(stmt.op, stmt.rhs, stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype)),)
@@ -183,10 +203,10 @@ def _find_marked(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
     return (), coord, BinOp("!=", _part(name, "mark")[coord], _part(name, "stamp"))
 
 
-def _mark(name: str, coord: Expr, assembly: Assembly) -> list[Stmt]:
+def _mark(name: str, coord: Expr, counting: bool) -> list[Stmt]:
     """A coordinate's stamp, and its place in the list, which nothing reads while counting."""
     mark: Stmt = Store(_part(name, "mark"), coord, _part(name, "stamp"))
-    return [mark] if assembly.counting else [mark, Store(_part(name, "list"), _part(name, "count"), coord)]
+    return [mark] if counting else [mark, Store(_part(name, "list"), _part(name, "count"), coord)]
 
 
 def is_marked(space: ix.TensorVar) -> bool:

@@ -57,6 +57,25 @@ class Flagged(Level):
 
 
 @dataclass(frozen=True, slots=True)
+class Cleared(Level):
+    """A workspace's only level, of a dense result's row: values lie at their coordinates, and all are read.
+
+    Each row starts as the reduction's identity, so that inserting branches on nothing. Where the level ``counts``, the array
+    ``seen`` holds the number of terms of each value.
+    """
+
+    counts: bool = False
+    spelling: ClassVar[str] = "cleared"
+    letter: ClassVar[str] = "c"
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return Const(0), mode.size
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position
+
+
+@dataclass(frozen=True, slots=True)
 class Marked(Level):
     """A workspace's only level: values lie at their coordinates, where ``mark`` has the stamp of the row that is laid out."""
 

@@ -197,8 +197,9 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
     """The variables that the outermost loops must have; None stands for any of the result's.
 
     An assembled result is appended to, so all but the last of its sparse levels come first, in order; the last
-    one may come later, through a workspace, unless dense levels lie below it. Elsewhere, only a register counts
-    the terms of a reduction that isn't a sum, so its loops come last. Entries that are placed may come in any order.
+    one may come later, through a workspace, unless dense levels lie below it. Elsewhere, a register joins the terms of a
+    reduction that isn't a sum, so its loops come last, unless a sparse operand scatters its terms along one variable of a
+    dense result (see :func:`_scatters`). Entries that are placed may come in any order.
     """
     if _is_placeable(stmt):
         return ()
@@ -218,7 +219,15 @@ def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], va
     if len(prefix) >= len(first) or (once and var not in stmt.lhs.indices):
         return True
     due = first[len(prefix)]
-    return var == due or (due is None and var in stmt.lhs.indices)
+    return var == due or (due is None and (var in stmt.lhs.indices or _scatters(stmt, prefix)))
+
+
+def _scatters(stmt: Assignment, prefix: tuple[IndexVar, ...]) -> bool:
+    """Whether one variable of a dense result is left below these loops, along which a sparse operand has terms at some coordinates."""
+    left = [var for var in stmt.lhs.indices if var not in prefix]
+    if len(left) != 1 or not stmt.lhs.tensor.is_dense:
+        return False
+    return any(left[0] in access.indices for access in _sparse(stmt)) and not is_contiguous(stmt, left[0])
 
 
 def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> Choice:

@@ -9,6 +9,7 @@ Multicore Architectures", 2018).
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from ..errors import ScheduleError
 from ..ir.format import Format
@@ -29,13 +30,14 @@ from ..ir.index import (
 )
 from ..ir.level import Level
 from ..ir.placing import in_storage_order, is_placed, visits_once
-from ..ir.workspace_levels import Flagged, Hashed, Listed
+from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed
 from . import cost
 from .facts import Facts
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 KINDS: dict[str, type[Listed | Hashed]] = {"list": Listed, "hash": Hashed}
 LARGE = 1 << 18  # an extent from which the dense arrays of a row are larger than a core's own cache
+CLEARED = 8.0  # places of dense rows for each sum up to which clearing and reading all of them takes less than listing some
 REUSED = 8.0  # sums for each place of the dense arrays from which it pays to have them brought into the cache
 
 
@@ -59,13 +61,13 @@ def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tu
     loops, assignment = unwrap(stmt)
     if not isinstance(assignment, Assignment):
         return stmt, "the workspaces are there already"
-    split = _appended_late(loops, assignment) if assignment.lhs.tensor.is_assembled else None
-    if split is not None:
+    split = _appended_late(loops, assignment) if assignment.lhs.tensor.is_assembled else _counted_late(loops, assignment)
+    if split is not None and (assignment.lhs.tensor.is_assembled or wanted != "hash"):
         level, why = _kind(loops, split, assignment, facts, wanted)
         return _through_list(loops, split, assignment, level), why
     if wanted is not None:
         raise _needless(wanted, stmt, assignment.lhs)
-    counts = assignment.op not in ("=", "+=")  # its register counts the terms
+    counts = assignment.op not in ("=", "+=") and not _adds(loops, assignment)  # its register counts the terms
     is_registered = summed_tail(loops, assignment.lhs) or counts
     done = in_register(loops, assignment, free_names(loops)) if is_registered else stmt
     return done, "a sum stays in a register while only summed loops run"
@@ -89,20 +91,37 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
     counts = _counts(loops[split:], assignment)
     if wanted is not None:
         return KINDS[wanted](counts), f"asked for: {wanted}"
-    extent = facts.extent(assignment.lhs.level_var(len(assignment.lhs.indices) - 1))
+    extent = facts.extent(_collected(loops[split:], assignment.lhs))
     sums = _insertions(loops, assignment, facts)
+    places = prod(facts.extent(var) for var in assignment.lhs.indices)
+    if assignment.lhs.tensor.is_dense and sums * CLEARED >= places:
+        return Cleared(counts), f"dense rows of {extent:.3g}, about {sums:.3g} sums in all: each row is cleared before"
     if _is_one_row(assignment) and sums >= extent:
         return Flagged(counts), f"one row of {extent:.3g} comes in no order, about {sums:.3g} sums in all: flagged, in dense arrays"
-    hashed = extent > LARGE and sums < REUSED * extent
+    hashed = assignment.lhs.tensor.is_assembled and extent > LARGE and sums < REUSED * extent
     how = "found by hashing" if hashed else "listed, in dense arrays"
     return KINDS["hash" if hashed else "list"](counts), f"rows of {extent:.3g} come in no order, about {sums:.3g} sums in all: {how}"
 
 
 def _counts(loops: list[Forall], assignment: Assignment) -> bool:
     """Whether a row must know the number of terms of each value: several loops add terms to it, and absent terms change the value."""
+    return _adds(loops, assignment) and counts_absent(assignment.op, assignment.rhs)
+
+
+def _adds(loops: list[Forall], assignment: Assignment) -> bool:
+    """Whether terms are joined to a value in several turns: a summed loop stands around one of the result's."""
     around = loops[: len(loops) - len(summed_tail(loops, assignment.lhs))]
-    adds = any(loop.var not in assignment.lhs.indices for loop in around)
-    return adds and counts_absent(assignment.op, assignment.rhs)
+    return any(loop.var not in assignment.lhs.indices for loop in around)
+
+
+def _counted_late(loops: list[Forall], assignment: Assignment) -> int | None:
+    """How many loops stand around the workspace that counts the terms of a dense row's values; None if none is needed."""
+    return len(assignment.lhs.indices) - 1 if _counts(loops, assignment) else None
+
+
+def _collected(loops: list[Forall], lhs: Access) -> IndexVar:
+    """The variable of the result that a workspace collects: the one among the loops that fill it."""
+    return next(loop.var for loop in reversed(loops) if loop.var in lhs.indices)
 
 
 def _is_one_row(assignment: Assignment) -> bool:
@@ -143,7 +162,7 @@ def _appended_late(loops: list[Forall], assignment: Assignment) -> int | None:
 def _through_list(loops: list[Forall], split: int, assignment: Assignment, level: Level) -> Stmt:
     """where(forall(j, C[i,j] = w[j]), ...): the sums of one row are collected before they are appended."""
     names = free_names(loops)
-    var = assignment.lhs.level_var(len(assignment.lhs.indices) - 1)
+    var = _collected(loops[split:], assignment.lhs)
     name = "w" if "w" in names else names[-1]
     space = Access(TensorVar(name, Format((level,)), assignment.lhs.tensor.dtype), (var,))
     op = "+=" if assignment.op == "=" else assignment.op
@@ -156,9 +175,8 @@ def in_register(loops: list[Forall], assignment: Assignment, names: tuple[str, .
     """The loops, with a register for what the innermost of them only sum."""
     inner = summed_tail(loops, assignment.lhs)
     outer = loops[: len(loops) - len(inner)]
-    adds = any(loop.var not in assignment.lhs.indices for loop in outer)
     factors = factors_of(assignment.rhs) if assignment.op == "+=" else [assignment.rhs]
-    body = sum_in_register(assignment.lhs, assignment.op if adds else "=", inner, factors, names, assignment.op)
+    body = sum_in_register(assignment.lhs, assignment.op if _adds(loops, assignment) else "=", inner, factors, names, assignment.op)
     return wrap(outer, body)
 
 
