@@ -72,7 +72,7 @@ def coalesce(case: Matrix) -> tuple[Function, dict[str, Function]]:
         entries.sum_duplicates()
         return entries
 
-    return lambda: ns.from_coo(indices, values, case.shape, coalesce=True), {
+    return lambda: ns.from_coo(indices, values, case.shape), {
         TORCH: lambda: torch.sparse_coo_tensor(indices, values, case.shape).coalesce(),
         SCIPY: of_scipy,
     }

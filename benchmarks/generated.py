@@ -77,7 +77,7 @@ def ratings(shape: Sequence[int], nnz: int) -> ns.SparseTensor:
     generator = np.random.default_rng(4)
     weights = [1 / (1.0 + generator.permutation(size)) for size in shape]
     indices = np.stack([generator.choice(len(w), nnz, p=w / w.sum()) for w in weights])
-    return ns.from_coo(indices.astype(np.int32), np.ones(nnz, np.float32), shape, coalesce=True)
+    return ns.from_coo(indices.astype(np.int32), np.ones(nnz, np.float32), shape)
 
 
 def _random_rows(generator: np.random.Generator, in_row: np.ndarray, columns: int) -> ns.SparseTensor:
@@ -86,7 +86,7 @@ def _random_rows(generator: np.random.Generator, in_row: np.ndarray, columns: in
 
 
 def _csr(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> ns.SparseTensor:
-    return ns.from_coo(np.stack([rows, columns]), np.ones(len(rows), np.float32), shape, ns.CSR, coalesce=True)
+    return ns.from_coo(np.stack([rows, columns]), np.ones(len(rows), np.float32), shape, ns.CSR)
 
 
 MATRICES: dict[str, Callable[[], ns.SparseTensor]] = {

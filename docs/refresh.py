@@ -35,7 +35,7 @@ EXPRESSION = "ij,jk->ik"
 
 rows = torch.arange(10_000).repeat_interleave(4)
 columns = (rows + torch.tensor([0, 1, 100, 101]).repeat(10_000)) % 10_000
-mesh = ns.from_coo(torch.stack([rows, columns]), torch.rand(40_000), (10_000, 10_000), format=ns.CSR, coalesce=True)
+mesh = ns.from_coo(torch.stack([rows, columns]), torch.rand(40_000), (10_000, 10_000), format=ns.CSR)
 X = torch.rand(10_000, 32)
 
 plan = find_plan(EXPRESSION, None, *identify((mesh, X)))

@@ -44,7 +44,7 @@ def drawn(count: int) -> Graph:
     rest = order[~torch.isin(order, first)]
     cut = len(rest) // 3
     adj_t = ns.adj_t(edges, size=count)
-    features = ns.from_coo(bags, torch.ones(bags.shape[1]), (count, WORDS), format=ns.CSR, coalesce=True)
+    features = ns.from_coo(bags, torch.ones(bags.shape[1]), (count, WORDS), format=ns.CSR)
     return Graph(adj_t, labels, first, rest[:cut], rest[cut:], features)
 
 

@@ -116,9 +116,9 @@ def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariant
     values = tensor.values() if tensor.requires_grad else tensor._values()
     indices, shape = tensor._indices(), tuple(tensor.shape)
     if not tensor.dense_dim():
-        return from_coo(indices, values, shape, format, check_invariants=check_invariants)
+        return from_coo(indices, values, shape, format, assume_sorted=True, check_invariants=check_invariants)
     entries = torch.empty(indices.shape[1], dtype=torch.int8)
-    head = from_coo(indices, entries, shape[: tensor.sparse_dim()], check_invariants=check_invariants).pattern
+    head = from_coo(indices, entries, shape[: tensor.sparse_dim()], assume_sorted=True, check_invariants=check_invariants).pattern
     A = SparseTensor(hybrid_pattern(head, shape), values.reshape(-1))
     return A if format is None else to_format(A, format)
 
@@ -139,29 +139,33 @@ def from_coo(
     shape: Sequence[int],
     format: Format | str | None = None,
     *,
-    coalesce: bool = False,
+    assume_sorted: bool = False,
     check_invariants: bool = True,
 ) -> SparseTensor:
     """A SparseTensor from coordinates and values; gradients flow to the values.
 
-    O(nnz), and O(nnz log nnz) where entries must be sorted.  Nothing is copied for COO.
+    The entries may come in any order. They are sorted, and values with the same coordinates are summed, as in SciPy and in
+    ``torch.Tensor.coalesce``. O(nnz) where they are sorted already, otherwise O(nnz log nnz). Sorted entries become a COO
+    tensor without a copy.
 
     Args:
-        indices: coordinates, shape (ndim, nnz), in increasing order: of rows, or of the format's mode order.
+        indices: coordinates, shape (ndim, nnz).
         values: shape (nnz,).
         shape: size of every dimension.
         format: the result's format, COO(ndim) by default.
-        coalesce: sort the entries, and sum those with the same coordinates.
-        check_invariants: check that coordinates are in range and, without ``coalesce``, in order; kernels read, and write,
-            where they say without bounds checks.
+        assume_sorted: the entries are in increasing order, by rows or by the format's mode order, and none is repeated;
+            other entries raise FormatError.
+        check_invariants: False trusts the coordinates to be in range and, with ``assume_sorted``, in order. Kernels read and
+            write at these coordinates without bounds checks.
 
     Raises:
-        FormatError: coordinates that are no integers, out of range, unsorted or repeated.
+        FormatError: coordinates that are no integers or out of range; with ``assume_sorted``, also unsorted or repeated ones.
         SizeError: lengths that disagree.
         UnsupportedError: values that kernels can't read.
 
-    >>> from_coo([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], (2, 3), coalesce=True).values
-    tensor([1., 5.])
+    >>> from_coo([[1, 0, 1], [0, 2, 0]], [2.0, 1.0, 3.0], (2, 3)).to_dense()
+    tensor([[0., 0., 1.],
+            [5., 0., 0.]])
     """
     size = as_shape(shape)
     target = COO(len(size)) if format is None else _format(format)
@@ -171,17 +175,24 @@ def from_coo(
     if check_invariants:
         check_coordinates(table.numpy(), size)
     is_list = bool(size) and target.levels == COO(len(size)).levels
-    is_sorted = is_increasing(table.numpy(), target.mode_order) if check_invariants or coalesce else is_list
-    if not is_sorted and check_invariants and not coalesce and not is_increasing(table.numpy(), range(len(size))):
-        raise disordered_entry(table.numpy(), range(len(size)))
-    if is_list and is_sorted:
+    is_trusted = assume_sorted and not check_invariants
+    if is_list and (is_trusted or is_increasing(table.numpy(), target.mode_order)):
         return _adopt(list(table), entries, size, target)
+    if assume_sorted and check_invariants:
+        _check_sorted(table.numpy(), target)
     made = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
     return _noted(made, "a list of entries")
 
 
 def _format(format: Format | str) -> Format:
     return as_format(format)
+
+
+def _check_sorted(table: np.ndarray, format: Format) -> None:
+    """Refuse entries that are neither in the order of rows nor in the format's mode order."""
+    by_rows = range(len(table))
+    if not is_increasing(table, by_rows) and not is_increasing(table, format.mode_order):
+        raise disordered_entry(table, by_rows)
 
 
 def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) -> None:
@@ -220,21 +231,25 @@ def from_csr(
     values: torch.Tensor | ArrayLike,
     shape: Sequence[int],
     *,
-    coalesce: bool = False,
+    assume_sorted: bool = False,
     check_invariants: bool = True,
 ) -> SparseTensor:
-    """A CSR matrix from its arrays, without a copy; gradients flow to the values.
+    """A CSR matrix from its arrays; gradients flow to the values.
+
+    The columns of a row may come in any order. Where rows are unsorted or repeat a column, the arrays are sorted copies, and
+    values in the same place are summed; otherwise nothing is copied.
 
     Args:
         pos: where each row starts, shape (rows + 1,); int32 or int64.
         crd: the column of each value, shape (nnz,).
         values: shape (nnz,).
         shape: rows and columns.
-        coalesce: sort each row, and sum values in the same place, if that is needed.
-        check_invariants: check the index arrays in O(nnz); kernels read, and write, where they say without bounds checks.
+        assume_sorted: the columns of each row increase; other columns raise FormatError.
+        check_invariants: False trusts the index arrays, and with ``assume_sorted`` their order. Kernels read and write where
+            they say without bounds checks.
 
     Raises:
-        FormatError: index arrays that are no CSR matrix, or with unsorted or repeated columns.
+        FormatError: index arrays that are no CSR matrix; with ``assume_sorted``, also unsorted or repeated columns.
         SizeError: lengths that disagree.
         UnsupportedError: values that kernels can't read.
 
@@ -245,7 +260,7 @@ def from_csr(
     size = as_shape(shape)
     if len(size) != 2:
         raise SizeError(f"from_csr takes a shape of 2 dimensions, not {size}: use from_coo")
-    return from_parts(CSR, as_indices(pos, "pos"), as_indices(crd, "crd"), as_values(values), size, coalesce, check_invariants)
+    return from_parts(CSR, as_indices(pos, "pos"), as_indices(crd, "crd"), as_values(values), size, assume_sorted, check_invariants)
 
 
 def from_parts(
@@ -254,7 +269,7 @@ def from_parts(
     crd: torch.Tensor,
     values: torch.Tensor,
     shape: tuple[int, ...],
-    coalesce: bool,
+    assume_sorted: bool = False,
     check_invariants: bool = True,
 ) -> SparseTensor:
     """A CSR or CSC matrix from its arrays; as :func:`from_csr`."""
@@ -270,14 +285,14 @@ def from_parts(
     wide = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, len(crd)) == np.int64
     dtype = torch.int64 if wide else torch.int32
     pattern = Pattern(format, shape, ((), (pos.to(dtype).contiguous(), crd.to(dtype).contiguous())))
-    return _checked(pattern, values, coalesce, check_invariants)
+    return _checked(pattern, values, assume_sorted, check_invariants)
 
 
-def _checked(pattern: Pattern, values: torch.Tensor, coalesce: bool, check_invariants: bool = True) -> SparseTensor:
-    """The tensor of these arrays, or with ``coalesce`` one of sorted arrays if that is needed."""
+def _checked(pattern: Pattern, values: torch.Tensor, assume_sorted: bool = False, check_invariants: bool = True) -> SparseTensor:
+    """The tensor of these arrays, or of sorted ones if they are out of order."""
     if check_invariants:
-        validate(pattern, order=not coalesce)
-    if coalesce and disorder(pattern) is not None:
+        validate(pattern, order=assume_sorted)
+    if not assume_sorted and disorder(pattern) is not None:
         return assemble(coordinates(pattern).numpy(), values, pattern.shape, pattern.format, np.dtype(pattern.index_dtype))
     return SparseTensor(pattern, values)
 
@@ -320,7 +335,7 @@ def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
         check_coordinates(numbers, shape)
         if in_order(numbers).all():
             return _adopt(rows, values, shape, COO(len(shape)))
-    return from_coo(np.stack(source.coords), values, shape, format, coalesce=True)
+    return from_coo(np.stack(source.coords), values, shape, format)
 
 
 def _from_scipy_matrix(source: Any) -> SparseTensor:
@@ -328,11 +343,11 @@ def _from_scipy_matrix(source: Any) -> SparseTensor:
     from .interop.scipy_arrays import blocks, diagonals
 
     if source.format == "bsr":
-        return _checked(*blocks(source), coalesce=True)
+        return _checked(*blocks(source))
     if source.format == "dia":
-        return _checked(*diagonals(source), coalesce=False)
+        return _checked(*diagonals(source), assume_sorted=True)
     if source.format not in ("csr", "csc"):
         source = source.tocsr()
     layout, nnz = CSR if source.format == "csr" else CSC, int(source.indptr[-1])
     pos, crd = as_indices(source.indptr, "indptr"), as_indices(source.indices, "indices")
-    return from_parts(layout, pos, crd[:nnz], as_values(source.data)[:nnz], as_shape(source.shape), coalesce=True)
+    return from_parts(layout, pos, crd[:nnz], as_values(source.data)[:nnz], as_shape(source.shape))

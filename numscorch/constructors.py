@@ -255,4 +255,4 @@ def _check_room(count: int, shape: tuple[int, ...], dtype: torch.dtype, format: 
 def _stored(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
     """Entries in row-major order, in a format."""
     narrow = indices.astype(index_dtype_for(shape, indices.shape[1]), copy=False)
-    return from_coo(narrow, values, shape, check_invariants=False).to(format)
+    return from_coo(narrow, values, shape, assume_sorted=True, check_invariants=False).to(format)

@@ -156,7 +156,7 @@ def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTen
     kept = (indices == indices[firsts]).all(0).nonzero().reshape(-1)
     places = [names.index(name) for name in once]
     shape = [operand.shape[at] for at in places]
-    return from_coo(indices[places][:, kept], entries.values[kept], shape, coalesce=True)
+    return from_coo(indices[places][:, kept], entries.values[kept], shape)
 
 
 def _strided_diagonal(tensor: Tensor, names: list[str]) -> Tensor:

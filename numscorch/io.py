@@ -155,7 +155,7 @@ def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dt
     indices, values, shape = entries
     index_dtype = index_dtype_for(shape, indices.shape[1])
     target = format if format is not None else CSR if file.name.lower().endswith((".mtx", ".mtx.gz")) else COO(len(shape))
-    return from_coo(indices.astype(index_dtype), _cast(file, values, dtype), shape, target, coalesce=True)
+    return from_coo(indices.astype(index_dtype), _cast(file, values, dtype), shape, target)
 
 
 def _cast(file: Path, values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
@@ -186,7 +186,7 @@ def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype, progress: 
     pos, crd, shape = read_smtx(file, progress=progress)
     index_dtype = index_dtype_for(shape, len(crd))
     ones = torch.ones(len(crd), dtype=dtype)
-    A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape, coalesce=True)
+    A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape)
     if A.nnz != len(crd):
         raise FormatError(f"{file}, line 3: {len(crd) - A.nnz} columns are listed twice in a row: a pattern has each place once")
     return A if format is None else to_format(A, format)
@@ -211,11 +211,11 @@ def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.d
     layout, parts, shape = read_scipy_npz(file, arrays)
     values = _cast(file, parts[-1], dtype)
     if layout == "coo":
-        return from_coo(parts[0], values, shape, CSR if len(shape) == 2 else None, coalesce=True)
+        return from_coo(parts[0], values, shape, CSR if len(shape) == 2 else None)
     if layout == "csr":
-        return from_csr(parts[0], parts[1], values, shape, coalesce=True)
+        return from_csr(parts[0], parts[1], values, shape)
     # the arrays of a CSC matrix are those of its transpose in CSR
-    return to_format(from_csr(parts[0], parts[1], values, shape[::-1], coalesce=True).T, CSR)
+    return to_format(from_csr(parts[0], parts[1], values, shape[::-1]).T, CSR)
 
 
 def _adj_t(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
@@ -241,4 +241,4 @@ def _features(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> 
     narrow = index_dtype_for(shape, len(values))
     # numbers that don't fit are out of range, which is found then
     pos, crd = (array.astype(narrow) if array.max(initial=0) <= np.iinfo(narrow).max else array for array in (pos, crd))
-    return from_csr(pos, crd, values, shape, coalesce=True)
+    return from_csr(pos, crd, values, shape)

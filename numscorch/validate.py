@@ -13,7 +13,7 @@ from .ir.level import Children, Stored
 from .packing import in_order
 from .pattern import INDEX_DTYPES, Pattern
 
-WAY_OUT = "pass coalesce=True to from_coo or from_csr, which sorts and sums"
+WAY_OUT = "without assume_sorted=True, from_coo and from_csr sort and sum"
 
 
 def validate(pattern: Pattern, *, order: bool = True) -> None:

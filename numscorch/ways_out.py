@@ -9,7 +9,7 @@ SPECTRAL = "use scipy.sparse.linalg.eigsh(A.to_scipy()) or svds for some, or .to
 FACTORED = "use scipy.sparse.linalg.splu(A.to_scipy().tocsc()), or .to_dense()"
 COUNTED = "count A.values, and A.numel() - A.nnz zeros beside them, or use .to_dense()"
 WRITTEN = "patterns never change: add A + ns.from_coo(indices, values, A.shape), or assign to A.values"
-MOVED = "add what moves, as A + ns.from_coo(indices, values, A.shape, coalesce=True)"
+MOVED = "add what moves, as A + ns.from_coo(indices, values, A.shape)"
 SHARED = "numpy and SciPy read A.values.numpy() and A.to_scipy() without a copy; or use .to_dense()"
 MASKED = "mask with torch.where(mask, A, 0) or A * mask, and reduce that; or use .to_dense()"
 FILTERED = "write it as an einsum, or use .to_dense()"

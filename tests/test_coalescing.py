@@ -78,7 +78,7 @@ def test_kernels_are_used_where_entries_are_out_of_order(small: pytest.MonkeyPat
 
 
 def test_sums_that_cancel_stay_stored(small: pytest.MonkeyPatch) -> None:
-    A = ns.from_coo([[2, 0, 2, 0], [1, 1, 1, 0]], [1.0, 2.0, -1.0, 0.0], (3, 3), coalesce=True)
+    A = ns.from_coo([[2, 0, 2, 0], [1, 1, 1, 0]], [1.0, 2.0, -1.0, 0.0], (3, 3))
     assert A.indices().tolist() == [[0, 0, 2], [0, 1, 1]]
     assert A.values.tolist() == [0.0, 2.0, 0.0]
 
@@ -89,7 +89,7 @@ def test_compiled(threads: int, fresh_plans: pytest.MonkeyPatch) -> None:
     fresh_plans.setattr(parallel, "WORTHWHILE", 0)
     torch.set_num_threads(threads)
     indices, values = entries((300, 200), 20_000, 3)
-    found = ns.from_coo(torch.from_numpy(indices), values, (300, 200), ns.CSR, coalesce=True)
+    found = ns.from_coo(torch.from_numpy(indices), values, (300, 200), ns.CSR)
     wanted = by_arrays(indices, values, (300, 200), ns.CSR)
     assert all(map(np.array_equal, found.pattern.views, wanted.pattern.views))
     assert torch.equal(found.values, wanted.values)

@@ -9,6 +9,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from numscorch import construct
+from numscorch.arrays import is_increasing
 from numscorch.construct import from_coo, from_csr, from_scipy, from_torch
 from numscorch.convert import check_values
 from numscorch.errors import FormatError, NumscorchError, SizeError, UnsupportedError
@@ -47,24 +49,45 @@ def test_uncoalesced_tensors_are_coalesced() -> None:
 
 
 @pytest.mark.parametrize("format", [*MATRIX_FORMATS, None], ids=str)
-def test_coalesce_sorts_and_sums(format: Format | None) -> None:
+def test_entries_are_sorted_and_summed(format: Format | None) -> None:
     rng = np.random.default_rng(3)
     for n in (0, 1, 2, 30):
         indices, values = np.stack([rng.integers(4, size=n), rng.integers(3, size=n)]), rng.standard_normal(n)
         expected = np.zeros((4, 3))
         np.add.at(expected, tuple(indices), values)
-        A = from_coo(indices, values, (4, 3), format, coalesce=True)
+        A = from_coo(indices, values, (4, 3), format)
         np.testing.assert_allclose(A.to_dense(), expected)
 
 
-def test_entries_may_be_sorted_by_rows_or_by_the_mode_order() -> None:
+def test_scalars_are_summed() -> None:
+    assert from_coo(torch.empty(0, 2, dtype=torch.int64), [1.0, 2.0], ()).to_dense().item() == 3.0
+
+
+def test_sorted_entries_are_checked_once_and_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks: list[tuple[int, ...]] = []
+
+    def counted(table: np.ndarray, mode_order: tuple[int, ...]) -> bool:
+        checks.append(tuple(mode_order))
+        return is_increasing(table, mode_order)
+
+    monkeypatch.setattr(construct, "is_increasing", counted)
+    indices, values = torch.tensor([[0, 1, 1], [2, 0, 2]]), torch.tensor([1.0, 2.0, 3.0])
+    A = from_coo(indices, values, (2, 3))
+    assert A.values.data_ptr() == values.data_ptr()
+    assert A.pattern.arrays[1][0].data_ptr() == indices[1].data_ptr()
+    assert checks == [(0, 1)]
+    assert from_coo(indices, values, (2, 3), CSR).values.data_ptr() == values.data_ptr()
+    assert checks == [(0, 1)], "packing sees itself whether entries are in order"
+
+
+def test_entries_that_are_assumed_to_be_sorted_may_be_so_by_rows_or_by_the_mode_order() -> None:
     by_rows, by_columns = [[0, 0, 1], [0, 1, 0]], [[0, 1, 0], [0, 0, 1]]
     expected = [[1.0, 2.0], [3.0, 0.0]]
     for format in (CSC, Format("oo", (1, 0))):
-        assert from_coo(by_rows, [1.0, 2.0, 3.0], (2, 2), format).to_dense().tolist() == expected
-        assert from_coo(by_columns, [1.0, 3.0, 2.0], (2, 2), format).to_dense().tolist() == expected
+        assert from_coo(by_rows, [1.0, 2.0, 3.0], (2, 2), format, assume_sorted=True).to_dense().tolist() == expected
+        assert from_coo(by_columns, [1.0, 3.0, 2.0], (2, 2), format, assume_sorted=True).to_dense().tolist() == expected
     with pytest.raises(FormatError, match=r"entry 2 at \(0, 1\) comes after \(1, 0\)"):
-        from_coo(by_columns, [1.0, 3.0, 2.0], (2, 2), CSR)
+        from_coo(by_columns, [1.0, 3.0, 2.0], (2, 2), CSR, assume_sorted=True)
 
 
 def test_coordinates_may_be_one_array_a_dimension() -> None:
@@ -73,9 +96,9 @@ def test_coordinates_may_be_one_array_a_dimension() -> None:
         assert from_coo(indices, values, (2, 2)).to_dense().tolist() == [[5.0, 0.0], [0.0, 6.0]]
 
 
-def test_unsorted_csr_can_be_coalesced() -> None:
+def test_rows_of_csr_are_sorted_and_summed() -> None:
     pos, crd, values = np.array([0, 3, 4], dtype=np.int32), np.array([2, 0, 2, 1], dtype=np.int32), np.array([1.0, 2.0, 3.0, 4.0])
-    A = from_csr(pos, crd, values, (2, 3), coalesce=True)
+    A = from_csr(pos, crd, values, (2, 3))
     assert A.to_dense().tolist() == [[2.0, 0.0, 4.0], [0.0, 4.0, 0.0]]
     assert A.pattern.index_dtype == "int32"
     assert crd.tolist() == [2, 0, 2, 1]
@@ -123,9 +146,9 @@ def test_scipy_matrices_are_never_changed() -> None:
 
 
 def test_unchecked_arrays_are_taken_as_they_are() -> None:
-    A = from_csr([0, 2], [1, 0], [1.0, 2.0], (1, 2), check_invariants=False)
+    A = from_csr([0, 2], [1, 0], [1.0, 2.0], (1, 2), assume_sorted=True, check_invariants=False)
     assert A.indices().tolist() == [[0, 0], [1, 0]]
-    assert from_coo([[1, 0]], [1.0, 2.0], (2,), check_invariants=False).indices().tolist() == [[1, 0]]
+    assert from_coo([[1, 0]], [1.0, 2.0], (2,), assume_sorted=True, check_invariants=False).indices().tolist() == [[1, 0]]
     assert from_coo([[1, 0]], [1.0, 2.0], (2,), "d", check_invariants=False).values.tolist() == [2.0, 1.0]
 
 
@@ -156,10 +179,22 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
     "fraction": (csr(pos=[0, 0.5, 2]), FormatError, "entry 1 is 0.5"),
     "floats": (coo([[0.0, 1.0], [1.0, 0.0]]), FormatError, "convert it with .to(torch.int64)"),
     "bools": (coo(torch.ones(2, 2, dtype=torch.bool)), FormatError, "indices has dtype torch.bool"),
-    "unsorted": (coo([[1, 0], [0, 1]]), FormatError, "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order"),
-    "repeated": (coo([[1, 1], [0, 0]]), FormatError, "entry 1 repeats the coordinates (1, 0) of entry 0"),
-    "repeated in CSR": (coo([[1, 1], [0, 0]], [1.0, 2.0], (2, 2), "ds"), FormatError, "entry 1 repeats the coordinates (1, 0) of entry 0"),
-    "scalar twice": (coo(torch.empty(0, 2, dtype=torch.int64), [1.0, 2.0], ()), FormatError, "entry 1 repeats the coordinates ()"),
+    "unsorted": (
+        coo([[1, 0], [0, 1]], assume_sorted=True),
+        FormatError,
+        "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order, each place once; without assume_sorted=True, from_coo sorts",
+    ),
+    "repeated": (coo([[1, 1], [0, 0]], assume_sorted=True), FormatError, "entry 1 repeats the coordinates (1, 0) of entry 0"),
+    "repeated in CSR": (
+        coo([[1, 1], [0, 0]], [1.0, 2.0], (2, 2), "ds", assume_sorted=True),
+        FormatError,
+        "entry 1 repeats the coordinates (1, 0) of entry 0",
+    ),
+    "scalar twice": (
+        coo(torch.empty(0, 2, dtype=torch.int64), [1.0, 2.0], (), assume_sorted=True),
+        FormatError,
+        "entry 1 repeats the coordinates ()",
+    ),
     "transposed": (
         coo([[0, 1]] * 3, [1.0] * 3),
         SizeError,
@@ -190,9 +225,13 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
         "values are a sparse_coo tensor, but must be a plain 1-D one",
     ),
     "sparse indices": (coo(torch.ones(2, 2).long().to_sparse()), UnsupportedError, "indices is a torch.sparse_coo tensor"),
-    "csr order": (csr([0, 2, 2], [1, 0]), FormatError, "level 2 (compressed) of CSR: position 1, below parent 0, has coordinate 0 after 1"),
+    "csr order": (
+        csr([0, 2, 2], [1, 0], assume_sorted=True),
+        FormatError,
+        "level 2 (compressed) of CSR: position 1, below parent 0, has coordinate 0 after 1",
+    ),
     "csr range": (csr(crd=[0, 2]), FormatError, "crd[1] = 2 is outside dimension 1 of size 2"),
-    "csr range, coalescing": (csr(crd=[0, 2], coalesce=True), FormatError, "crd[1] = 2 is outside dimension 1 of size 2"),
+    "csr range, sorted": (csr(crd=[0, 2], assume_sorted=True), FormatError, "crd[1] = 2 is outside dimension 1 of size 2"),
     "csr pos": (csr([0, 2]), SizeError, "pos has 2 entries, but CSR of shape (2, 2) needs 3"),
     "csr lengths": (csr(values=[1.0]), SizeError, "crd has 2 entries, but values has 1"),
     "csr dimensions": (csr(crd=[[0, 1]]), SizeError, "crd has shape (1, 2): pass a 1-D array"),

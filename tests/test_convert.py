@@ -109,7 +109,7 @@ def test_gradients_flow_to_values_and_through_sums() -> None:
     values = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, requires_grad=True)
 
     def dense_of(v: torch.Tensor) -> torch.Tensor:
-        return from_coo([[1, 0, 1], [0, 1, 0]], v, (2, 2), coalesce=True).to(CSC).to_dense()
+        return from_coo([[1, 0, 1], [0, 1, 0]], v, (2, 2)).to(CSC).to_dense()
 
     assert dense_of(values).tolist() == [[0.0, 2.0], [4.0, 0.0]]
     assert torch.autograd.gradcheck(dense_of, (values,))
@@ -186,7 +186,7 @@ def test_index_arrays_and_values_are_not_copied() -> None:
     assert same(A.pattern.arrays[1][0], pos)
     assert same(A.pattern.arrays[1][1], crd)
     assert same(A.values, values)
-    B = from_csr(pos.numpy(), crd.numpy(), values.numpy(), (2, 3), coalesce=True)
+    B = from_csr(pos.numpy(), crd.numpy(), values.numpy(), (2, 3))
     assert same(B.pattern.arrays[1][0], pos)
     assert same(B.values, values)
 

@@ -121,7 +121,7 @@ def test_padding_that_wouldnt_fit_is_refused_rather_than_warned_of(format: str, 
     """Values take 4 bytes and more at each position, and so do coordinates, where each position has one."""
     row = torch.stack([torch.zeros(100, dtype=torch.int64), torch.arange(100)])
     scattered = torch.stack([torch.arange(100), torch.arange(100).flip(0)])
-    B = ns.from_coo(row if format == "ELL" else scattered, torch.ones(100), (100, 100), ns.CSR, coalesce=True)
+    B = ns.from_coo(row if format == "ELL" else scattered, torch.ones(100), (100, 100), ns.CSR)
     plain.setattr("numscorch.runtime.memory.ASK_FROM", 100)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", str(10_000 * each - 1))
     text = told(lambda: B.to(format), ns.SizeError)

@@ -40,7 +40,7 @@ def dense_of(operands: Operands) -> Operands:
 
 def at_entries(A: ns.SparseTensor, full: torch.Tensor) -> torch.Tensor:
     """What a dense gradient is where a tensor stores entries, as a dense tensor."""
-    stored = ns.from_coo(A.indices(), torch.ones(A.nnz, dtype=torch.float64), A.shape, coalesce=True)
+    stored = ns.from_coo(A.indices(), torch.ones(A.nnz, dtype=torch.float64), A.shape)
     return full * stored.to_dense()
 
 

@@ -402,7 +402,7 @@ def test_a_small_pattern_is_drawn_entry_for_entry() -> None:
 
 
 def test_a_large_pattern_is_drawn_by_densities_from_a_sample() -> None:
-    half = ns.from_coo(*_banded(40_000, 8), (40_000, 40_000), format=ns.CSR, coalesce=True)
+    half = ns.from_coo(*_banded(40_000, 8), (40_000, 40_000), format=ns.CSR)
     exact, sampled = exact_raster(half.pattern, 50), sampled_raster(half.pattern, 50)
     assert sampled.sampled
     assert exact.counts.sum() == half.nnz

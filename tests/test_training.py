@@ -182,7 +182,7 @@ def peak() -> float:
 def test_the_gradient_takes_memory_for_what_is_stored() -> None:
     """7000 entries of a 7000 x 7000 matrix, which torch differentiates by way of a dense one."""
     indices = torch.randint(0, 7000, (2, 7000), generator=torch.Generator().manual_seed(0))
-    A = ns.from_coo(indices, torch.rand(7000), (7000, 7000), ns.CSR, coalesce=True)
+    A = ns.from_coo(indices, torch.rand(7000), (7000, 7000), ns.CSR)
     dense, values = torch.rand(7000, 8), A.values.clone().requires_grad_()
 
     def step() -> Any:

@@ -59,7 +59,7 @@ def test_order_names_the_way_out_and_can_be_left_out(name: str) -> None:
     format, shape, levels, _ = BAD[name]
     pattern = pattern_of(format, shape, *levels)
     validate(pattern, order=False)
-    assert "coalesce=True" in str(disorder(pattern))
+    assert "without assume_sorted=True" in str(disorder(pattern))
 
 
 def test_mixed_dtypes_are_refused() -> None:

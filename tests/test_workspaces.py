@@ -107,7 +107,7 @@ def hypersparse(rows: int, columns: int, fmt: ns.Format, seed: int) -> ns.Sparse
     indices = torch.stack([coordinates(rows, 200, seed), coordinates(columns, 200, seed + 1)])
     indices[:, -1] = torch.tensor([rows - 1, columns - 1])
     values = coordinates(9, 200, seed + 2).double() + 1
-    return ns.from_coo(indices, values, (rows, columns), coalesce=True).to(fmt)
+    return ns.from_coo(indices, values, (rows, columns)).to(fmt)
 
 
 FEW, MANY = 60, 10**8
@@ -326,7 +326,7 @@ MATRICES = (ns.CSR, ns.CSC, ns.DCSR, ns.COO(2))
 def test_reductions_collect_rows_as_sums_do(fmt: ns.Format, asked: ns.Format | None) -> None:
     """The same loops, over what is stored: none runs over all places of the result."""
     indices = torch.stack([torch.arange(2000).repeat_interleave(5), coordinates(2000, 10000, 0)])
-    A = ns.from_coo(indices, torch.ones(10000), (2000, 2000), format=fmt, coalesce=True)
+    A = ns.from_coo(indices, torch.ones(10000), (2000, 2000), format=fmt)
     sums = ns.explain("ij,jk->ik", A, A, format=asked)
     for reduce in REDUCTIONS:
         others = ns.explain("ij,jk->ik", A, A, format=asked, reduce=reduce)

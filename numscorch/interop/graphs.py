@@ -88,8 +88,8 @@ def _matrix(
 ) -> SparseTensor:
     target = CSR if format is None else format
     if weight is not None:
-        return from_coo(places, as_values(weight), shape, target, coalesce=True)
-    return _unweighted(from_coo(places, torch.ones(places.shape[1]), shape, target, coalesce=True))
+        return from_coo(places, as_values(weight), shape, target)
+    return _unweighted(from_coo(places, torch.ones(places.shape[1]), shape, target))
 
 
 def _unweighted(A: SparseTensor) -> SparseTensor:
@@ -145,7 +145,7 @@ def from_torch_sparse(adj: Any, format: Format | str | None = None) -> SparseTen
     if not hasattr(adj, "sparse_sizes") or not hasattr(adj, "csr"):
         raise UnsupportedError(f"from_torch_sparse takes a torch_sparse.SparseTensor, not {type(adj).__name__}: use from_torch")
     pos, crd, values = adj.csr()
-    A = from_csr(pos, crd, torch.ones(len(crd)) if values is None else values, tuple(adj.sparse_sizes()), coalesce=True)
+    A = from_csr(pos, crd, torch.ones(len(crd)) if values is None else values, tuple(adj.sparse_sizes()))
     A = _unweighted(A) if values is None else A
     return A if format is None else A.to(format)
 
@@ -197,7 +197,7 @@ def from_dgl(graph: Any, weight: str | torch.Tensor | None = None, format: Forma
     stored = torch.ones(len(crd)) if values is None else as_values(values)
     if values is not None and len(edge_ids):
         stored = stored.index_select(0, edge_ids.to(torch.int64))
-    A = from_csr(pos, crd, stored, (graph.num_src_nodes(), graph.num_dst_nodes()), coalesce=True)
+    A = from_csr(pos, crd, stored, (graph.num_src_nodes(), graph.num_dst_nodes()))
     A = _unweighted(A) if values is None else A
     return A if format is None else A.to(format)
 
@@ -264,7 +264,7 @@ def from_networkx(
         listed += [(target, source, value) for source, target, value in listed if source != target]
     sources, targets, values = zip(*listed, strict=True) if listed else ((), (), ())
     edges = torch.tensor([sources, targets], dtype=torch.int64)
-    return from_coo(edges, _weights(values, dtype), (len(places), len(places)), CSR if format is None else format, coalesce=True)
+    return from_coo(edges, _weights(values, dtype), (len(places), len(places)), CSR if format is None else format)
 
 
 def _places(graph: Any, nodelist: Iterable[Any] | None) -> dict[Any, int]:

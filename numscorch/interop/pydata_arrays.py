@@ -40,14 +40,14 @@ def from_pydata(array: Any, format: Format | str | None = None) -> SparseTensor:
         A = _from_compressed(array)
         return A if format is None else A.to(format)
     entries = array if hasattr(array, "coords") else array.to_coo() if hasattr(array, "to_coo") else array.tocoo()
-    return from_coo(entries.coords, entries.data, entries.shape, format, coalesce=True)
+    return from_coo(entries.coords, entries.data, entries.shape, format)
 
 
 def _from_compressed(array: Any) -> SparseTensor:
     """A matrix in GCXS; its rows may be unsorted."""
     by_rows = tuple(int(axis) for axis in array.compressed_axes) == (0,)
     pos, crd = as_indices(array.indptr, "indptr"), as_indices(array.indices, "indices")
-    return from_parts(CSR if by_rows else CSC, pos, crd, as_values(array.data), as_shape(array.shape), coalesce=True)
+    return from_parts(CSR if by_rows else CSC, pos, crd, as_values(array.data), as_shape(array.shape))
 
 
 def to_pydata(A: SparseTensor) -> Any:

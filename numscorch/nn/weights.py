@@ -190,7 +190,7 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
     if (height, width) != (1, 1):
         indices = _spread(indices, height, width)
         indices = indices[:, (indices[0] < shape[0]) & (indices[1] < shape[1])]
-    return from_coo(indices, torch.zeros(indices.shape[1], dtype=dtype), shape, CSR, coalesce=(height, width) != (1, 1))
+    return from_coo(indices, torch.zeros(indices.shape[1], dtype=dtype), shape, CSR)
 
 
 def _places(rows: int, columns: int, density: float) -> torch.Tensor:

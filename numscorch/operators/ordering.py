@@ -25,7 +25,7 @@ def ordered(A: SparseTensor) -> SparseTensor:
     sorting of rows, is remembered with the pattern.  O(nnz) at the first call, O(nnz log nnz) where it sorts.
 
     >>> import numscorch as ns
-    >>> A = ns.from_csr([0, 3], [2, 0, 2], [1.0, 2.0, 3.0], (1, 3), check_invariants=False)
+    >>> A = ns.from_csr([0, 3], [2, 0, 2], [1.0, 2.0, 3.0], (1, 3), assume_sorted=True, check_invariants=False)
     >>> ordered(A).to_scipy().indices.tolist(), ordered(A).values.tolist()
     ([0, 2], [2.0, 4.0])
     """

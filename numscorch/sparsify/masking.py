@@ -117,7 +117,7 @@ def _of_sparse(A: SparseTensor, sparsifier: Any, format: Format | None) -> Spars
         mask = mask_of(densified(A, f"sparsify with {named_in_errors(sparsifier)}").detach(), sparsifier)
         kept = mask[tuple(coordinates(A.pattern))]
     target = format or (A.format if own in (None, CSR) else own)
-    return from_coo(coordinates(A.pattern)[:, kept], values[kept], A.shape, target, coalesce=True)
+    return from_coo(coordinates(A.pattern)[:, kept], values[kept], A.shape, target)
 
 
 def mask_of(tensor: torch.Tensor, sparsifier: Any) -> torch.Tensor:
