@@ -13,8 +13,10 @@ from .computing import compute, lengthened
 from .errors import ExpressionError, UnsupportedError
 from .explanation import Explanation, timed_story
 from .files.archives import save_tensor
+from .files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
+from .files.safetensors_files import save_safetensors
 from .files.writers import write_text
-from .io import check_there, suffix_of
+from .io import SUFFIXES, check_there, suffix_of
 from .io import load as read
 from .ir.format import Format
 from .operands import call_form, in_autocast, refuse_tangents
@@ -246,35 +248,77 @@ def _explained(
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read a sparse tensor from .mtx, .tns, .smtx (each also .gz) or .npz (see :func:`save`); any other file is torch.load's.
+    """Read a SparseTensor from a file; files that ``torch.save`` wrote are read by ``torch.load``.
+
+    ===================  ==========================================================================
+    .mtx, .mtx.gz        Matrix Market, as from the SuiteSparse collection; CSR
+    .tns, .tns.gz        FROSTT: a tensor of any number of dimensions; COO
+    .smtx, .smtx.gz      DLMC: the pattern of a pruned weight, with values 1; CSR
+    .npz                 what :func:`save` or ``scipy.sparse.save_npz`` wrote, or a graph's arrays
+    .safetensors         what :func:`save` wrote; needs the package safetensors
+    other suffixes       what ``torch.save`` wrote
+    ===================  ==========================================================================
 
     Args:
-        f: a path, or whatever torch.load takes.
-        args, kwargs: for our files ``format``, ``dtype`` (of the values; by default float32), ``shape`` (of .tns) and ``progress``
-            (see ``numscorch.io.load``); for others torch.load's arguments.
+        f: a path, or whatever ``torch.load`` takes.
+        format: the result's format, as ``ns.CSC``; by default as above, and what ``save`` wrote keeps its own.
+        dtype: data type of the values; float32 by default, and what ``save`` wrote keeps its own.
+        shape: the shape of a .tns file without a comment ``# shape:``; by default the largest indices.
+        progress: whether to show a bar on stderr; by default for more than 64 MB of text, where stderr is a terminal.
+        args, kwargs: these four, for our files; for others the arguments of ``torch.load``.
+
+    Returns:
+        A SparseTensor; for other suffixes whatever was saved.
+
+    Raises:
+        FormatError: the file is not what its suffix says (the text names the line), or another program's, as .csv and .h5 (the
+            text names a library that reads it).
+        SizeError: the tensor would not fit in memory in this format.
+        UnsupportedError: a complex matrix, or a data type that kernels can't read.
+        FileNotFoundError: there is no such file; the text names one with another suffix.
+
+    >>> import pathlib, tempfile, numscorch as ns
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "small.mtx"
+    >>> _ = path.write_text("%%MatrixMarket matrix coordinate real general\\n2 3 2\\n1 3 4.5\\n2 1 6\\n")
+    >>> A = ns.load(path)
+    >>> A
+    SparseTensor(CSR, shape=(2, 3), nnz=2, density=0.333, float32, int32 indices)
+    >>> ns.load(path, format=ns.CSC, dtype=torch.float64).to_dense()
+    tensor([[0.0000, 0.0000, 4.5000],
+            [6.0000, 0.0000, 0.0000]], dtype=torch.float64)
     """
     if isinstance(f, str | PathLike) and suffix_of(f) is not None:
         return read(f, *args, **kwargs)
     if isinstance(f, str | PathLike):
         check_there(f, "numscorch.load", others=", and what torch.save wrote")
+        if not is_torchs(f):
+            raise unreadable(f, SUFFIXES)
     return torch.load(f, *args, **kwargs)
 
 
 def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-    """Write a SparseTensor to a .npz, .mtx, .tns or .smtx file (the last three also .gz), which :func:`load` reads; else torch.save.
+    """Write a SparseTensor to a file, which :func:`load` reads; anything else is saved by ``torch.save``.
 
-    A .npz archive keeps the format and the data type. The others are text, and are read again with ``dtype=``: .mtx holds a
-    matrix, .tns any tensor, .smtx the pattern of a matrix of ones. An old file is replaced at the end, in one step.
+    ===================  ==========================================================================
+    .npz                 a tensor in any format, with its data type
+    .safetensors         likewise; needs the package safetensors
+    .mtx, .mtx.gz        Matrix Market: a matrix, as text; pass ``dtype=`` to ``load``
+    .tns, .tns.gz        FROSTT: a tensor, as text; likewise
+    .smtx, .smtx.gz      DLMC: the pattern of a matrix of ones, as text
+    other suffixes       ``torch.save``, as for .pt; .csv, .h5 and others of other programs are refused
+    ===================  ==========================================================================
+
+    An old file is replaced at the end, in one step.
 
     Args:
         obj: a SparseTensor or a parameter that holds one, or whatever torch.save takes.
         f: a path that ends in one of these, or whatever torch.save takes.
-        args, kwargs: for our files ``progress``: whether to show a bar on stderr, which None does for large ones on a terminal;
-            for others torch.save's arguments.
+        progress: whether to show a bar on stderr; by default for large files, where it is a terminal.
+        args, kwargs: ``progress`` for our files; for others the arguments of ``torch.save``.
 
     Raises:
-        FormatError: a text file would lose values or dimensions.
-        UnsupportedError: complex values and a text file.
+        FormatError: a text file would lose values or dimensions; or the suffix is another program's, as .csv.
+        UnsupportedError: values that the file can't hold, or a package that isn't installed.
         OSError: the file can't be written.
 
     >>> import tempfile, pathlib, numscorch as ns
@@ -284,9 +328,14 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     ['2 2 2', '1 1 1.0', '2 2 1.0']
     """
     A = obj.tensor if isinstance(obj, SparseParameter) else obj
-    suffix = suffix_of(f) if isinstance(A, SparseTensor) and isinstance(f, str | PathLike) else None
+    is_ours = isinstance(A, SparseTensor) and isinstance(f, str | PathLike)
+    suffix = suffix_of(f) if is_ours else None
+    if is_ours and (foreign := foreign_suffix(f)) is not None:
+        raise unwritable(f, foreign, SUFFIXES)
     if suffix is None:
         return torch.save(obj, f, *args, **kwargs)
     if args or kwargs.keys() - {"progress"}:
         raise UnsupportedError(f"save of a SparseTensor to a {suffix} file takes just progress=: other arguments are torch.save's")
-    return save_tensor(A, f, **kwargs) if suffix == ".npz" else write_text(A, f, suffix, **kwargs)
+    if suffix == ".npz":
+        return save_tensor(A, f, **kwargs)
+    return save_safetensors(A, f, **kwargs) if suffix == ".safetensors" else write_text(A, f, suffix, **kwargs)

@@ -64,7 +64,8 @@ def sparse_coo_tensor(
         raise SizeError(f"values has shape {tuple(entries.shape)}, but size is {shape}: its last dimensions must be those of each value")
     full = table.numpy() if not inside else _repeated(table.numpy(), inside)
     kept = Layout(torch.sparse_coo, sparse=table.shape[0], dense=len(inside)).format
-    made = from_coo(full, entries.reshape(-1), shape, kept, assume_sorted=bool(is_coalesced), check_invariants=check_invariants is not False)
+    is_checked = check_invariants is not False
+    made = from_coo(full, entries.reshape(-1), shape, kept, assume_sorted=bool(is_coalesced), check_invariants=is_checked)
     return trained(to_format(made, format), requires_grad)
 
 

@@ -1,4 +1,4 @@
-"""Files of sparse tensors: Matrix Market, FROSTT, DLMC, and numpy archives of graphs and matrices."""
+"""Files of sparse tensors: Matrix Market, FROSTT, DLMC, safetensors, and numpy archives of graphs and matrices."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from .construct import from_coo, from_csr
 from .convert import check_values, to_format
 from .errors import FormatError
 from .files.archives import MARK, integers_in, read_arrays, sizes_in, tensor_of
+from .files.foreign import unreadable
 from .files.readers import Entries, read_matrix_market, read_scipy_npz, read_smtx, read_tns
+from .files.safetensors_files import read_safetensors
 from .files.text import EXACT
 from .ir.format import COO, CSR, Format
 from .packing import index_dtype_for, pack
 from .sparse_tensor import SparseTensor
 
-SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz")
+SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz", ".safetensors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,7 @@ def load(
     .smtx, .smtx.gz      DLMC: the pattern of a pruned weight, with values 1
     .npz                 what :func:`numscorch.save` wrote, in its own format; a graph's ``adj_t`` with
                          values 1 (see :func:`load_graph`); or what ``scipy.sparse.save_npz`` wrote
+    .safetensors         what :func:`numscorch.save` wrote, in its own format; needs the package safetensors
     ===================  ==========================================================================
 
     Entries with the same coordinates are summed.
@@ -94,7 +97,7 @@ def load(
     Raises:
         FormatError: the file is not what its suffix says; names the line.
         SizeError: the tensor would not fit in memory in this format.
-        UnsupportedError: complex matrices, or another dtype.
+        UnsupportedError: complex matrices, another dtype, or a package that isn't installed.
         OSError: the file can't be read; FileNotFoundError where there is none.
 
     >>> import tempfile, pathlib
@@ -120,8 +123,10 @@ def load(
             return _load_smtx(file, wanted, dtype, progress)
         case ".npz":
             return _load_npz(file, wanted, dtype, kept, progress)
+        case ".safetensors":
+            return _as_asked(tensor_of(file, read_safetensors(file)), wanted, kept)
         case _:
-            raise FormatError(f"can't tell the format of {file.name}: the suffixes are {', '.join(SUFFIXES)}")
+            raise unreadable(file, SUFFIXES)
 
 
 def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Graph:
@@ -192,12 +197,17 @@ def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype, progress: 
     return A if format is None else to_format(A, format)
 
 
+def _as_asked(A: SparseTensor, format: Format | None, dtype: torch.dtype | None) -> SparseTensor:
+    """A tensor that was saved as it was, in another format or data type where that is asked for."""
+    A = A if dtype is None else A.to(dtype)
+    return A if format is None else to_format(A, format)
+
+
 def _load_npz(file: Path, format: Format | None, dtype: torch.dtype, kept: torch.dtype | None, progress: bool | None) -> SparseTensor:
     arrays = read_arrays(file, progress)
     if MARK in arrays:
-        A = tensor_of(file, arrays)
-        A = A if kept is None else A.to(kept)
-    elif "edge_index" in arrays:
+        return _as_asked(tensor_of(file, arrays), format, kept)
+    if "edge_index" in arrays:
         A = _adj_t(file, arrays, dtype)
     elif "format" in arrays:
         A = _from_scipy_arrays(file, arrays, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,26 +30,113 @@ def test_every_format(fmt: Format, tmp_path: Path) -> None:
         assert all(map(torch.equal, own, read))
 
 
+@pytest.fixture(params=[".npz", ".safetensors"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A file of each kind that keeps formats and data types."""
+    if request.param == ".safetensors":
+        pytest.importorskip("safetensors", reason="its files are tested where it is installed")
+    return tmp_path / f"a{request.param}"
+
+
+@pytest.mark.parametrize("fmt", [ns.COO(2), ns.DCSR, ns.BCSR(2, 2), ns.ELL, ns.Format("(i, j) -> (i: dense, j: hash)")], ids=str)
+def test_formats_and_index_arrays(fmt: Format, path: Path) -> None:
+    A = ns.from_torch(torch.eye(4), fmt)
+    ns.save(A, path)
+    B = ns.load(path)
+    assert (B.format, B.shape, B.dtype) == (A.format, A.shape, A.dtype)
+    assert all(map(torch.equal, (a for own in B.pattern.arrays for a in own), (a for own in A.pattern.arrays for a in own)))
+
+
 @pytest.mark.parametrize("dtype", STORED, ids=str)
-def test_every_data_type(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_every_data_type(dtype: torch.dtype, path: Path) -> None:
     A = ns.from_torch(torch.eye(3)).with_values(torch.tensor([1, 2, 3]).to(dtype))
-    ns.save(A, str(tmp_path / "a.npz"))
-    B = ns.load(tmp_path / "a.npz")
+    if dtype == torch.complex128 and path.suffix == ".safetensors":
+        with pytest.raises(ns.UnsupportedError, match=r"a\.safetensors can't hold torch\.complex128 values: save the tensor as \.npz"):
+            ns.save(A, path)
+        assert not path.exists()
+        return
+    ns.save(A, str(path))
+    B = ns.load(path)
     assert B.dtype == dtype
     assert torch.equal(B.values, A.values)
 
 
 @pytest.mark.parametrize("dense", [torch.tensor(3.0), torch.zeros(0, 4), torch.zeros(2, 0, 3)], ids=lambda t: str(tuple(t.shape)))
-def test_empty_tensors_and_numbers(dense: torch.Tensor, tmp_path: Path) -> None:
-    ns.save(ns.from_torch(dense), tmp_path / "a.npz")
-    assert torch.equal(ns.load(tmp_path / "a.npz").to_dense(), dense)
+def test_empty_tensors_and_numbers(dense: torch.Tensor, path: Path) -> None:
+    ns.save(ns.from_torch(dense), path)
+    assert torch.equal(ns.load(path).to_dense(), dense)
 
 
-def test_another_format_and_data_type_on_reading(tmp_path: Path) -> None:
+def test_another_format_and_data_type_on_reading(path: Path) -> None:
     wide = ns.from_csr(torch.tensor([0, 1]), torch.tensor([1]), torch.ones(1, dtype=torch.float64, requires_grad=True), (1, 2))
-    ns.save(wide, tmp_path / "a.npz")
-    A = ns.load(tmp_path / "a.npz", ns.COO(2), dtype=torch.float32)
+    ns.save(wide, path)
+    A = ns.load(path, ns.COO(2), dtype=torch.float32)
     assert (A.format, A.dtype, A.pattern.index_dtype, A.requires_grad) == (ns.COO(2), torch.float32, "int64", False)
+
+
+def test_safetensors_are_read_by_others(tmp_path: Path) -> None:
+    files = pytest.importorskip("safetensors.torch", reason="its files are tested where it is installed")
+    A = ns.from_torch(torch.eye(3, dtype=torch.bfloat16))
+    path = tmp_path / "a.safetensors"
+    ns.save(ns.nn.Parameter(A), path)
+    arrays = files.load_file(path)
+    assert torch.equal(arrays.pop("values"), A.values)
+    assert sorted(arrays) == ["level2_crd", "level2_pos"]
+    with files.safe_open(path, "pt") as opened:
+        assert opened.metadata() == {"numscorch_format": str(ns.CSR), "shape": "3 3", "dtype": "bfloat16"}
+
+
+def test_broken_and_other_safetensors_are_refused(tmp_path: Path) -> None:
+    files = pytest.importorskip("safetensors.torch", reason="its files are tested where it is installed")
+    path = tmp_path / "a.safetensors"
+    ns.save(ns.from_torch(torch.eye(3)), path)
+    whole = path.read_bytes()
+    for broken in (whole[:-4], b"junk", whole.replace(b'"3 3"', b'"3 x"')):
+        path.write_bytes(broken)
+        with pytest.raises(ns.FormatError, match="is not a whole"):
+            ns.load(path)
+    path.write_bytes(whole.replace(b'"3 3"', b'"3 2"'))
+    with pytest.raises(ns.FormatError, match=r"crd\[2\] = 2 is outside dimension"):
+        ns.load(path)
+    files.save_file({"weight": torch.ones(2)}, path)
+    with pytest.raises(ns.FormatError, match=r"holds no SparseTensor of numscorch: read it with safetensors\.torch\.load_file"):
+        ns.load(path)
+
+
+def test_safetensors_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ns.UnsupportedError, match=r"isn't installed: pip install safetensors, or use \.npz"):
+        ns.save(ns.from_torch(torch.eye(2)), tmp_path / "a.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.csv", "a.CSV.gz", "a.npy", "a.json"])
+def test_suffixes_of_other_programs_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ns.FormatError, match=r"ns\.save writes no \.\w+ files, only \.mtx, .*: use one of these, or write A\.indices\(\)"):
+        ns.save(ns.from_torch(torch.eye(2)), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("edges.csv", b"0,1\n1,2\n", r"numpy\.loadtxt or pandas, then call ns\.from_coo.*ns\.adj_t"),
+        ("edges", b"0 1\n", r"call ns\.from_coo"),
+        ("a.h5", b"\x89HDF\r\n", r"h5py"),
+        ("a.npy", b"\x93NUMPY", r"ns\.from_torch\(torch\.from_numpy"),
+        ("empty.pt", b"", r"no file that ns\.load reads"),
+    ],
+)
+def test_files_of_other_programs_are_refused(name: str, content: bytes, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ns.FormatError, match=text):
+        ns.load(tmp_path / name)
+
+
+def test_torchs_files_are_read_whatever_their_suffix(tmp_path: Path) -> None:
+    for name, is_zip in (("a.csv", True), ("b", False)):
+        torch.save({"x": 1}, tmp_path / name, _use_new_zipfile_serialization=is_zip)
+        assert ns.load(tmp_path / name) == {"x": 1}
 
 
 def test_other_files_are_torchs(tmp_path: Path) -> None:

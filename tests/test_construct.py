@@ -182,7 +182,7 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
     "unsorted": (
         coo([[1, 0], [0, 1]], assume_sorted=True),
         FormatError,
-        "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order, each place once; without assume_sorted=True, from_coo sorts",
+        "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order, each place once; without assume_sorted=True,",
     ),
     "repeated": (coo([[1, 1], [0, 0]], assume_sorted=True), FormatError, "entry 1 repeats the coordinates (1, 0) of entry 0"),
     "repeated in CSR": (

@@ -235,7 +235,7 @@ BAD_TEXT = {
     "smtx, text": ("a.smtx", "2, 3, 1\n0 1 1\nx\n", "line 3: the column indices hold something that is no integer"),
     "smtx, twice": ("a.smtx", "1, 3, 2\n0 2\n1 1\n", "line 3: 1 columns are listed twice in a row"),
     "smtx, cut": ("a.smtx", "2, 3, 1\n", "line 2: the file ends before the row offsets"),
-    "suffix": ("a.txt", "", "can't tell the format of a.txt: the suffixes are .mtx, .mtx.gz"),
+    "suffix": ("a.txt", "", "a.txt is no file that ns.load reads (.mtx, .mtx.gz"),
 }
 
 

@@ -57,7 +57,7 @@ def save_tensor(A: SparseTensor, path: str | PathLike[str], progress: bool | Non
         "shape": np.array(A.pattern.shape, dtype=np.int64),
         "dtype": np.array(str(A.dtype).removeprefix("torch.")),
         "values": values.numpy(),
-        **{name: array.numpy() for name, array in _named_arrays(A.pattern)},
+        **{name: array.numpy() for name, array in named_arrays(A.pattern)},
     }
     size = sum(array.nbytes for array in arrays.values())
     with (
@@ -116,7 +116,7 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
         return made
 
 
-def _named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
+def named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
     levels = enumerate(zip(pattern.format.levels, pattern.arrays, strict=True), 1)
     return [(f"level{at}_{name}", array) for at, (level, own) in levels for name, array in zip(level.arrays, own, strict=True)]
 

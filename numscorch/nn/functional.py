@@ -54,7 +54,8 @@ def _sparse_one_hot(tensor: torch.Tensor, num_classes: int = -1, *, format: Form
     shape = (*tensor.shape, num_classes if num_classes != -1 else int(classes.max()) + 1)
     ones, index = torch.ones(len(classes), dtype=torch.int64 if dtype is None else dtype), index_dtype_for(shape, len(classes))
     if len(shape) == 2:
-        made = from_csr(np.arange(len(classes) + 1, dtype=index), classes.astype(index), ones, shape, assume_sorted=True, check_invariants=False)
+        pos, crd = np.arange(len(classes) + 1, dtype=index), classes.astype(index)
+        made = from_csr(pos, crd, ones, shape, assume_sorted=True, check_invariants=False)
     else:
         places = np.indices(tensor.shape, dtype=index).reshape(tensor.ndim, len(classes))
         made = from_coo(np.concatenate([places, classes[None].astype(index)]), ones, shape, assume_sorted=True, check_invariants=False)

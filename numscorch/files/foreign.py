@@ -1,0 +1,67 @@
+"""Files that are neither numscorch's nor torch's: how to tell them, and what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from ..errors import FormatError
+
+COLUMNS = "read its columns with numpy.loadtxt or pandas, then call ns.from_coo(indices, values, shape), or ns.adj_t(edge_index) for edges"
+ARRAYS = "read its arrays with h5py, then call ns.from_csr(pos, crd, values, shape) or ns.from_coo(indices, values, shape)"
+GRAPH = "read it with networkx, then call ns.from_networkx(graph)"
+MATRIX = "read it with scipy.io, then call ns.from_scipy(matrix)"
+ANY = "read its arrays with the library that wrote it, then call ns.from_coo(indices, values, shape)"
+READERS: dict[str, str] = {
+    **dict.fromkeys((".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".feather", ".arrow", ".xlsx"), COLUMNS),
+    **dict.fromkeys((".h5", ".hdf5", ".h5ad"), ARRAYS),
+    **dict.fromkeys((".graphml", ".gml", ".gexf"), GRAPH),
+    **dict.fromkeys((".mat", ".hb", ".rb", ".rua", ".rsa"), MATRIX),
+    **dict.fromkeys((".json", ".zarr", ".pb", ".onnx"), ANY),
+    ".npy": "read it with numpy.load, then call ns.from_torch(torch.from_numpy(array))",
+}
+HEADS = (b"PK\x03\x04", b"\x80")  # of zip archives and of pickles, which torch.save writes
+TAR, AT = b"ustar", 257  # files of torch before 0.4
+
+
+def foreign_suffix(path: str | PathLike[str]) -> str | None:
+    """The suffix that names another program's format, or None.
+
+    >>> foreign_suffix("edges.CSV.gz"), foreign_suffix("model.pt")
+    ('.csv', None)
+    """
+    name = Path(path).name.lower().removesuffix(".gz")
+    return next((suffix for suffix in READERS if name.endswith(suffix)), None)
+
+
+def is_torchs(path: str | PathLike[str]) -> bool:
+    """Whether a file starts as those that ``torch.save`` writes.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    with Path(path).open("rb") as file:
+        head = file.read(AT + len(TAR))
+    return head.startswith(HEADS) or head.endswith(TAR)
+
+
+def unreadable(path: str | PathLike[str], ours: Sequence[str]) -> FormatError:
+    """The error for a file that ``load`` does not read.
+
+    >>> print(unreadable("cora.gml", (".mtx", ".npz")))
+    cora.gml is no file that ns.load reads (.mtx, .npz, and what torch.save wrote): read it with networkx, then call ns.from_networkx(graph)
+    """
+    suffix = foreign_suffix(path)
+    way_in = ANY if suffix is None else READERS[suffix]
+    return FormatError(f"{Path(path).name} is no file that ns.load reads ({', '.join(ours)}, and what torch.save wrote): {way_in}")
+
+
+def unwritable(path: str | PathLike[str], suffix: str, ours: Sequence[str]) -> FormatError:
+    """The error for a SparseTensor that is to be saved under the suffix of another program's format.
+
+    >>> print(unwritable("A.h5", ".h5", (".mtx", ".npz")))
+    A.h5: ns.save writes no .h5 files, only .mtx, .npz, and torch's (.pt): use one of these, or write A.indices() and A.values yourself
+    """
+    told = f"{Path(path).name}: ns.save writes no {suffix} files, only {', '.join(ours)}, and torch's (.pt)"
+    return FormatError(f"{told}: use one of these, or write A.indices() and A.values yourself")

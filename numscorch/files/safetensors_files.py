@@ -1,0 +1,79 @@
+"""Files of the package safetensors: a SparseTensor's arrays, with its format, shape and data type in the metadata."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from ..errors import FormatError, UnsupportedError
+from ..sparse_tensor import SparseTensor
+from .archives import MARK, UNKNOWN_TO_NUMPY, named_arrays
+from .progress import Progress
+from .replacing import replacing
+
+
+def save_safetensors(A: SparseTensor, path: str | PathLike[str], progress: bool | None = None) -> None:
+    """Write a tensor to a .safetensors file, which :func:`numscorch.load` reads; O(stored values), and as much memory.
+
+    The file holds ``values`` and the arrays of each level, as ``level2_pos``. Its metadata are the format (``numscorch_format``),
+    ``shape`` and ``dtype``, as text. Gradients are not kept. An old file stays if this fails.
+
+    Args:
+        A: the tensor.
+        path: the file.
+        progress: whether to show a bar on stderr; None does where much is written and stderr is a terminal.
+
+    Raises:
+        UnsupportedError: safetensors is not installed, or has no such data type.
+        OSError: the file can't be written.
+    """
+    library = _library(path)
+    arrays = {"values": A.values.detach(), **dict(named_arrays(A.pattern))}
+    size = sum(array.nbytes for array in arrays.values())
+    told = {MARK: str(A.format), "shape": " ".join(map(str, A.pattern.shape)), "dtype": str(A.dtype).removeprefix("torch.")}
+    with replacing(path) as file, Progress(f"writing {Path(path).name}", size, shown=progress, size=size):
+        try:
+            file.write(library.torch.save({name: array.clone() for name, array in arrays.items()}, told))  # it refuses shared memory
+        except KeyError as error:
+            raise UnsupportedError(f"{Path(path).name} can't hold {A.dtype} values: save the tensor as .npz") from error
+
+
+def read_safetensors(file: Path) -> dict[str, np.ndarray]:
+    """The arrays of a .safetensors file, with what its metadata tell, named as in a .npz archive.
+
+    Raises:
+        FormatError: it is none, is cut short, or was not written by numscorch.
+        UnsupportedError: safetensors is not installed.
+        OSError: the file can't be read.
+    """
+    library = _library(file)
+    try:
+        with library.safe_open(file, "pt") as opened:
+            told = opened.metadata() or {}
+            if MARK not in told:
+                raise FormatError(f"{file} holds no SparseTensor of numscorch: read it with safetensors.torch.load_file(path)")
+            arrays = {name: _as_numpy(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118  it is no dict
+        shape = np.array(told.get("shape", "").split(), dtype=np.int64)
+    except (library.SafetensorError, TypeError, ValueError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{file} is not a whole .safetensors file ({error}): fetch or save it again") from error
+    return {**arrays, MARK: np.array(told[MARK]), "shape": shape, "dtype": np.array(told.get("dtype", ""))}
+
+
+def _as_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor as numpy's, as in a .npz archive."""
+    return tensor.view(UNKNOWN_TO_NUMPY.get(tensor.dtype, tensor.dtype)).numpy()
+
+
+def _library(path: str | PathLike[str]) -> ModuleType:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        told = "needs the package safetensors, which isn't installed: pip install safetensors, or use .npz"
+        raise UnsupportedError(f"{Path(path).name} {told}") from error
+    return safetensors
