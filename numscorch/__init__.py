@@ -1,6 +1,9 @@
 """Sparse tensors for PyTorch, by a compiler that prints Python.
 
 Every name that is not ours is torch's, so that ``import numscorch as torch`` works.
+
+The first call of each kind compiles a kernel, which stays on disk for later processes. A terminal shows one line once that
+has taken two seconds; ``logging.getLogger("numscorch").setLevel(logging.ERROR)`` switches it off, and ``INFO`` lists every kernel.
 """
 
 from typing import Any

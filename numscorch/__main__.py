@@ -1,4 +1,4 @@
-"""``python -m numscorch``: the demo, what a kernel looks like, timing beside peers, the kernels on disk, the state of the installation."""
+"""``numscorch``, or ``python -m numscorch``: the demo, what a kernel looks like, timing beside peers, the kernels on disk, the state of the installation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m numscorch", description="A sparse tensor compiler for PyTorch.")
+    parser = argparse.ArgumentParser(prog="numscorch", description="A sparse tensor compiler for PyTorch.")
     parser.add_argument("--version", action="version", version=f"numscorch {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 

@@ -138,7 +138,7 @@ def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as raised:
         cli.main(arguments)
     assert raised.value.code == 2
-    assert "usage: python -m numscorch" in capsys.readouterr().err
+    assert "usage: numscorch" in capsys.readouterr().err
 
 
 def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

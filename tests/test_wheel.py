@@ -9,9 +9,12 @@ import zipfile
 from email import message_from_bytes
 from email.message import Message
 from importlib import metadata
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+
+from numscorch.__main__ import main
 
 ROOT = Path(__file__).parents[1]
 NEEDED = 77  # the oldest setuptools that pyproject.toml takes
@@ -70,6 +73,13 @@ def test_it_says_what_it_is_and_needs(wheel: Path) -> None:
     assert needed == {"torch", "numba", "llvmlite", "numpy", "tbb"}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names_in(wheel))
     assert str(told.get_payload()).startswith("# "), "the README is its description"
+
+
+def test_it_brings_a_command(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
+        entry = EntryPoint("numscorch", archive.read(name).decode().partition("= ")[2].strip(), "console_scripts")
+    assert entry.load() is main
 
 
 def test_it_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:

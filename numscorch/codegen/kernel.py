@@ -13,7 +13,7 @@ from ..runtime import address_space, interrupts, kernel_cache, threads
 from ..runtime.machine_code import Stored
 from .assembly import Param
 from .source import OPTIONS, Source
-from .telling import tell
+from .telling import tell, waiting
 from .twins import run_as_python
 
 BUILDING = threading.RLock()  # held while a plan is made or a kernel compiled, and over a fork
@@ -106,7 +106,8 @@ def _jit(source: Source, name: str, plain: Callable[..., None], parallel: bool) 
     dispatcher._cache = stored = Stored(name, source.text)
     signature = tuple(_type(p) for p in source.params)
     started = time.perf_counter()
-    dispatcher.compile(signature)
+    with waiting(source):
+        dispatcher.compile(signature)
     if not stored.was_found:
         tell(source, parallel, time.perf_counter() - started)
     # what the dispatcher would call once it had found the types out, which costs more than most small kernels
