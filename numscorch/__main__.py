@@ -1,4 +1,4 @@
-"""``numscorch``, or ``python -m numscorch``: the demo, what a kernel looks like, timing beside peers, the kernels on disk, the state of the installation."""
+"""``numscorch``, or ``python -m numscorch``: the demo, what a kernel looks like, timing beside peers, the cache, the installation."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import torch
 
 from .pattern import Pattern, restored
 from .sparse_tensor import SparseTensor
+from .ways_out import TYPE_NAME
 
 M = TypeVar("M", bound=torch.nn.Module)
 SIZES = "build the model with the sizes that it had"
@@ -115,9 +116,14 @@ class SparseParameter(torch.nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
+            if name == "__qualname__":
+                return TYPE_NAME.format("SparseParameter")
             if name.startswith("_") or name in ("values", "pattern"):
                 raise
         return getattr(self.tensor, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self.tensor)})
 
     def __len__(self) -> int:
         return len(self.tensor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -56,7 +56,8 @@ class SparseTensor(PythonOperators):
 
     Made by :func:`from_coo`, :func:`from_csr`, :func:`from_torch`, :func:`from_scipy` or :func:`load`.
     It is not a ``torch.Tensor``: gradients, optimizers and ``state_dict`` see ``values``, which is one, as in
-    ``torch.autograd.grad(loss, A.values)``; ``A.grad`` is their gradient as a SparseTensor.
+    ``torch.autograd.grad(loss, A.values)``; ``A.grad`` is their gradient as a SparseTensor. ``values`` is a property, as is
+    ``shape``: write ``A.values``, without the parentheses of torch's sparse tensors.
 
     Args:
         pattern: format, shape and index arrays.
@@ -251,17 +252,21 @@ class SparseTensor(PythonOperators):
         device: torch.device | str | None = None,
         memory_format: Any = None,
     ) -> SparseTensor:
-        """The same tensor in another format, of torch's layouts too, or with another dtype; itself if nothing changes.
+        """The tensor in another format or with another data type; the tensor itself if nothing changes.
 
         Args:
-            target: a format, a layout, a data type, a device, or a tensor, whose data type and device are meant.
-            dtype: of the values.
+            target: a format, its text, a layout of torch, a data type, a device, or a tensor whose data type and device are taken.
+            dtype: data type of the values.
             copy: whether the values are copied even if nothing changes.
             device: the CPU.
 
+        Raises:
+            FormatError: no such format, or one with another number of dimensions.
+            UnsupportedError: another device than the CPU.
+
         >>> import torch, numscorch as ns
-        >>> ns.from_torch(torch.eye(2).to_sparse_csr()).to(ns.CSC).format == ns.CSC
-        True
+        >>> ns.from_torch(torch.eye(2)).to(ns.CSC, torch.float64)
+        SparseTensor(CSC, shape=(2, 2), nnz=2, density=0.5, float64, int32 indices)
         """
         if type(target) is Format and dtype is None and device is None and not copy:
             return convert.to_format(self, target)
@@ -320,7 +325,12 @@ class SparseTensor(PythonOperators):
             is_torchs = hasattr(torch.Tensor, name) and not name.startswith("__")
             told = refusal(name) if is_torchs else f"a SparseTensor has no attribute {name!r}"
             raise MissingError(told, name=name, obj=self)
-        return partial(ours, self)
+        return ours.__get__(self)  # Dynamo traces no types.MethodType
+
+    def __dir__(self) -> list[str]:
+        """Also the operators and attributes that torch's tensors have."""
+        operators = [name for name in (*OPERATORS, *PROPERTIES) if hasattr(torch.Tensor, name)]
+        return sorted({*super().__dir__(), *operators})
 
     def where(self, condition: Any, other: Any) -> Any:
         """The tensor where a condition holds, another one or a number elsewhere: ``torch.where(condition, self, other)``."""

@@ -52,6 +52,11 @@ WAYS_OUT: dict[str, str] = {
     "multinomial": "draw from A.to_dense()",
 }
 
+TYPE_NAME = (  # torch.typename of a tensor, and so in torch's errors where optimizers and modules take no SparseTensor
+    "{} (give optimizers A.values; a dense layer becomes sparse by SparseLinear.from_dense(layer, sparsifier) or sparsify_model, "
+    "and then takes layer.weight = ns.nn.Parameter(A))"
+)
+
 
 def way_out(name: str) -> str:
     """What to write instead of one of torch's functions.

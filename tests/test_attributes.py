@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 from collections.abc import Callable
 from typing import Any
 
@@ -252,3 +253,39 @@ def test_a_way_out_works(A: Any) -> None:
     torch.testing.assert_close(torch.from_numpy(linalg.spsolve(square.to_scipy().tocsc(), b.numpy())), torch.tensor([1.0, 2.0]))
     new = A + ns.from_coo([[0], [0]], torch.tensor([1.0]), A.shape)
     assert new[0, 0] == 1
+
+
+def test_dir_lists_operators_and_attributes(A: Any) -> None:
+    names = dir(A)
+    assert {"sum", "matmul", "relu", "values", "to", "mT", "is_leaf", "with_values"} <= set(names)
+    assert not {"getitem", "cat", "mse_loss"} & set(names), "functions that are no methods of torch's tensors"
+    assert all(hasattr(A, name) for name in names if name not in ("grad_fn", "imag", "real"))
+    assert "sum" in dir(ns.nn.Parameter(A))
+
+
+def test_help_of_a_method_is_a_document(A: Any) -> None:
+    shown = pydoc.render_doc(A.sum, renderer=pydoc.plaintext)
+    assert "sum(dim: 'Dim' = None, keepdim: 'bool' = False" in shown
+    assert all(part in shown for part in ("Args:", "Raises:", ">>> A.sum(), A.sum(dim=1)"))
+    assert "sum(input: 'Any', dim: 'Dim' = None" in pydoc.render_doc(ns.sum, renderer=pydoc.plaintext)
+
+
+@pytest.mark.parametrize("name", sorted(operators.OPERATORS))
+def test_every_operator_is_documented(name: str) -> None:
+    own = operators.OPERATORS[name]
+    assert own.__doc__
+    assert "lambda" not in own.__name__
+
+
+@pytest.mark.parametrize("kind", ["SparseTensor", "SparseParameter"])
+def test_torchs_errors_say_what_to_write(kind: str, A: Any) -> None:
+    given = A if kind == "SparseTensor" else ns.nn.Parameter(A)
+    with pytest.raises(TypeError, match=rf"one of the params is .*{kind} \(give optimizers A\.values; "):
+        torch.optim.Adam([given])
+    layer = torch.nn.Linear(3, 2)
+    with pytest.raises(TypeError, match=rf"cannot assign .*{kind} \(.*SparseLinear\.from_dense\(layer, sparsifier\) or sparsify_model"):
+        layer.weight = given
+    sparse = ns.nn.SparseLinear(3, 2, density=0.5)
+    sparse.weight = ns.nn.Parameter(A)
+    torch.optim.Adam([A.values])
+    torch.testing.assert_close(sparse(torch.eye(3)) - sparse.bias, D.T)

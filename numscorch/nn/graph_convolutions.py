@@ -26,17 +26,17 @@ WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"
 
 
 class GCNConv(Convolution):
-    """``N @ x @ weight.t() + bias`` with the normalised adjacency matrix N of :func:`numscorch.nn.graphs.gcn_norm`.
+    """Graph convolution with the arguments and results of ``torch_geometric.nn.GCNConv``: ``N @ x @ weight.t() + bias``.
 
-    Whether ``N @ x`` or ``x @ weight.t()`` comes first is decided by the contraction path of einsum, from what the operands
-    store; the features may be sparse.
+    N is the normalised adjacency matrix of :func:`numscorch.nn.graphs.gcn_norm`. The order of the two products is chosen by
+    the number of operations. The features may be sparse.
 
     Args:
         in_channels: features of a node; -1 leaves it to the first input.
         out_channels: features of a node in the result.
         improved: whether a self loop that is added weighs 2 (see ``gcn_norm``).
-        cached: whether the first graph's normalised matrix is kept, for each data type, whatever graph is given later; none is whose
-            weights require grad. It isn't needed for speed: the matrix is remembered beside its graph anyway.
+        cached: whether the first graph's normalised matrix is used for all later graphs, unless its weights require grad. It isn't
+            needed for speed: the matrix is remembered beside its graph.
         add_self_loops: whether nodes without a self loop get one; by default, if ``normalize``.
         normalize: whether the matrix is normalised.
         bias: whether there is one.

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class SparseLinear(WithSparseWeight):
-    """``x @ weight.t() + bias``, where the weight stores only some of its entries, which are what is trained.
+    """A linear layer with a sparse weight: ``x @ weight.t() + bias``. Only the stored entries are trained.
 
-    Give either ``density`` or ``pattern``. Values start as those of ``torch.nn.Linear`` with as many inputs as a row stores
-    on average.
+    Give either ``density`` or ``pattern``; :meth:`from_dense` prunes a dense layer instead. Values start as those of
+    ``torch.nn.Linear`` with as many inputs as a row stores on average.
 
     Args:
         in_features: size of the last dimension of the input.
         out_features: size of the last dimension of the output.
         bias: whether there is one.
-        density: the share of entries that is stored, at random places, equally many in each row up to one; of blocks, if the
-            format has some.
-        pattern: the entries that are stored, of shape (out_features, in_features): a SparseTensor, or one of torch's or SciPy's;
-            or a tensor or numpy array whose nonzeros count.
+        density: the share of entries that is stored, at random places; rows store equally many, up to one. In formats of blocks,
+            the share of blocks.
+        pattern: the entries that are stored, of shape (out_features, in_features): a sparse tensor of numscorch, torch or SciPy,
+            or the nonzeros of a dense tensor or numpy array. Its values are not taken.
         format: how the weight is stored.
         device: the CPU, if given.
-        dtype: of the weight and the bias.
+        dtype: data type of the weight and the bias.
 
     Shape:
         input (\\*, in_features), output (\\*, out_features).

@@ -43,6 +43,7 @@ from .unary import dropout, torchs
 
 
 def _permute(input: SparseTensor, *dims: Any, **named: Any) -> SparseTensor:
+    """The tensor with its dimensions in another order; it shares every array."""
     return input.permute(*dims, **named)
 
 
@@ -111,6 +112,7 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
     def cast(input: SparseTensor, memory_format: Any = None) -> SparseTensor:
         return input.to(dtype)
 
+    cast.__doc__ = f"The tensor with {dtype} values; itself if it has such."
     return cast
 
 
@@ -256,5 +258,5 @@ def public(name: str) -> Callable[..., Any]:
         return _theirs(made) if all(isinstance(t, torch.Tensor) for t in found) else made
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = ours.__doc__ if ours.__doc__ else f"torch.{name}, for sparse tensors too."
+    function.__doc__, function.__wrapped__ = ours.__doc__, ours  # type: ignore[attr-defined]  # whose signature is shown
     return function

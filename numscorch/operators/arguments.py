@@ -110,4 +110,6 @@ def checked(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
             return signature.of_dense(args, kwargs)
         return own(*given, **named)
 
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = own.__doc__ or f"torch.Tensor.{name}, of a SparseTensor."
     return call

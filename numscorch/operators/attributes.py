@@ -9,6 +9,7 @@ import torch
 
 from ..errors import SizeError, UnsupportedError
 from ..sparse_tensor import PROPERTIES, SparseTensor
+from ..ways_out import TYPE_NAME
 from .rearranging import transpose
 
 
@@ -94,6 +95,7 @@ def _new(name: str) -> Callable[..., torch.Tensor]:
 
 PROPERTIES.update(
     {
+        "__qualname__": lambda input: TYPE_NAME.format("SparseTensor"),
         "H": H,
         "data": lambda input: SparseTensor(input.pattern, input.values.data),
         "grad_fn": lambda input: input.values.grad_fn,

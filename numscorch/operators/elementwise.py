@@ -221,7 +221,28 @@ def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int) -> tuple[t
     return tuple(gone), len(kept), part.request
 
 
-def _reduction(op: str) -> Callable[..., Any]:
+REDUCTION = """torch's {name}: {what} over one, several or all dimensions. Entries that aren't stored are 0, and count.
+
+    Args:
+        input: a SparseTensor of any format.
+        dim: a dimension, or several in a tuple; all by default.
+        keepdim: whether these dimensions stay, with size 1.
+        dtype: of the result; by default the input's, but int64 for sums of integers and bool.
+
+    Returns:
+        A dense tensor where at most one dimension is left; otherwise a tensor in the format that einsum infers.
+
+    Raises:
+        RangeError: there is no such dimension, or it is named twice.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    >>> A.{name}(), A.{name}(dim=1)
+    {shown}
+    """
+
+
+def _reduction(name: str, op: str, what: str, shown: str) -> Callable[..., Any]:
     def reduction(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
         input = input if dtype is None else input.to(dtype)
         gone, kept, request = _reducing(op, _whole(dim), input.ndim)
@@ -235,12 +256,14 @@ def _reduction(op: str) -> Callable[..., Any]:
         sizes = [1 if at in gone else size for at, size in enumerate(input.shape)]
         return OPERATORS["reshape"](result, sizes) if isinstance(result, SparseTensor) else result.reshape(sizes)
 
+    reduction.__name__ = reduction.__qualname__ = name
+    reduction.__doc__ = REDUCTION.format(name=name, what=what, shown=shown)
     return reduction
 
 
-sum = _reduction("+=")
-amax = _reduction("max=")
-amin = _reduction("min=")
+sum = _reduction("sum", "+=", "the sum", "(tensor(9.), tensor([2., 7.]))")
+amax = _reduction("amax", "max=", "the largest entry", "(tensor(4.), tensor([2., 4.]))")
+amin = _reduction("amin", "min=", "the smallest entry", "(tensor(0.), tensor([0., 3.]))")
 
 
 def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:

@@ -144,17 +144,17 @@ def sparse_mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
 
 
 def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
-    """:func:`matmul` of two matrices."""
+    """The product of two matrices, either of them sparse; ``A @ B`` says the same."""
     return _multiplied("mm", MATRICES, input, mat2, out)
 
 
 def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
-    """:func:`matmul` of a matrix and a vector."""
+    """The product of a matrix and a vector, either of them sparse; ``A @ x`` says the same."""
     return _multiplied("mv", MATRIX_AND_VECTOR, input, vec, out)
 
 
 def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
-    """:func:`matmul` of two batches of matrices."""
+    """The products of two batches of matrices, either of them sparse; ``A @ B`` says the same."""
     return _multiplied("bmm", BATCHES, input, mat2, out)
 
 
