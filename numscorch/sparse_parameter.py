@@ -123,7 +123,7 @@ class SparseParameter(torch.nn.Module):
         return getattr(self.tensor, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *dir(self.tensor)})
+        return sorted({*object.__dir__(self), *dir(self.tensor)})
 
     def __len__(self) -> int:
         return len(self.tensor)

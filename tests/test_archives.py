@@ -61,6 +61,16 @@ def test_every_data_type(dtype: torch.dtype, path: Path) -> None:
     assert torch.equal(B.values, A.values)
 
 
+SAVED = {"csr": (ns.CSR, torch.float32), "coo": (ns.COO(2), torch.float64), "blocks": (ns.BCSR(1, 2), torch.bfloat16)}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_files_of_version_0_1_are_read(name: str, path: Path) -> None:
+    A = ns.load(Path(__file__).parent / "data" / "saved" / f"{name}_0_1{path.suffix}")
+    assert (A.format, A.dtype) == SAVED[name]
+    assert A.to_dense().tolist() == [[0.0, 2.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, -4.0, 0.0]]
+
+
 @pytest.mark.parametrize("dense", [torch.tensor(3.0), torch.zeros(0, 4), torch.zeros(2, 0, 3)], ids=lambda t: str(tuple(t.shape)))
 def test_empty_tensors_and_numbers(dense: torch.Tensor, path: Path) -> None:
     ns.save(ns.from_torch(dense), path)

@@ -82,7 +82,7 @@ def test_names_are_taken_in_any_case() -> None:
     assert A.to("csc").format == A.to("Csc").format == ns.CSC
 
 
-READ = ".mtx, .mtx.gz, .tns, .tns.gz, .smtx, .smtx.gz, .npz"
+READ = ".mtx, .mtx.gz, .tns, .tns.gz, .smtx, .smtx.gz, .npz, .safetensors"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from numscorch.sparsify import (
     register_sparse_module,
     sparsify_model,
 )
+from numscorch.sparsify.advice import SpeedUp
 
 pytestmark = pytest.mark.usefixtures("plain")
 half = magnitude(0.5)
@@ -561,10 +562,10 @@ class TestAdvice:
         """Layers of 8 inputs are twice as fast dense, and others three times as fast sparse; both are called."""
         calls: list[Any] = []
 
-        def ratio(first: Callable[[], torch.Tensor], second: Callable[[], torch.Tensor]) -> float:
+        def ratio(first: Callable[[], torch.Tensor], second: Callable[[], torch.Tensor]) -> SpeedUp:
             made = [own[0] if isinstance(own, tuple) else own for own in (first(), second())]
             calls.append(tuple(tuple(own.shape) for own in made))
-            return 0.5 if calls[-1][0][-1] == 3 else 3.0
+            return SpeedUp(0.5 if calls[-1][0][-1] == 3 else 3.0)
 
         monkeypatch.setattr(advice, "ratio", ratio)
         return calls
@@ -632,8 +633,29 @@ class TestAdvice:
     def test_timings_are_of_both_in_turn(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
         order: list[str] = []
-        assert advice.ratio(lambda: order.append("dense"), lambda: order.append("sparse")) > 0
+        assert advice.ratio(lambda: order.append("dense"), lambda: order.append("sparse")).ratio > 0
         assert order == ["dense", "sparse"] * (len(order) // 2)
+
+    def test_where_timings_scatter_bytes_decide(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(advice, "ratio", lambda dense, sparse: SpeedUp(0.1, is_certain=False))
+        plan = SparsityPlan().weight("0.weight", magnitude(0.9)).weight("2.weight", half)
+        model, report = made_sparse(mlp(), plan, torch.randn(5, 6))
+        assert [type(own) for own in model] == [SparseLinear, torch.nn.ReLU, torch.nn.Linear]
+        assert [(row.speedup, row.is_certain, row.cells()[6]) for row in report.rows] == [(0.1, False, "uncertain")] * 2
+        assert report["0.weight"].note == ""
+        note = "timings are uncertain, and it takes 112 bytes sparse, and 96 bytes dense; always=True in its rule makes it sparse"
+        assert report["2.weight"].note == note
+
+    @pytest.mark.parametrize(
+        ("dense", "sparse", "is_certain"),
+        [
+            ([3.0, 3.1, 3.0, 3.2, 3.0], [1.0, 1.1, 1.0, 1.0, 1.2], True),
+            ([41.0, 34.0, 57.0, 38.0, 45.0], [38.0, 50.0, 31.0, 39.0, 43.0], False),  # a 2-core machine at load 8; both waited
+            ([0.9, 0.9, 0.9, 0.9, 0.9], [9.0, 1.0, 9.0, 0.2, 9.0], False),  # "dense is 10x faster" by what the sparse calls waited
+        ],
+    )
+    def test_a_ratio_of_turns_that_scatter_is_uncertain(self, dense: list[float], sparse: list[float], is_certain: bool) -> None:
+        assert advice.compared(dense, sparse).is_certain == is_certain
 
 
 class TestFlows:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from ..measuring.intervals import ratio_of_medians
+from ..measuring.turns import DISTURBED
+
 Module = torch.nn.Module
-SECONDS, ROUNDS = 0.1, 3  # what one comparison takes about, and how often each side runs at least
+SECONDS, ROUNDS = 0.1, 5  # what one comparison takes about, and how often each side runs at least
 
 
 @dataclass(frozen=True)
@@ -115,26 +119,50 @@ def evaluated(model: Module) -> Iterator[None]:
             module.training = mode
 
 
-def speed_up(dense: Module, sparse: Module, call: Call) -> float:
-    """How many times faster the sparse module is, of its forward pass: the two take turns, and the best time of each counts."""
+@dataclass(frozen=True)
+class SpeedUp:
+    """How many times faster something is, and whether its timings tell: on a busy machine they scatter."""
+
+    ratio: float
+    is_certain: bool = True
+
+
+def speed_up(dense: Module, sparse: Module, call: Call) -> SpeedUp:
+    """How many times faster the forward pass of the sparse module is; the two run in turns."""
     args, kwargs = call.again(torch.Generator().manual_seed(0))
     with torch.no_grad(), evaluated(dense), evaluated(sparse), torch.random.fork_rng(devices=()):
         return ratio(lambda: dense.forward(*args, **kwargs), lambda: sparse.forward(*args, **kwargs))  # no hooks are called
 
 
-def ratio(first: Callable[[], object], second: Callable[[], object]) -> float:
-    """The best time of a function over that of another one, once both have compiled what they need.
+def ratio(first: Callable[[], object], second: Callable[[], object]) -> SpeedUp:
+    """The time of a function over that of another one, once both have compiled what they need.
 
-    >>> ratio(lambda: 1, lambda: 2) > 0
+    >>> ratio(lambda: 1, lambda: 2).ratio > 0
     True
     """
     for call in (first, second) * 2:
         call()
-    best, rounds, started = [float("inf")] * 2, 0, time.perf_counter()
-    while rounds < ROUNDS or time.perf_counter() - started < SECONDS:
-        for at, call in enumerate((first, second)):
+    times: tuple[list[float], list[float]] = [], []
+    started = time.perf_counter()
+    while len(times[1]) < ROUNDS or time.perf_counter() - started < SECONDS:
+        for own, call in zip(times, (first, second), strict=True):
             before = time.perf_counter()
             call()
-            best[at] = min(best[at], time.perf_counter() - before)
-        rounds += 1
-    return best[0] / max(best[1], 1e-9)
+            own.append(max(time.perf_counter() - before, 1e-9))
+    return compared(*times)
+
+
+def compared(first: Sequence[float], second: Sequence[float]) -> SpeedUp:
+    """The ratio of the median times of turns.
+
+    It is uncertain where its confidence interval includes 1, or where the median call of a side took more than twice as long as
+    its fastest one.
+
+    >>> compared([2.0, 2.1, 2.2], [1.0, 1.0, 1.1])
+    SpeedUp(ratio=2.1, is_certain=True)
+    >>> compared([2.0, 2.1, 0.2], [1.0, 1.0, 1.1]).is_certain
+    False
+    """
+    between = ratio_of_medians(first, second)
+    scatters = any(median(own) > DISTURBED * min(own) for own in (first, second))
+    return SpeedUp(between.ratio, not scatters and not between.low <= 1 <= between.high)

@@ -56,7 +56,8 @@ def sparsify_model(
             a list of several.
         advise: whether layers that are faster dense stay so, unless their rule says ``always=True``. Without example_inputs,
             nothing is timed, and all become sparse, but for tables of ``Embedding``: lookups are never faster, so that these become
-            sparse where they then take fewer bytes, whatever was timed.
+            sparse where they then take fewer bytes, whatever was timed. The same holds for layers whose timings scatter, as on a
+            busy machine; the report calls them "uncertain".
         inplace: False for a copy.
         report: what is called with a :class:`ModelReport`, one row for each weight; None for no report.
         progress: whether to show a bar on stderr; by default for large models, where it is a terminal.

@@ -12,7 +12,7 @@ import torch
 from ..errors import NumscorchError, OperandError, UnsupportedError
 from ..ledgers import shown_bytes
 from ..sparse_parameter import SparseParameter
-from .advice import Call, speed_up
+from .advice import Call, SpeedUp, speed_up
 from .layers import converted
 from .masking import Sparsifier, mask_of
 from .matching import Choice, Site
@@ -51,7 +51,7 @@ class Settling:
     def __init__(self, optimizers: list[Optimizer], calls: dict[torch.nn.Module, Call] | None, advise: bool):
         self.optimizers, self.calls, self.advise = optimizers, calls, advise
         self.held = {id(own) for optimizer in optimizers for group in optimizer.param_groups for own in group["params"]}
-        self.known: dict[Any, float] = {}
+        self.known: dict[Any, SpeedUp] = {}
 
     def row(self, choice: Choice) -> ModelRow:
         """What is told of a choice, once it is settled.
@@ -86,12 +86,10 @@ class Settling:
             choice.notes.append("frozen, and stays so")
         elif self.optimizers and id(choice.parameter) not in self.held:
             choice.notes.append("the optimizer doesn't hold it")
-        return ModelRow(
-            *(choice.name, kind_of(choice.sites[0].module), float(weight.density), weight.format.name),
-            *(choice.parameter.nbytes, size, speed, "; ".join(choice.notes)),
-        )
+        stored = float(weight.density), weight.format.name, choice.parameter.nbytes, size
+        return ModelRow(choice.name, kind_of(choice.sites[0].module), *stored, *_cells(speed), "; ".join(choice.notes))
 
-    def _speed(self, choice: Choice, dense: torch.nn.Module, made: Any, weight: SparseParameter) -> float | None:
+    def _speed(self, choice: Choice, dense: torch.nn.Module, made: Any, weight: SparseParameter) -> SpeedUp | None:
         """How many times faster the layer is; the same layers are timed once."""
         call = None if self.calls is None else self.calls.get(dense)
         if call is None:
@@ -114,12 +112,27 @@ def _timed(choice: Choice) -> Site:
     return next((site for site in choice.modules() if not _is_table(site.module)), choice.modules()[0])
 
 
-def _why_not(choice: Choice, speed: float | None, size: int) -> str:
-    """Why a weight would better stay dense: a table where it takes no fewer bytes sparse, and others where they are slower."""
+def _why_not(choice: Choice, speed: SpeedUp | None, size: int) -> str:
+    """Why a weight would better stay dense: it is slower sparse; or, for tables and where timings scatter, it takes no fewer bytes."""
     if all(_is_table(site.module) for site in choice.modules()):
-        dense = choice.parameter.nbytes
-        return f"takes {shown_bytes(size)} sparse, and {shown_bytes(dense)} dense" if size >= dense else ""
-    return f"dense is {1 / speed:.2g}x faster here" if speed is not None and speed < 1 else ""
+        return _larger(choice, size)
+    if speed is None:
+        return ""
+    if not speed.is_certain:
+        why = _larger(choice, size)
+        return f"timings are uncertain, and it {why}" if why else ""
+    return f"dense is {1 / speed.ratio:.2g}x faster here" if speed.ratio < 1 else ""
+
+
+def _larger(choice: Choice, size: int) -> str:
+    """That a weight takes no fewer bytes sparse, which estimates its time too; empty where it takes fewer."""
+    dense = choice.parameter.nbytes
+    return f"takes {shown_bytes(size)} sparse, and {shown_bytes(dense)} dense" if size >= dense else ""
+
+
+def _cells(speed: SpeedUp | None) -> tuple[float | None, bool]:
+    """What a row of the table holds of a timing."""
+    return (None, True) if speed is None else (speed.ratio, speed.is_certain)
 
 
 def _size(weight: SparseParameter) -> int:
@@ -127,14 +140,14 @@ def _size(weight: SparseParameter) -> int:
     return sum(array.nbytes for array in (weight.values, *weight.buffers()))
 
 
-def dense_row(choice: Choice, speed: float | None = None) -> ModelRow:
+def dense_row(choice: Choice, speed: SpeedUp | None = None) -> ModelRow:
     """What is told of a weight that stays as it is."""
     own, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), kind_of(choice.sites[0].module)
     if isinstance(own, SparseParameter):
         size = _size(own)
-        return ModelRow(choice.name, module, float(own.density), own.format.name, size, size, None, why)
+        return ModelRow(choice.name, module, float(own.density), own.format.name, size, size, note=why)
     size = 0 if isinstance(own, torch.nn.parameter.UninitializedParameter) else own.nbytes
-    return ModelRow(choice.name, module, 1.0, "dense", size, size, speed, why)
+    return ModelRow(choice.name, module, 1.0, "dense", size, size, *_cells(speed), why)
 
 
 def kind_of(module: torch.nn.Module) -> str:

@@ -13,8 +13,9 @@ HEAD = ("weight", "module", "density", "format", "before", "after", "speed-up", 
 class ModelRow:
     """What became of one weight.
 
-    ``density`` is the share of its entries that is stored, ``speedup`` how many times faster its layer is than the dense one,
-    None where that wasn't measured, and ``note`` says why it stayed dense, or what else is to be known.
+    ``density`` is the share of its entries that is stored. ``speedup`` is how many times faster its layer is than the dense one,
+    None where that wasn't measured; ``is_certain`` is False where the timings scatter. ``note`` says why it stayed dense, or what
+    else is to be known.
     """
 
     name: str
@@ -24,6 +25,7 @@ class ModelRow:
     bytes_before: int
     bytes_after: int
     speedup: float | None = None
+    is_certain: bool = True
     note: str = ""
 
     @property
@@ -33,7 +35,7 @@ class ModelRow:
 
     def cells(self) -> tuple[str, ...]:
         """The row as text."""
-        speed = "not measured" if self.speedup is None else f"{self.speedup:.2g}x"
+        speed = "not measured" if self.speedup is None else f"{self.speedup:.2g}x" if self.is_certain else "uncertain"
         sizes = shown_bytes(self.bytes_before), shown_bytes(self.bytes_after)
         kept = f"{self.density:.3g}"
         return self.name, self.module, kept, self.format, *sizes, speed if self.is_sparse or self.speedup else "", self.note
@@ -43,8 +45,8 @@ class ModelRow:
 class ModelReport:
     """What became of each weight that a plan names; printed, a table.
 
-    >>> rows = ModelRow("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2), ModelRow("1.weight", "Linear", 1, "dense", 64, 64, 0.5, "slower")
-    >>> print(ModelReport(rows))
+    >>> sparse = ModelRow("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2)
+    >>> print(ModelReport((sparse, ModelRow("1.weight", "Linear", 1, "dense", 64, 64, 0.5, note="slower"))))
     weight    module  density  format  before    after      speed-up
     0.weight  Linear  0.1      CSR     4 KiB     900 bytes  3.2x
     1.weight  Linear  1        dense   64 bytes  64 bytes   0.5x      slower
