@@ -1,5 +1,5 @@
 # Needs Python 3.11 or newer with pip and venv, nothing else: everything is installed into .venv.
-#   make demo     train and run a GCN on a real graph         make test       lint, types and every test
+#   make demo     train a GCN (DEMO=FILE.npz: on your graph)  make test       lint, types and every test
 #   make bench    measure against torch, SciPy and others     make test-full  the same at full counts
 #   make bench-quick   a few cases of every kernel: minutes   BENCH="--data FOLDER"   on matrices of your own
 #   make dashboard  all of it as a site, in .benchmarks/site  make test-browser  the site in a headless Chromium
@@ -93,4 +93,4 @@ wheel:
 	$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL=$(TORCH_INDEX)) $(PYTHON) packaging/check_wheel.py dist
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks
+	rm -rf $(VENV) numscorch-demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

@@ -29,11 +29,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"numscorch {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    demo = commands.add_parser("demo", help="train a GCN on a real graph, then compare its inference with torch.sparse")
+    demo = commands.add_parser("demo", help="train a GCN on a real graph, beside torch.sparse and PyTorch Geometric")
     data = demo.add_mutually_exclusive_group()
+    data.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a graph (.npz) of your own, or a Matrix Market file")
     data.add_argument("--graph", type=Path, metavar="FILE.npz", help="a graph of your own, in place of the digits' nearest neighbours")
     data.add_argument("--matrix", type=Path, metavar="FILE.mtx", help="multiply this Matrix Market file with a dense matrix instead")
     demo.add_argument("--threads", type=positive, metavar="N", help="torch's thread count, which kernels follow")
+    demo.add_argument(
+        "--out", type=Path, default=Path("numscorch-demo"), metavar="FOLDER", help="where the picture goes (default: %(default)s)"
+    )
     demo.set_defaults(command=_demo)
 
     explain = commands.add_parser("explain", help="print every stage between an expression and its kernel")
@@ -53,7 +57,10 @@ def _parser() -> argparse.ArgumentParser:
 def _demo(arguments: argparse.Namespace) -> int:
     from . import demo
 
-    demo.run(arguments.graph, arguments.matrix, arguments.threads)
+    graph, matrix, file = arguments.graph, arguments.matrix, arguments.file
+    if file is not None:
+        graph, matrix = (file, None) if file.suffix == ".npz" else (None, file)
+    demo.run(graph, matrix, arguments.threads, arguments.out)
     return 0
 
 

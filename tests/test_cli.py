@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from numscorch import __main__ as cli
-from numscorch import demo
+from numscorch.demo import matrix, training
 from numscorch.errors import FormatError
 from numscorch.explanation import read_formats
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format
@@ -21,21 +22,55 @@ pytest.importorskip("sklearn")
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training and timing are long enough to run, and no longer."""
-    monkeypatch.setattr(demo, "EPOCHS", 50)
-    monkeypatch.setattr(demo, "ROUNDS", 3)
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training and timing are long enough to run, and no longer; pictures go to an empty folder."""
+    monkeypatch.setattr(training, "EPOCHS", 50)
+    monkeypatch.setattr(training, "SECONDS", 600)
+    monkeypatch.setattr(matrix, "SECONDS", 0.01)
+    monkeypatch.chdir(tmp_path)
 
 
 def test_demo_on_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["demo"]) == 0
     out = capsys.readouterr().out
-    assert "digits: 1,797 nodes" in out
-    assert "epoch 50/50" in out
-    assert float(line(out, "test accuracy").rstrip("%")) > 85
-    assert float(line(out, "largest difference")) < 1e-3
-    assert "times as fast" in line(out, "inference")
-    assert '"""' in Path(line(out, "generated kernel")).read_text()
+    assert "digits (no file was given" in out
+    assert "1,797 nodes" in out
+    assert line(out, "50 epochs").split() == ["epochs/s", "first", "epoch", "test", "accuracy"]
+    ours, theirs = accuracy(out, training.OURS), accuracy(out, training.TORCH)
+    assert ours > 85
+    assert abs(ours - theirs) < 2
+    assert "times as fast" in line(out, training.TORCH)
+    assert float(line(out, "largest difference").split()[0]) < 1e-3
+    assert re.match(r"\d+\.\d\d s: kernels are compiled, or read from the disk", line(out, "first epoch"))
+    assert '"""' in Path(line(out, "kernel of A @ H")).read_text()
+    assert Path(line(out, "picture")).read_bytes().startswith(b"\x89PNG")
+    assert len(out.splitlines()) <= 24
+
+
+def test_demo_tells_what_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(training, "EPOCHS", 2)
+    for name in ("matplotlib.figure", "torch_geometric", "torch_geometric.nn"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert cli.main(["demo", str(graph_file(tmp_path / "rings.npz", True)), "--out", str(tmp_path / "drawn")]) == 0
+    out = capsys.readouterr().out
+    assert "PyTorch Geometric is not installed: pip install torch_geometric" in out
+    assert line(out, "picture") == "none: matplotlib is not installed (pip install matplotlib)"
+    assert not (tmp_path / "drawn").exists()
+
+
+def test_demo_refuses_to_time_different_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training.TorchConv, "forward", lambda self, x, normalised: self.lin(x))
+    assert cli.main(["demo", str(graph_file(tmp_path / "rings.npz", True))]) == 2
+    assert re.match(r"numscorch: the first loss is [\d.]+ by numscorch, but [\d.]+ by torch.sparse", capsys.readouterr().err)
+
+
+def accuracy(out: str, name: str) -> float:
+    """The percentage in a library's row."""
+    found = re.search(r"([\d.]+)%", line(out, name))
+    assert found is not None
+    return float(found[1])
 
 
 def line(out: str, start: str) -> str:
@@ -59,11 +94,13 @@ def graph_file(path: Path, features: bool) -> Path:
 
 @pytest.mark.parametrize("features", [True, False])
 def test_demo_on_a_graph_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], features: bool) -> None:
-    assert cli.main(["demo", "--graph", str(graph_file(tmp_path / "rings.npz", features))]) == 0
+    path = str(graph_file(tmp_path / "rings.npz", features))
+    assert cli.main(["demo", *(["--graph", path] if features else [path])]) == 0
     out = capsys.readouterr().out
-    assert "rings: 40 nodes" in out
-    assert ("no features in the file" in out) is not features
-    assert line(out, "test accuracy") == "100.0%"
+    assert f"rings ({path}" in out
+    assert "40 nodes, 400 edges" in out
+    assert ("it has no features" in out) is not features
+    assert accuracy(out, training.OURS) == 100
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -73,7 +110,7 @@ def test_demo_on_a_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str], zi
     path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
     threads = torch.get_num_threads()
     try:
-        assert cli.main(["demo", "--matrix", str(path), "--threads", "1"]) == 0
+        assert cli.main(["demo", *(["--matrix"] if zipped else []), str(path), "--threads", "1"]) == 0
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(threads)
