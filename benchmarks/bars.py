@@ -89,6 +89,7 @@ ROWS = (
     ),
     Row("training step, 784-1024-10, 90 % zeros", "training", mean=1.0, worst=1.0, only={"zeros": 90}),
     *(Row(f"- {zeros} % zeros", "training", only={"zeros": zeros}) for zeros in (80, 95, 99)),
+    Row("training epoch of a GCN, dense features", "training", only={"model": "GCN epoch"}),
     Row("models, inference", "models"),
     *(Row(f"- {name}", "models", only={"model": name}) for name in ("GCN", "pruned MLP", "sparse attention", "MoE")),
     Row("softmax, max, sum of rows", "rows", mean=2.0, worst=1.0),

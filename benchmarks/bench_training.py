@@ -1,4 +1,4 @@
-"""A step of training: forward, loss, backward, and Adam, of a network with sparse weights, and of a dense one with masks."""
+"""A step of training (forward, loss, backward, Adam): sparse weights beside masked dense ones, and a GCN beside its peers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import numscorch as ns
 
 from .conftest import Compare
 from .data import Case
+from .paper_gcn import InTorch, epoch_of, gcn_of
+from .paper_graphs import graph
+from .peers import PYG, has
 from .selection import few
 
 SIZES = (784, 1024, 10)
@@ -71,3 +74,22 @@ def test_step(zeros: int, threads: int, compare: Compare) -> None:
     ours, theirs = step_of(network(layers)), step_of(network(masked))
     ours(), theirs()  # so that the losses that are compared follow from gradients and Adam
     compare("training", ours, {MASKED: theirs}, case=case, threads=threads, zeros=zeros, tolerance=1e-3)
+
+
+@pytest.mark.parametrize("name", few(["cora", "dblp", "flickr"], 1))
+def test_gcn_epoch(name: str, threads: int, compare: Compare) -> None:
+    """A full-batch epoch of a two-layer GCN; each library reads the same dense features, and normalises the graph once."""
+    G = graph(name)
+    ours = gcn_of(ns.nn, G)
+    in_torch = InTorch(ours)
+    peers = {"torch CSR int32": epoch_of(G, in_torch, (G.dense_features, G.adjacency))}
+    if has(PYG):
+        import torch_geometric.nn
+
+        theirs = gcn_of(torch_geometric.nn, G, cached=True)
+        theirs.load_state_dict(ours.state_dict())
+        peers[PYG] = epoch_of(G, theirs, (G.dense_features, G.edges))
+    step = epoch_of(G, ours, (G.dense_features, G.edges))
+    for run in (step, *peers.values()):
+        run()  # so that the losses that are compared follow from gradients and Adam
+    compare("training", step, peers, case=Case(G.told, ns.from_torch(G.adjacency)), threads=threads, model="GCN epoch", tolerance=1e-3)

@@ -93,8 +93,9 @@ def training(run: Run) -> None:
                 run.attempt(_train, name, model, dropout)
 
 
-def _gcn(library: Any, G: Graph) -> Network:
-    return _network(library.GCNConv, (G.features.shape[1], TABLE_1["hidden channels"], G.classes))
+def gcn_of(library: Any, G: Graph, **options: Any) -> Network:
+    """Two graph convolutions of a library, the numbers of channels from the paper's table 1; ``options`` go to each."""
+    return _network(partial(library.GCNConv, **options), (G.features.shape[1], TABLE_1["hidden channels"], G.classes))
 
 
 def _sage(library: Any, G: Graph) -> Network:
@@ -109,7 +110,7 @@ def _gat(library: Any, G: Graph) -> Network:
 
 
 DENSE = "SAGE-max of dense features"
-MODELS: Mapping[str, Callable[[Any, Graph], Network]] = {"GCN": _gcn, "SAGE-max": _sage, "GAT": _gat, DENSE: _sage}
+MODELS: Mapping[str, Callable[[Any, Graph], Network]] = {"GCN": gcn_of, "SAGE-max": _sage, "GAT": _gat, DENSE: _sage}
 
 
 def _train(run: Run, name: str, model: str, dropout: float) -> None:
@@ -123,22 +124,22 @@ def _train(run: Run, name: str, model: str, dropout: float) -> None:
         trained[f"{SPARSE}: CSR features"] = (InTorch(ours), (G.features.to_torch(), G.adjacency))
     own = (ours, (features, G.edges))
     checked = {name: _losses(G, *pair) for name, pair in {"ours": own, **trained}.items()}
-    peers = {name: _epoch(G, *pair, dropout) for name, pair in trained.items()}
+    peers = {name: epoch_of(G, *pair, dropout) for name, pair in trained.items()}
     case = f"{model}, {G.told}{f', dropout {dropout}' * bool(dropout)}"
-    run.compare("training", case, _epoch(G, *own, dropout), peers, checked=checked, model=model, graph=G.name, dropout=bool(dropout))
+    run.compare("training", case, epoch_of(G, *own, dropout), peers, checked=checked, model=model, graph=G.name, dropout=bool(dropout))
 
 
 def _losses(G: Graph, model: torch.nn.Module, inputs: tuple[Any, ...]) -> Function:
     """The losses of the first steps, without dropout, of a copy of the model."""
 
     def run() -> torch.Tensor:
-        step = _epoch(G, deepcopy(model), inputs, 0.0)
+        step = epoch_of(G, deepcopy(model), inputs, 0.0)
         return torch.stack([step() for _ in range(STEPS)])
 
     return run
 
 
-def _epoch(G: Graph, model: torch.nn.Module, inputs: tuple[Any, ...], dropout: float) -> Callable[[], torch.Tensor]:
+def epoch_of(G: Graph, model: torch.nn.Module, inputs: tuple[Any, ...], dropout: float = 0.0) -> Callable[[], torch.Tensor]:
     """Forward, loss, backward, and Adam's step, full-batch; returns the loss before it."""
     model.dropout = torch.nn.Dropout(dropout)
     labels = G.labels[G.training]

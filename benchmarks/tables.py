@@ -1,4 +1,4 @@
-"""What README.md and docs/performance.md tell of a recorded run: ``python docs/refresh.py`` writes it.
+"""What docs/performance.md tells of a recorded run: ``python docs/refresh.py`` writes it.
 
 The run is the newest of the whole suite in the history, or else of the quick one, or the newest there is.
 """
@@ -33,20 +33,14 @@ def recorded() -> Run:
     return min(reversed(runs), key=lambda run: SUITE_ORDER.index(run.suite))  # the first of equals
 
 
-def performance() -> str:
-    """README's tables."""
-    run = recorded()
-    return f"{_origin(run)}\n\n{tables(run.records, brief=True)}"
-
-
 def measurements() -> str:
-    """Those of docs/performance.md: the machine, the parts of kernels, and every peer of every kernel."""
+    """The machine, a table of all kernels, and every peer of every kernel."""
     run = recorded()
-    return "\n\n".join(part for part in (_origin(run), _machine(run), tables(run.records), *_kernels(run.records)) if part)
+    return "\n\n".join(part for part in (origin(run), _machine(run), tables(run.records, bars=False), *_kernels(run.records)) if part)
 
 
-def _origin(run: Run) -> str:
-    """When, of what, and on what."""
+def origin(run: Run) -> str:
+    """When and where the run was recorded."""
     machine, versions = run.own["machine"], run.own.get("versions", {})
     count = sum(1 for record in run.records if record.get("peers"))
     on = f"{machine.get('cores', '?')} cores, {machine.get('processor', 'an unknown processor')}"

@@ -28,9 +28,10 @@ from numscorch.runtime.target import host
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # for benchmarks, which is no installed package
 
-from benchmarks.tables import measurements, performance  # noqa: E402
+from benchmarks.highlights import compiling, highlights  # noqa: E402
+from benchmarks.tables import measurements  # noqa: E402
 
-FILES = ("README.md", "docs/ARCHITECTURE.md", "docs/OPERATORS.md", "docs/performance.md")
+FILES = ("README.md", "docs/ARCHITECTURE.md", "docs/OPERATORS.md", "docs/performance.md", "docs/guide/explain.md")
 EXPRESSION = "ij,jk->ik"
 
 rows = torch.arange(10_000).repeat_interleave(4)
@@ -119,7 +120,7 @@ def ternary() -> str:
     return operators_of(3)
 
 
-TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (unary, binary, ternary, reductions, performance, measurements)}
+TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (unary, binary, ternary, reductions, compiling, highlights, measurements)}
 
 
 def parts() -> str:
@@ -143,7 +144,7 @@ def refreshed(text: str, only: Sequence[str] = ()) -> str:
         if found[1] in TABLES:
             return f"<!-- begin {found[1]} -->\n{TABLES[found[1]]()}\n<!-- end -->"
         content = "\n\n".join(BLOCKS[name]().strip("\n") for name in found[1].split())
-        return f"<!-- begin {found[1]} -->\n```{'python' if found[1] == 'source' else 'text'}\n{content}\n```\n<!-- end -->"
+        return f"<!-- begin {found[1]} -->\n```{'python' if found[1] in ('source', 'kernel') else 'text'}\n{content}\n```\n<!-- end -->"
 
     return re.sub(r"<!-- begin ([\w ]+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import tables
+from benchmarks import highlights, tables
 from benchmarks.history import HistoryError, read_history
 from benchmarks.records import Run
 
@@ -22,9 +22,23 @@ def block(file: str, name: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize(("file", "name"), [("README.md", "performance"), ("docs/performance.md", "measurements")])
-def test_tables_are_those_of_the_newest_recorded_run(file: str, name: str) -> None:
-    assert block(file, name) == getattr(tables, name)(), f"python docs/refresh.py {name} rewrites it"
+def test_tables_are_those_of_the_newest_recorded_run() -> None:
+    assert block("docs/performance.md", "measurements") == tables.measurements(), "python docs/refresh.py measurements rewrites it"
+
+
+def test_figures_of_the_readme_are_those_of_the_newest_recorded_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = highlights.PLOT.read_text(encoding="utf-8")
+    monkeypatch.setattr(highlights, "PLOT", tmp_path / "plot.svg")
+    assert block("README.md", "highlights") == highlights.highlights(), "python docs/refresh.py highlights rewrites it"
+    assert block("README.md", "compiling") == highlights.compiling(), "python docs/refresh.py compiling rewrites it"
+    labels = [re.findall(r"<text[^>]*>([^<]*)", text) for text in (kept, highlights.PLOT.read_text(encoding="utf-8"))]
+    assert labels[0] == labels[1]
+
+
+def test_pages_for_users_speak_of_no_bars() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    wanted = re.compile(r"\|\s*(bar|met)\s*\|")
+    assert not [page.name for page in pages if wanted.search(page.read_text(encoding="utf-8"))]
 
 
 def test_history_in_the_repository_is_sound() -> None:
