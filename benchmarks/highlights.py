@@ -81,9 +81,9 @@ def compiling() -> str:
     """What a first call costs, as README.md tells it."""
     found = {str(record["what"]): record for record in recorded().records if record["kernel"] == "first call"}
     new, loaded = found["new kernel, median of 30, parallel"], found["cached kernel, median of 30, parallel"]
-    most = max(new["each"].values())
+    each = new["each"].values()
     return (
-        f"a new kernel takes {new['seconds']:.1f} s to compile (the median of {len(new['each'])} kernels with threads; the slowest {most:.1f} s), "
+        f"A new kernel takes {new['seconds']:.1f} s to compile (median of {len(each)} kernels with threads; at most {max(each):.1f} s),\n"
         f"and {loaded['seconds'] * 1e3:.0f} ms to load in a new process."
     )
 

@@ -120,7 +120,9 @@ def ternary() -> str:
     return operators_of(3)
 
 
-TABLES: dict[str, Callable[[], str]] = {made.__name__: made for made in (unary, binary, ternary, reductions, compiling, highlights, measurements)}
+TABLES: dict[str, Callable[[], str]] = {
+    made.__name__: made for made in (unary, binary, ternary, reductions, compiling, highlights, measurements)
+}
 
 
 def parts() -> str:
