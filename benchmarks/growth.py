@@ -168,11 +168,11 @@ def plot(name: str, points: Sequence[Point], path: Path) -> None:
 
 HEAD = """# How time grows
 
-Written by `python -m benchmarks.growth`, which needs the extra `bench`. Matrices are uniform, {in_row} nonzeros to a row;
-times are medians of calls in turns, in nanoseconds for each nonzero. Few nonzeros pay for the call, a few microseconds where
-the result is dense or keeps a pattern, and some tens where it has a pattern of its own. What is touched leaves the cores'
-own caches ({own} KiB) and then the shared one ({shared} MiB), and from there on memory sets the pace. A *cliff* is where a
-nonzero takes more than twice as long as a decade before, though what is touched fits the same cache.
+Written by `python -m benchmarks.growth`, which needs the extra `bench`. Matrices are uniform with {in_row} nonzeros per row; times
+are medians of calls in turns, in nanoseconds per nonzero. Below some thousand nonzeros the overhead of the call dominates: a few
+microseconds if the result is dense or keeps a pattern, tens of microseconds if it has a new pattern. Larger operands exceed the
+private caches ({own} KiB) and then the shared cache ({shared} MiB), where memory bandwidth limits the speed. A *cliff* is a
+factor of more than two per nonzero between two decades whose operands fit the same cache.
 """
 
 
