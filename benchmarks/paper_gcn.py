@@ -56,7 +56,7 @@ class InTorch(torch.nn.Module):
 
 
 def gcn(run: Run) -> None:
-    """Inference, features as the data sets hold them."""
+    """Inference: of dense features, and of CSR features beside peers of both."""
     for name in run.sizes.graphs:
         for hidden in run.sizes.hidden:
             run.attempt(_infer, name, hidden)
@@ -73,11 +73,13 @@ def _infer(run: Run, name: str, hidden: int) -> None:
         theirs = _network(partial(_pyg().GCNConv, cached=cached), sizes).eval()
         theirs.load_state_dict(ours.state_dict())
         peers[peer] = partial(theirs, G.dense_features, G.edges)
-    stored = G.features.to_torch()
     peers[DENSE_FEATURES] = lambda: in_torch(G.dense_features, G.adjacency)
-    peers[CSR_FEATURES] = lambda: in_torch(stored, G.adjacency)
+    stored = G.features.to_torch()
+    in_csr = {CSR_FEATURES: lambda: in_torch(stored, G.adjacency)}
     facts: dict[str, Any] = {"graph": G.name, "hidden": hidden, "few": G.has_few_features}
-    run.compare("gcn", f"{G.told}, hidden {hidden}", lambda: ours(G.features, G.edges), peers, **facts)
+    case = f"{G.told}, hidden {hidden}"
+    run.compare("gcn", f"{case}{OF_DENSE}", lambda: ours(G.dense_features, G.edges), peers, layout="dense", **facts)
+    run.compare("gcn", case, lambda: ours(G.features, G.edges), in_csr | peers, layout="CSR", **facts)
 
 
 def _network(layer: Layer, sizes: tuple[int, int, int]) -> Network:
@@ -109,18 +111,20 @@ def _gat(library: Any, G: Graph) -> Network:
     return Network(first, second, functional.elu)
 
 
-DENSE = "SAGE-max of dense features"
-MODELS: Mapping[str, Callable[[Any, Graph], Network]] = {"GCN": gcn_of, "SAGE-max": _sage, "GAT": _gat, DENSE: _sage}
+OF_DENSE = " of dense features"
+NETWORKS: Mapping[str, Callable[[Any, Graph], Network]] = {"GCN": gcn_of, "SAGE-max": _sage, "GAT": _gat}
+MODELS = {**{f"{name}{OF_DENSE}": make for name, make in NETWORKS.items()}, **NETWORKS}
 
 
 def _train(run: Run, name: str, model: str, dropout: float) -> None:
     G, make = graph(name), MODELS[model]
     ours, theirs = make(ns.nn, G), make(_pyg(), G)
     theirs.load_state_dict(ours.state_dict())
-    features = G.dense_features if model == DENSE else G.features  # as the data set holds them
+    features = G.dense_features if model.endswith(OF_DENSE) else G.features  # CSR, as the data set holds them
     trained: dict[str, tuple[torch.nn.Module, tuple[Any, ...]]] = {PYG: (theirs, (G.dense_features, G.edges))}
-    if model == "GCN":
+    if make is gcn_of:
         trained[f"{SPARSE}: dense features"] = (InTorch(ours), (G.dense_features, G.adjacency))
+    if model == "GCN":
         trained[f"{SPARSE}: CSR features"] = (InTorch(ours), (G.features.to_torch(), G.adjacency))
     own = (ours, (features, G.edges))
     checked = {name: _losses(G, *pair) for name, pair in {"ours": own, **trained}.items()}

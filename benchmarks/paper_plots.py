@@ -32,7 +32,7 @@ def figure_5(records: Sequence[Record], path: Path) -> bool:
     """GCN inference: speed-ups over torch with dense features, ours and PyG's."""
     widths = {r["hidden"] for r in records if r["kernel"] == "gcn"}
     hidden = TABLE_1["hidden channels"] if TABLE_1["hidden channels"] in widths else max(widths, default=0)
-    own = [r for r in records if r["kernel"] == "gcn" and r["hidden"] == hidden]
+    own = [r for r in records if r["kernel"] == "gcn" and r["hidden"] == hidden and r["layout"] == "CSR"]
     graphs = list(dict.fromkeys(r["graph"] for r in own))
     ratios = {(r["graph"], r["peer"]): r["ratio"] for r in own}
     base = [ratios[name, DENSE_FEATURES] for name in graphs]

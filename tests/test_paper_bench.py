@@ -53,7 +53,7 @@ def test_what_computes_something_else_is_a_failure_and_no_record() -> None:
 
 def test_bars_are_met_by_mean_and_worst_case() -> None:
     def record(ratio: float, case: str) -> dict[str, object]:
-        facts = {"kernel": "gcn", "peer": "torch, CSR features", "case": case, "few": True}
+        facts = {"kernel": "gcn", "peer": "torch, CSR features", "case": case, "few": True, "layout": "CSR"}
         return facts | {"ratio": ratio, "ratio_of_minima": ratio}
 
     lines = summary([record(1.3, "slow"), record(4.0, "fast")]).splitlines()
