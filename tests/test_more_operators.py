@@ -466,3 +466,32 @@ def test_indexing_may_be_done_twice(index: Any) -> None:
     assert gradient is not None
     assert other.grad is not None
     assert torch.equal(gradient.to_dense(), torch.where(full != 0, other.grad, 0))
+
+
+ROWS: dict[str, Any] = {
+    "one": 7,
+    "the last": -1,
+    "some": slice(2, 5),
+    "every third": slice(1, None, 3),
+    "none": slice(4, 4),
+    "in another order": [9, 0, 9, 3],
+    "a mask": torch.arange(12) % 5 == 1,
+    "all": torch.arange(11, -1, -1),
+    "and columns": (slice(3, 6), [2, 0, 2]),
+    "and one column": (slice(3, 6), 2),
+    "one entry": (7, 2),
+}
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC], ids=lambda f: f.name)
+@pytest.mark.parametrize("key", ROWS.values(), ids=ROWS)
+def test_rows_are_found_without_reading_the_others(key: Any, fmt: ns.Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    D = torch.randint(-2, 3, (12, 4), generator=torch.Generator().manual_seed(0)).float() * (torch.arange(12) % 4 > 0)[:, None]
+    A = ns.from_torch(D, ns.CSR) if fmt == ns.CSR else ns.from_torch(D.t().contiguous(), ns.CSC)
+    monkeypatch.setattr("numscorch.operators.rearranging.coordinates", lambda pattern: pytest.fail("all entries were read"))
+    values = A.values.requires_grad_()
+    swapped = key[::-1] if isinstance(key, tuple) else (slice(None), key)
+    found, wanted = (A[key], D[key]) if fmt == ns.CSR else (A[swapped], D.t()[swapped])
+    assert torch.equal(dense(found), wanted)
+    found.sum().backward()
+    assert values.grad is not None and values.grad.sum() == dense(found != 0).sum()

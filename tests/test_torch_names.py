@@ -172,3 +172,21 @@ def test_parameters_have_them_too() -> None:
     weight = ns.nn.Parameter(ns.from_torch(D))
     assert weight.layout is torch.sparse_csr
     assert weight.col_indices().tolist() == D.to_sparse_csr().col_indices().tolist()
+
+
+SPARSE_FUNCTIONS = {
+    "sum": torch.sparse.sum,
+    "sum along a dimension": lambda t: torch.sparse.sum(t, 1),
+    "sum along both": lambda t: torch.sparse.sum(t, (0, 1)),
+    "sum in another type": lambda t: torch.sparse.sum(t, dtype=torch.float64),
+    "sum along a dimension in another type": lambda t: torch.sparse.sum(t, 0, torch.float64),
+    "softmax": lambda t: torch.sparse.softmax(t, 1),
+    "log_softmax": lambda t: torch.sparse.log_softmax(t, 1),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE_FUNCTIONS)
+def test_functions_of_torch_sparse(name: str) -> None:
+    found, expected = SPARSE_FUNCTIONS[name](ns.from_torch(D, ns.CSR)), SPARSE_FUNCTIONS[name](D.to_sparse())
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(*(own.to_dense() for own in (found, expected)))

@@ -200,6 +200,8 @@ FUNCTIONS.update(
         torch.sparse.mm: checked("sparse.mm", sparse_mm),
         torch.sparse.sampled_addmm: sampled_addmm,
         torch.sparse.softmax: OPERATORS["softmax"],
+        torch.sparse.log_softmax: OPERATORS["log_softmax"],
+        torch._sparse_sum: lambda input, dim=None, *, dtype=None: OPERATORS["sum"](input, dim, dtype=dtype),  # of torch.sparse.sum
         torch.sparse.addmm: OPERATORS["addmm"],
     }
 )

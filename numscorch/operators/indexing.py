@@ -10,9 +10,11 @@ import numpy as np
 import torch
 
 from ..errors import RangeError, SizeError, UnsupportedError
+from ..ir.format import CSC, CSR, sorted_format
+from ..ir.level import ranges
 from ..runtime.memory import COORDINATE, check_entries
 from ..sparse_tensor import SparseTensor
-from .rearranging import Moved, place, rearranged, unsqueeze
+from .rearranging import Moved, Read, place, rearranged, unsqueeze
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,27 @@ def taken(input: SparseTensor, chosen: Sequence[Chosen]) -> Any:
             made += [] if c.is_one else [places]
         return np.stack(made) if made else np.empty((0, len(kept)), np.int64), kept
 
-    ranges = all(isinstance(c.numbers, range) for c in chosen)
-    return rearranged(input, ("taken", tuple(chosen)) if ranges else None, shape, move)
+    is_remembered = all(isinstance(c.numbers, range) for c in chosen)
+    return rearranged(input, ("taken", tuple(chosen)) if is_remembered else None, shape, move, read=lambda: _in_rows(input, chosen))
+
+
+def _in_rows(input: SparseTensor, chosen: Sequence[Chosen]) -> Read | None:
+    """The entries in the chosen rows of a CSR matrix, or columns of a CSC matrix; None of other formats, and where all are chosen.
+
+    So one row of a long matrix is found in the time that it takes to read that row.
+    """
+    if sorted_format(input.format) not in (CSR, CSC):
+        return None
+    outer = input.format.mode_order[0]
+    given = chosen[outer].numbers
+    if given == range(input.shape[outer]):
+        return None
+    rows = np.arange(given.start, given.stop, given.step) if isinstance(given, range) else np.unique(np.array(given, np.int64))
+    pos, crd = input.pattern.level_arrays(1)
+    counts = pos[rows + 1] - pos[rows]
+    numbers = ranges(pos[rows], counts)
+    columns, of_entries = crd[numbers].astype(np.int64), rows.repeat(counts)
+    return np.stack([columns, of_entries] if outer else [of_entries, columns]), numbers
 
 
 def _found(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

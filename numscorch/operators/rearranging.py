@@ -24,11 +24,18 @@ from ..runtime.memory import check_entries
 from ..sparse_tensor import SparseTensor
 
 MOST_MOVES = 32  # that a pattern remembers
+Read = tuple[np.ndarray, np.ndarray]  # coordinates, and the numbers of their entries
 Moved = tuple[np.ndarray, np.ndarray | None]  # coordinates, and which entries have these; None where all do, in order
 
 
 def rearranged(
-    A: SparseTensor, key: Hashable, shape: Sequence[int], move: Callable[[np.ndarray], Moved], order: bool = True, copies: int = 1
+    A: SparseTensor,
+    key: Hashable,
+    shape: Sequence[int],
+    move: Callable[[np.ndarray], Moved],
+    order: bool = True,
+    copies: int = 1,
+    read: Callable[[], Read | None] = lambda: None,
 ) -> Any:
     """A tensor's entries at the coordinates that ``move`` makes of theirs, in a tensor of another shape.
 
@@ -39,6 +46,7 @@ def rearranged(
         move: from coordinates of shape (ndim, n) to others, and the numbers of the entries that are there.
         order: whether the dimensions are those of ``A``, so that the format may be kept.
         copies: how many of the made entries each one of ``A`` becomes.
+        read: the entries that may be moved; None where any may.
 
     Raises:
         SizeError: the copies are larger than the memory limit.
@@ -48,8 +56,10 @@ def rearranged(
         check_copies(copies * A.nnz, shape, A)
 
     def build() -> Conversion:
-        made, kept = move(coordinates(A.pattern).numpy())
+        indices, numbers = read() or (coordinates(A.pattern).numpy(), None)
+        made, kept = move(indices)
         kept = np.arange(made.shape[1]) if kept is None else kept
+        kept = kept if numbers is None else numbers[kept]
         target, slots, sorting = pack(made, shape, fitting(A, shape, order), A.pattern.index_dtype)
         source = torch.from_numpy(positions_of(A.pattern, kept[sorting]))
         return Conversion(target, source, None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
