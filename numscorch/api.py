@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from .computing import compute, lengthened
+from .computing import compute
 from .errors import ExpressionError, UnsupportedError
 from .explanation import Explanation, timed_story
 from .files.archives import save_tensor
@@ -225,8 +225,6 @@ def explain(
     if named:
         raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
-    if reduce == "sum" and all(hasattr(o, "ndim") for o in operands):
-        operands = tuple(lengthened(expr, operands))
     told, request, taken = _explained(expr, operands, format, reduce, mask, schedule, sparsifier)
     if not timed:
         return told

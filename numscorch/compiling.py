@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import has_static_value
 
-from .computing import compute, is_summed_long
+from .computing import compute
 from .contraction import pairs_of
 from .gradients import Call, attached
 from .ir.format import Format, as_format
 from .operators.rearrangement import Names, parse_rearrangement
 from .parser import parse_einsum
 from .pattern import Pattern
-from .promotion import result_type
+from .promotion import promotion_of
 from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
 from .statements import plain_request
@@ -33,7 +33,6 @@ MOST_PATTERNS = 1 << 10
 F = TypeVar("F", bound=Callable[..., Any])
 constant: Callable[[F], F] = torch.compiler.assume_constant_result
 untraced: Callable[[F], F] = torch.compiler.disable
-_is_summed_long = constant(is_summed_long)
 
 
 @constant
@@ -52,26 +51,23 @@ def _is_traceable(expr: str, ranks: tuple[int, ...], sparse: tuple[bool, ...], f
 
 
 @constant
-def _promoted(dtypes: tuple[torch.dtype, ...], with_dimensions: tuple[bool, ...]) -> torch.dtype:
-    """The data type in which operands of several types are computed."""
-    return result_type(zip(dtypes, with_dimensions, strict=True))
+def _computed(expr: str, dtypes: tuple[torch.dtype, ...], ranks: tuple[int, ...]) -> torch.dtype:
+    """The data type in which operands are computed."""
+    return promotion_of(expr, tuple(zip(dtypes, ranks, strict=True))).computed
 
 
 def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
     """The call as an operator, while torch compiles or exports a program.
 
-    It runs beside the program if its result is sparse, or operands are promoted.
+    It runs beside the program if its result is sparse.
     """
     taken = [attached(operand) for operand in operands]
     ranks, sparse = tuple([o.ndim for o in taken]), tuple([isinstance(o, SparseTensor) for o in taken])
     if not any(sparse):
         return torch.einsum(expr, *taken)
-    if len(taken) == 1 and _is_summed_long(expr, taken[0].ndim, taken[0].dtype):
-        taken = [taken[0].to(torch.int64)]
-    if any(o.dtype != taken[0].dtype for o in taken):
-        dtype = _promoted(tuple([o.dtype for o in taken]), tuple([rank > 0 for rank in ranks]))
-        taken = [o.to(dtype) for o in taken]
-    if any(o.dtype != taken[0].dtype for o in taken) or not _is_traceable(expr, ranks, sparse, format):
+    dtype = _computed(expr, tuple([o.dtype for o in taken]), ranks)
+    taken = [o if o.dtype == dtype else o.to(dtype) for o in taken]
+    if not _is_traceable(expr, ranks, sparse, format):
         return aside(compute, expr, taken, format)
     if len(taken) > 2 and (pairs := _pairs_for(expr, taken)):
         for at, (left, right, joined) in enumerate(pairs):

@@ -13,24 +13,22 @@ from . import gradients
 from .chains import Chain, Recorder
 from .contraction import Pair, pairs_of
 from .convert import has_torch_layout
-from .datatypes import SUMMED_LONG, WIDENED
+from .datatypes import WIDENED
 from .dense import dense_result
-from .dtype_rules import check_wrapping
 from .errors import UnsupportedError
 from .ir.format import COO, Format, as_format, sorted_format
-from .ir.index import is_product
 from .ledgers import is_listed, note
 from .no_terms import in_sparse_format, semiring_zero
 from .operand import Operand
 from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_native, undeferred
 from .outputs import check_before, write
-from .parser import parse_einsum
 from .problem import wanted_format
-from .promotion import target_of, unread_in
+from .promotion import Promotion, target_of, unread_in
 from .runtime.dispatch import find_plan, known_plan, remember
 from .schedule.facts import rounded
 from .sparse_tensor import SparseTensor
-from .statements import NAMES, Request, as_test, joined_by_or, plain_request
+from .statements import Request
+from .truth_values import logical
 
 current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside
 
@@ -53,8 +51,6 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
         kinds = set(map(type, ready))
         if SparseTensor not in kinds:
             return _dense(expr, ready, format, out)
-        if isinstance(expr, str) and (longer := lengthened(expr, ready)) is not ready:
-            return compute(expr, longer, format, out)
         if Deferred in kinds:
             ready, signatures = identify(list(map(undeferred, ready)))
         if (target := target_of(expr, ready)) is not None:
@@ -94,21 +90,19 @@ def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format
     return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
 
 
-def _promoted(expr: str | Request, operands: Sequence[Any], target: torch.dtype, format: Any, out: Any) -> Any:
-    """The result in a data type, to which operands of other types are converted first.
+def _promoted(expr: str | Request, operands: Sequence[Any], target: Promotion, format: Any, out: Any) -> Any:
+    """The result in a data type, computed in another one, to which operands of other types are converted first.
 
     16-bit values are computed with, and added up, in 32 bits, and the result is rounded once; uint8 in 16, truth values in 8. A
     mask, or what stands within ``stored``, has values of any type, which nothing reads.
     """
     unread = unread_in(expr, len(operands))
-    if target is torch.bool:
+    if target.computed is torch.bool:
         expr = logical(expr, [o.ndim for o in operands])
-    if target is torch.uint8 and isinstance(expr, Request):
-        check_wrapping(expr, frozenset(NAMES[at] for at, o in enumerate(operands) if o.dtype is torch.bool))
-    dtype = WIDENED.get(target, target)
+    dtype = WIDENED.get(target.computed, target.computed)
     taken = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
     with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # of which torch's parts would narrow
-        result = compute(expr, taken, format).to(target)
+        result = compute(expr, taken, format).to(target.result)
     return result if out is None else write(out, result)
 
 
@@ -121,42 +115,6 @@ def converted(operand: Any, dtype: torch.dtype) -> Any:
         count = values.numel() if values.layout is STRIDED else values._nnz()
         note("copy", f"{operand.dtype} values of {tuple(operand.shape)} as {dtype}", count * dtype.itemsize)
     return operand.to(dtype)
-
-
-def lengthened(expr: str, operands: Sequence[Any]) -> Sequence[Any]:
-    """The operands as torch.einsum adds them up: narrow integers, and truth values, of one operand in int64."""
-    if len(operands) > 1 or not is_summed_long(expr, operands[0].ndim, operands[0].dtype):
-        return operands
-    return [operands[0].to(torch.int64)]
-
-
-def is_summed_long(expr: str, order: int, dtype: torch.dtype) -> bool:
-    """Whether torch.einsum of one such operand gives int64: there are sums, and they might overflow, or truth values to count.
-
-    >>> is_summed_long("ij->i", 2, torch.int8), is_summed_long("ij->ji", 2, torch.int8)
-    (True, False)
-    """
-    if dtype not in SUMMED_LONG:
-        return False
-    subscripts = parse_einsum(expr, (order,))
-    return not set(subscripts.operands[0]) <= set(subscripts.result)
-
-
-def logical(expr: str | Request, orders: Sequence[int]) -> Request:
-    """The request that is computed of truth values: whether some product isn't 0, as numpy has it.
-
-    Raises:
-        UnsupportedError: other things than products would be added up.
-    """
-    request = plain_request(parse_einsum(expr, tuple(orders))) if isinstance(expr, str) else expr
-    if request.op in ("=", "+=") and (request.value is None or is_product(request.value)):
-        return joined_by_or(request)
-    if request.value is not None and request.op in ("max=", "min="):
-        return as_test(request)
-    summed = set().union(*request.subscripts.operands) - set(request.subscripts.result)
-    if summed and request.op in ("=", "+=", "*="):
-        raise UnsupportedError(f"sums of truth values that aren't products: count with .to(torch.int64), or use reduce='any'\n  {request}")
-    return request
 
 
 def pairs_for(expr: str | Request, operands: Sequence[Any]) -> tuple[Pair, ...]:

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .datatypes import WIDENED
 from .ir.functions import start_of, terms_of
 from .ir.index import Access, Binary, Call, Expr, Literal, is_product
 from .promotion import target_of
 from .runtime.memory import check_bytes
 from .statements import NAMES, Request
+from .truth_values import logical
 
 OTHER_FUNCTIONS: dict[str, Any] = {
     "floor_divide": lambda a, b: torch.div(a, b, rounding_mode="floor"),  # which has a gradient, 0
@@ -115,7 +117,17 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     Raises:
         SizeError: the result, or what is reduced to it, is larger than the memory limit.
     """
-    tensors = _promoted(request, tensors)
+    target = target_of(request, tensors)
+    if target is None:
+        return _value(request, tensors)
+    dtype = target.computed
+    if dtype is torch.bool:
+        request, dtype = logical(request, [tensor.ndim for tensor in tensors]), WIDENED[torch.bool]
+    return _value(request, [tensor.to(dtype) for tensor in tensors]).to(target.result)
+
+
+def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
+    """What a request asks for, of tensors of one data type."""
     if (text := _product_text(request)) is not None:
         _check_size(request, tensors, request.subscripts.result)
         product = dense_result(text, *tensors)
@@ -156,12 +168,6 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
     what = f"the dense value {'x'.join(map(str, shape))} of dense operands"
     way_out = "to compute it at a sparse operand's entries alone, multiply by that operand first, in a statement of its own"
     check_bytes(prod(shape) * max((tensor.itemsize for tensor in tensors), default=1), what, request, way_out)
-
-
-def _promoted(request: Request, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """The tensors in the data type that the request is computed in, as torch's operators promote them."""
-    dtype = target_of(request, tensors)
-    return tensors if dtype is None else [tensor.to(dtype) for tensor in tensors]
 
 
 def _without_terms(op: str, expr: Expr, value: Tensor, summed: Sequence[int]) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 
 from .accesses import row_major
 from .codegen.source import Source
+from .datatypes import COMPILED, WIDENED
 from .errors import FormatError, UnsupportedError
 from .ir.format import COO, CSF, Format, dense, named_formats
 from .ir.index import PATTERN, accesses_in
@@ -23,10 +24,12 @@ from .operand import Operand
 from .operands import admit, undeferred
 from .problem import Problem
 from .programs.fused_problem import FusedRequest
+from .promotion import promotion_of
 from .runtime import kernel_cache
 from .runtime.dispatch import compile_tuned, describe, describe_all
 from .schedule import Step
 from .statements import NAMES, Request
+from .truth_values import logical
 
 if TYPE_CHECKING:
     from .pages.roofline import Run
@@ -204,10 +207,28 @@ def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {str(expr)!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     some = any(isinstance(o, Format) for o in operands)
-    known = tuple(assumed(o) if isinstance(o, Format) else describe(o) for o in operands) if some else tuple(describe_all(operands))
+    own = [assumed(o) if isinstance(o, Format) else describe(o) for o in operands] if some else describe_all(operands)
+    expr, known, _ = as_computed(expr, own, [torch.float32 if isinstance(o, Format) else o.dtype for o in operands])
     request, problem, steps, source = compile_tuned(expr, known, format)
     path = kernel_cache.store(source.name, source.text)
     return Explanation(str(expr), known, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
+
+
+def as_computed(
+    expr: str | Request, operands: Sequence[Operand], dtypes: Sequence[torch.dtype]
+) -> tuple[str | Request, tuple[Operand, ...], torch.dtype]:
+    """The request that kernels compute for operands of these data types, the operands as kernels read them, and the result's data type.
+
+    Raises:
+        UnsupportedError: as for ``promotion.target_of``.
+    """
+    target = promotion_of(expr, tuple([(dtype, len(own.shape)) for dtype, own in zip(dtypes, operands, strict=True)]))
+    if target.computed is torch.bool:
+        expr = logical(expr, [len(own.shape) for own in operands])
+    dtype = COMPILED[WIDENED.get(target.computed, target.computed)]
+    narrow = (torch.bool, torch.uint8)  # which no kernel reads
+    taken = tuple([replace(own, dtype=dtype) if given in narrow else own for given, own in zip(dtypes, operands, strict=True)])
+    return expr, taken, target.result
 
 
 def timed_story(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from .accesses import Accesses
-from .dtype_rules import check_operators, common_dtype
+from .dtype_rules import check_operators, computed_dtype
 from .errors import FormatError, ScheduleError, SizeError, UnsupportedError
 from .ir.derived_formats import can_be_assembled, without_parts
 from .ir.format import CSF, Format, as_format, dense
@@ -19,7 +19,7 @@ from .ir.parts import Part
 from .layouts import Layout, layouts, relaid
 from .operand import Operand
 from .parser import Subscripts
-from .promotion import number_in, unread_in
+from .promotion import unread_in
 from .schedule.cost import estimated_fill
 from .schedule.facts import Facts, Target
 from .schedule.format_inference import infer_format, with_format
@@ -78,16 +78,10 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     if len(operands) >= len(NAMES):
         raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
     request = Request(request) if isinstance(request, Subscripts) else request
-    dtype, unread = _dtype(request, operands), unread_in(request, len(operands))
+    dtype, unread = computed_dtype(request, operands), unread_in(request, len(operands))
     check_operators(request, dtype)
     operands = [op if at in unread else replace(op, dtype=dtype) for at, op in enumerate(operands)]
     return _in_best_layout(_problem_of(request, operands, target, format, None), request, operands, target, format)
-
-
-def _dtype(request: Request, operands: Sequence[Operand]) -> str:
-    """The data type of the values that are read; where none are, of all operands."""
-    unread = unread_in(request, len(operands))
-    return common_dtype([op for at, op in enumerate(operands) if at not in unread], number_in(request))
 
 
 SHORT = 2  # registers from which sums are as fast as in a layout made for them
@@ -145,7 +139,7 @@ def _problem_of(
 def _made(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
     """The problem of operands that are read so."""
     request = accesses.request
-    dtype = _dtype(request, accesses.operands)
+    dtype = computed_dtype(request, accesses.operands)
     stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense))
     facts = accesses.facts(stmt, target)
     return _problem(_choose_format(stmt, accesses, facts, format, wanted), accesses, facts)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .computing import compute, lengthened, stored_as
+from .computing import compute, stored_as
 from .errors import ExpressionError, SizeError, UnsupportedError
 from .no_terms import semiring_zero
 from .operands import check_is_tensor, is_strided
@@ -44,7 +44,6 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
         UnsupportedError: an operand is no tensor, the mask is not sparse, or the mean of integers is asked for.
     """
     check_reduction(reduce, operands)
-    operands = lengthened(expr, operands) if reduce == "sum" else operands
     asked = _asked_of(expr, operands, reduce, mask, schedule)
     taken = asked.taken(operands, mask)
     if reduce == "mean" and not asked.terms and out is None:  # every entry is nan
@@ -77,7 +76,6 @@ def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedul
         SizeError: the mask has another shape than the result.
         UnsupportedError: the mask is not sparse.
     """
-    operands = lengthened(expr, operands) if reduce == "sum" else operands
     asked = _asked_of(expr, operands, reduce, mask, schedule)
     return asked.request, asked.taken(operands, mask)
 

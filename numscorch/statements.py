@@ -18,7 +18,7 @@ from typing import TypeGuard
 
 from .errors import ExpressionError
 from .ir.format import dense
-from .ir.functions import REDUCTIONS, TESTS
+from .ir.functions import REDUCTIONS
 from .ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, mapped, variables_in
 from .ir.notation import parse_stmt
 from .parser import Subscripts
@@ -361,28 +361,6 @@ def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | No
     if test:
         value = Binary("!=", value, Literal(0.0, "float32"))
     return Request(subscripts, value, op, mask)
-
-
-@lru_cache(maxsize=1024)
-def joined_by_or(request: Request) -> Request:
-    """The request of a sum of products that asks whether some product isn't 0.
-
-    >>> str(joined_by_or(plain_request(Subscripts((("i", "j"), ("j",)), ("i",)))))
-    'A[i,j] * B[j] != 0 over ij,j->i'
-    """
-    if request.value is None:
-        tested = reducing(request.subscripts, "max=", test=True)
-        return tested if request.options == AUTOMATIC else _scheduled(tested, request.options)
-    return replace(request, value=Binary("!=", request.value, Literal(0.0, "float32")), op="max=")
-
-
-@lru_cache(maxsize=1024)
-def as_test(request: Request) -> Request:
-    """The request that asks only whether terms are not 0."""
-    value = request.value
-    if value is None or (isinstance(value, Binary) and value.op in TESTS):
-        return request
-    return replace(request, value=Binary("!=", value, Literal(0.0, "float32")))
 
 
 @lru_cache(maxsize=1024)

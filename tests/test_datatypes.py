@@ -120,7 +120,7 @@ def test_truth_values_are_joined_by_or(fmt: ns.Format, plain: None) -> None:
     many = ns.from_torch(torch.ones(300, 300, dtype=torch.bool).to_sparse_csr())
     assert bool((many @ torch.ones(300, dtype=torch.bool)).all())
     with pytest.raises(ns.UnsupportedError, match=r"sums of truth values .* count with \.to\(torch.int64\)"):
-        ns.evaluate("y[i] += relu(A[i,j])", A=A)
+        ns.evaluate("y[i] = (A[i,j] + A[i,j]) * x[j]", A=A, x=torch.ones(7, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)

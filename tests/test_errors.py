@@ -61,11 +61,6 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     ),
     # data types and devices
     "no operands": (lambda: ns.explain("ij"), ns.ExpressionError, "einsum needs an expression and operands, as einsum('ij,jk->ik', A, B)"),
-    "quotients of integers": (
-        lambda: ns.evaluate("R[i] = A[i] / 2", A=ns.from_torch(torch.ones(2, dtype=torch.int32))),
-        ns.UnsupportedError,
-        "/ of int32 values: convert the operands with .to(torch.float32)",
-    ),
     "order of complex numbers": (
         lambda: ns.einsum("i->", ns.from_torch(torch.ones(2) + 0j), reduce="max"),
         ns.UnsupportedError,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import njit
 
-from ..ir.function_table import FUNCTIONS
+from ..ir.function_table import FUNCTIONS, WHOLE
 from ..ir.hash_table import MULTIPLIER
 from . import intrinsics
 
@@ -33,7 +33,15 @@ def jitted(function: F) -> F:
     return cast(F, njit(error_model="numpy", nogil=True)(function))
 
 
-globals().update({name: jitted(function.evaluate) for name, function in FUNCTIONS.items() if name != "abs"})  # which Python has
+EVALUATED = {name: function.evaluate for name, function in FUNCTIONS.items() if name != "abs"}  # which Python has
+ELEMENTWISE = {name: jitted(function) for name, function in (EVALUATED | WHOLE).items()}
+
+
+def __getattr__(name: str) -> Any:
+    """An element-wise function, which generated source imports by its name."""
+    if name in ELEMENTWISE:
+        return ELEMENTWISE[name]
+    raise AttributeError(f"module {__name__} has no {name}")
 
 
 @jitted

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..ir import index as ix
+from ..ir.function_table import WHOLE
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from ..ir.loop import Call, Const, Function, Table, expressions, walk, walk_block
 from ..schedule.facts import Target
@@ -25,6 +26,7 @@ CASTS = frozenset({"int64"})
 ROUTINES = frozenset(
     {
         *FUNCTIONS,
+        *WHOLE,
         *("carry", "collect", "emptied", "empty_places", "entered", "insert", "new_parts", "ordered", "ordered_pairs"),
         *("outranked", "padded", "seek", "truth"),
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.functions import FUNCTIONS
+from ..ir.function_table import FUNCTIONS, WHOLE
 from ..ir.hash_table import MULTIPLIER
 
 
@@ -232,5 +232,6 @@ TWINS: dict[str, Any] = {
     "store_first": store_first,
     "transpose": transpose,
     **{name: function.evaluate for name, function in FUNCTIONS.items()},
+    **WHOLE,
     **REGISTERED,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedError
+from ..ir.function_table import routine_of
 from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
 from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of, variables_in
 from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call
@@ -130,7 +131,7 @@ def _present(factor: Expr, env: Env) -> LoopExpr:
         case Binary(op, left, right):
             return BinOp(op, _scalar(left, env), _scalar(right, env))
         case Call(function, args):
-            return call(function, *(_scalar(arg, env) for arg in args))
+            return call(routine_of(function, dtype_of(factor)), *(_scalar(arg, env) for arg in args))
 
 
 def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> LoopExpr:

@@ -21,13 +21,13 @@ class Function:
     Args:
         evaluate: the value, for numpy's numbers; plain Python that Numba compiles.
         slopes: the derivative by each argument, in index notation; the arguments are x, y and z.
-        keeps_whole: whether whole numbers have whole values, so that integers need no conversion.
+        whole: the value of integers, where it is an integer; None where integers are converted to floats first.
         annihilates: whether the value is 0 where the first argument is, whatever the others are, as that of a quotient.
     """
 
     evaluate: Callable[..., Any]
     slopes: tuple[str, ...]
-    keeps_whole: bool = False
+    whole: Callable[..., Any] | None = None
     annihilates: bool = False
 
     @property
@@ -57,8 +57,45 @@ def _ufunc2(name: str) -> Callable[..., Any]:
     return lambda x, y: of_numpy(x, y)
 
 
-def _one(evaluate: Callable[[Any], Any], slope: str, keeps_whole: bool = False) -> Function:
-    return Function(evaluate, (slope,), keeps_whole)
+def _one(evaluate: Callable[[Any], Any], slope: str, whole: Callable[[Any], Any] | None = None) -> Function:
+    return Function(evaluate, (slope,), whole)
+
+
+def _kept(evaluate: Callable[..., Any], *slopes: str, annihilates: bool = False) -> Function:
+    """A function that computes integers as it computes floats."""
+    return Function(evaluate, slopes, evaluate, annihilates)
+
+
+def _same(x: Any) -> Any:
+    """The argument, as floor and round have it of an integer."""
+    return x
+
+
+def _nowhere(x: Any) -> Any:
+    """0, as isnan has it of an integer."""
+    return x - x
+
+
+def _everywhere(x: Any) -> Any:
+    """1, as isfinite has it of an integer."""
+    return type(x)(1)
+
+
+def power(x: Any, y: Any) -> Any:
+    """x to the power y, as C has it; numpy takes the square root of -inf for 0.5."""
+    return type(x)(np.inf) if x == -np.inf and y == 0.5 else np.power(x, y)
+
+
+def whole_power(x: Any, y: Any) -> Any:
+    """The power of integers, by repeated squares; a negative power is 0 unless x is 1 or -1, as torch's is."""
+    power, square, left = type(x)(1), x, y
+    if y < 0:
+        return power if x == 1 or (x == -1 and y % 2 == 0) else x if x == -1 else x - x
+    while left > 0:
+        if left % 2 == 1:
+            power = power * square
+        square, left = square * square, left // 2
+    return power
 
 
 def maximum(a: Any, b: Any) -> Any:
@@ -77,25 +114,30 @@ def clamp(x: Any, low: Any, high: Any) -> Any:
     return x if x != x else high if at_least > high or high != high else at_least
 
 
+def lerp(x: Any, y: Any, weight: Any) -> Any:
+    """x where the weight is 0, y where it is 1, and on the line through both elsewhere."""
+    return x + weight * (y - x) if abs(weight) < 0.5 else y + (weight - 1) * (y - x)
+
+
 UNARY = {
-    "abs": _one(abs, "(x > 0) - (x < 0)", keeps_whole=True),
+    "abs": _kept(abs, "(x > 0) - (x < 0)"),
     "acos": _one(_ufunc("arccos"), "-1 / sqrt(1 - x * x)"),
     "acosh": _one(_ufunc("arccosh"), "1 / sqrt(x * x - 1)"),
     "asin": _one(_ufunc("arcsin"), "1 / sqrt(1 - x * x)"),
     "asinh": _one(_ufunc("arcsinh"), "1 / sqrt(x * x + 1)"),
     "atan": _one(_ufunc("arctan"), "1 / (x * x + 1)"),
     "atanh": _one(_ufunc("arctanh"), "1 / (1 - x * x)"),
-    "ceil": _one(_ufunc("ceil"), "0"),
+    "ceil": _one(_ufunc("ceil"), "0", _same),
     "cos": _one(_ufunc("cos"), "-sin(x)"),
     "cosh": _one(_ufunc("cosh"), "sinh(x)"),
     "deg2rad": _one(_ufunc("deg2rad"), repr(math.pi / 180)),
-    "elu": _one(lambda x: x if x > 0 else np.expm1(x), "where(x > 0, 1, exp(x))"),
+    "elu": _one(lambda x: x if x > 0 else np.expm1(x), "where(x <= 0, exp(x), 1)"),
     "erf": _one(lambda x: math.erf(x), f"{2 / math.sqrt(math.pi)!r} * exp(-1 * (x * x))"),
     "erfc": _one(lambda x: math.erfc(x), f"{-2 / math.sqrt(math.pi)!r} * exp(-1 * (x * x))"),
     "exp": _one(_ufunc("exp"), "exp(x)"),
     "exp2": _one(_ufunc("exp2"), f"exp2(x) * {math.log(2)!r}"),
     "expm1": _one(_ufunc("expm1"), "exp(x)"),
-    "floor": _one(_ufunc("floor"), "0"),
+    "floor": _one(_ufunc("floor"), "0", _same),
     "frac": _one(lambda x: x - np.trunc(x), "1"),
     "gelu": _one(
         lambda x: 0.5 * x * (1.0 + math.erf(x * 0.7071067811865476)),
@@ -106,15 +148,15 @@ UNARY = {
         lambda x: x * (0.0 if x <= -3 else 6.0 if x >= 3 else x + 3) / 6,
         "where(x <= -3, 0, where(x < 3, x / 3 + 0.5, 1))",
     ),
-    "hardtanh": _one(lambda x: -1.0 if x < -1 else 1.0 if x > 1 else x, "(x > -1) * (x < 1)"),
-    "isfinite": _one(lambda x: 1.0 if np.isfinite(x) else 0.0, "0"),
-    "isinf": _one(lambda x: 1.0 if np.isinf(x) else 0.0, "0"),
-    "isnan": _one(lambda x: 1.0 if np.isnan(x) else 0.0, "0"),
+    "hardtanh": _kept(lambda x: type(x)(-1) if x < -1 else type(x)(1) if x > 1 else x, "(x <= -1) + (x >= 1) == 0"),
+    "isfinite": _one(lambda x: 1.0 if np.isfinite(x) else 0.0, "0", _everywhere),
+    "isinf": _one(lambda x: 1.0 if np.isinf(x) else 0.0, "0", _nowhere),
+    "isnan": _one(lambda x: 1.0 if np.isnan(x) else 0.0, "0", _nowhere),
     "log": _one(_ufunc("log"), "1 / x"),
     "log10": _one(_ufunc("log10"), f"1 / (x * {math.log(10)!r})"),
     "log1p": _one(_ufunc("log1p"), "1 / (x + 1)"),
     "log2": _one(_ufunc("log2"), f"1 / (x * {math.log(2)!r})"),
-    "logit": _one(lambda x: np.log(np.divide(x, 1.0 - x)), "1 / (x * (1 - x))"),
+    "logit": _one(lambda x: np.log(np.divide(x, 1.0 - x)), "where((x >= 0) * (x <= 1), 1 / (x * (1 - x)), logit(x))"),
     "logsigmoid": _one(lambda x: (x if x < 0 else 0.0) - np.log1p(np.exp(-abs(x))), "sigmoid(-x)"),
     "mish": _one(
         lambda x: x * np.tanh((x if x > 0 else 0.0) + np.log1p(np.exp(-abs(x)))),
@@ -122,16 +164,16 @@ UNARY = {
     ),
     "rad2deg": _one(_ufunc("rad2deg"), repr(180 / math.pi)),
     "reciprocal": _one(_ufunc("reciprocal"), "-1 / (x * x)"),
-    "relu": _one(lambda x: x if x > 0 or x != x else type(x)(0), "x > 0", keeps_whole=True),
-    "relu6": _one(lambda x: type(x)(0) if x < 0 else type(x)(6) if x > 6 else x, "(x > 0) * (x < 6)"),
-    "round": _one(_ufunc("rint"), "0"),
-    "rsqrt": _one(lambda x: 1.0 / np.sqrt(x), "-0.5 / (x * sqrt(x))"),
+    "relu": _kept(lambda x: x if x > 0 or x != x else type(x)(0), "1 - (x <= 0)"),
+    "relu6": _kept(lambda x: type(x)(0) if x < 0 else type(x)(6) if x > 6 else x, "(x <= 0) + (x >= 6) == 0"),
+    "round": _one(_ufunc("rint"), "0", _same),
+    "rsqrt": _one(lambda x: 1.0 / np.sqrt(x), "-0.5 * rsqrt(x) * rsqrt(x) * rsqrt(x)"),
     "selu": _one(
         lambda x: 1.0507009873554805 * (x if x > 0 else 1.6732632423543772 * np.expm1(x)),
-        f"where(x > 0, 1.0507009873554805, {1.0507009873554805 * 1.6732632423543772!r} * exp(x))",
+        f"where(x <= 0, {1.0507009873554805 * 1.6732632423543772!r} * exp(x), 1.0507009873554805)",
     ),
     "sigmoid": _one(lambda x: 1.0 / (1.0 + np.exp(-x)), "sigmoid(x) * (1 - sigmoid(x))"),
-    "sign": _one(lambda x: type(x)(1) if x > 0 else type(x)(-1) if x < 0 else type(x)(0), "0", keeps_whole=True),
+    "sign": _kept(lambda x: type(x)(1) if x > 0 else type(x)(-1) if x < 0 else type(x)(0), "0"),
     "silu": _one(lambda x: x / (1.0 + np.exp(-x)), "sigmoid(x) * (1 + x * (1 - sigmoid(x)))"),
     "sin": _one(_ufunc("sin"), "cos(x)"),
     "sinc": _one(
@@ -142,11 +184,11 @@ UNARY = {
     "softplus": _one(lambda x: x if x > 20 else np.log1p(np.exp(x)), "where(x > 20, 1, sigmoid(x))"),
     "softsign": _one(lambda x: x / (1.0 + abs(x)), "1 / ((1 + abs(x)) * (1 + abs(x)))"),
     "sqrt": _one(_ufunc("sqrt"), "0.5 / sqrt(x)"),
-    "square": _one(lambda x: x * x, "2 * x", keeps_whole=True),
+    "square": _kept(lambda x: x * x, "2 * x"),
     "tan": _one(_ufunc("tan"), "1 + tan(x) * tan(x)"),
     "tanh": _one(_ufunc("tanh"), "1 - tanh(x) * tanh(x)"),
     "tanhshrink": _one(lambda x: x - np.tanh(x), "tanh(x) * tanh(x)"),
-    "trunc": _one(_ufunc("trunc"), "0"),
+    "trunc": _one(_ufunc("trunc"), "0", _same),
 }
 BINARY = {
     "atan2": Function(
@@ -154,21 +196,22 @@ BINARY = {
         ("where(x * x + y * y == 0, 0, y / (x * x + y * y))", "where(x * x + y * y == 0, 0, -x / (x * x + y * y))"),
     ),
     "copysign": Function(_ufunc2("copysign"), ("where(x == 0, 0, copysign(x, y) / x)", "0"), annihilates=True),
-    "floor_divide": Function(lambda x, y: x // y, ("0", "0"), keeps_whole=True, annihilates=True),
-    "fmax": Function(_ufunc2("fmax"), ("(x >= y) + isnan(y) > 0", "(x >= y) + isnan(y) == 0"), keeps_whole=True),
-    "fmin": Function(_ufunc2("fmin"), ("(x <= y) + isnan(y) > 0", "(x <= y) + isnan(y) == 0"), keeps_whole=True),
-    "fmod": Function(_ufunc2("fmod"), ("1", "-trunc(x / y)"), keeps_whole=True, annihilates=True),
-    "heaviside": Function(lambda x, y: y if x == 0 else type(y)(x > 0), ("0", "x == 0"), keeps_whole=True),
+    "floor_divide": _kept(lambda x, y: x // y, "0", "0", annihilates=True),
+    "fmax": _kept(_ufunc2("fmax"), "(x >= y) + isnan(y) > 0", "(x >= y) + isnan(y) == 0"),
+    "fmin": _kept(_ufunc2("fmin"), "(x <= y) + isnan(y) > 0", "(x <= y) + isnan(y) == 0"),
+    "fmod": _kept(_ufunc2("fmod"), "1", "-trunc(x / y)", annihilates=True),
+    "heaviside": _kept(lambda x, y: y if x == 0 else type(y)(x > 0), "0", "x == 0"),
     "hypot": Function(_ufunc2("hypot"), ("x / hypot(x, y)", "y / hypot(x, y)")),
     "logaddexp": Function(_ufunc2("logaddexp"), ("sigmoid(x - y)", "sigmoid(y - x)")),
     "logaddexp2": Function(_ufunc2("logaddexp2"), ("1 / (1 + exp2(y - x))", "1 / (1 + exp2(x - y))")),
-    "maximum": Function(maximum, ("1 - (x < y) - 0.5 * (x == y)", "1 - (y < x) - 0.5 * (x == y)"), keeps_whole=True),
-    "minimum": Function(minimum, ("1 - (x > y) - 0.5 * (x == y)", "1 - (y > x) - 0.5 * (x == y)"), keeps_whole=True),
+    "maximum": _kept(maximum, "1 - (x < y) - 0.5 * (x == y)", "1 - (y < x) - 0.5 * (x == y)"),
+    "minimum": _kept(minimum, "1 - (x > y) - 0.5 * (x == y)", "1 - (y > x) - 0.5 * (x == y)"),
     "pow": Function(
-        _ufunc2("power"),
+        power,
         ("where(y == 0, 0, y * pow(x, y - 1))", "where((x == 0) * (y >= 0), 0, pow(x, y) * log(x))"),
+        whole_power,
     ),
-    "remainder": Function(_ufunc2("remainder"), ("1", "-floor_divide(x, y)"), keeps_whole=True, annihilates=True),
+    "remainder": _kept(_ufunc2("remainder"), "1", "-floor_divide(x, y)", annihilates=True),
     "xlogy": Function(
         lambda x, y: x * np.log(y) if x != 0 or y != y else 0.0,
         ("where((x == 0) * (y <= 0), 0, log(y))", "x / y"),
@@ -176,12 +219,20 @@ BINARY = {
     ),
 }
 TERNARY = {
-    "clamp": Function(
-        clamp,
-        ("(x >= y) * (x <= z)", "(y < z) * (x < y)", "(x > z) + (z < y) > 0"),
-        keeps_whole=True,
-    ),
-    "lerp": Function(lambda x, y, weight: x + weight * (y - x) if weight < 0.5 else y - (y - x) * (1 - weight), ("1 - z", "z", "y - x")),
-    "where": Function(lambda condition, a, b: a if condition != 0 else b, ("0", "x != 0", "x == 0"), keeps_whole=True),
+    "clamp": _kept(clamp, "(x >= y) * (x <= z)", "(y < z) * (x < y)", "(x > z) + (z < y) > 0"),
+    "lerp": Function(lerp, ("1 - z", "z", "y - x")),
+    "where": _kept(lambda condition, a, b: a if condition != 0 else b, "0", "x != 0", "x == 0"),
 }
 FUNCTIONS: dict[str, Function] = {**UNARY, **BINARY, **TERNARY}
+"""Every function of statements, by its name."""
+WHOLE = {f"whole_{name}": own.whole for name, own in FUNCTIONS.items() if own.whole is not None and own.whole is not own.evaluate}
+"""The functions that compute integers otherwise than floats, by the name that generated source calls them."""
+
+
+def routine_of(name: str, dtype: str) -> str:
+    """The name by which generated source calls a function of values of a data type.
+
+    >>> routine_of("floor", "float32"), routine_of("floor", "int8"), routine_of("relu", "int8")
+    ('floor', 'whole_floor', 'relu')
+    """
+    return f"whole_{name}" if dtype.startswith("int") and f"whole_{name}" in WHOLE else name

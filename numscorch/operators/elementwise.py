@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..computing import compute
 from ..convert import densified
-from ..datatypes import SUMMED_LONG, WIDENED
+from ..datatypes import WIDENED
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.functions import is_zero, simplified
 from ..ir.notation import parse_expr
@@ -246,8 +246,6 @@ def _reduction(name: str, op: str, what: str, shown: str) -> Callable[..., Any]:
     def reduction(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
         input = input if dtype is None else input.to(dtype)
         gone, kept, request = _reducing(op, _whole(dim), input.ndim)
-        if op == "+=" and input.dtype in SUMMED_LONG:
-            input = input.to(torch.int64)  # as torch does, lest it overflow
         if op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in gone):
             raise SizeError(f"the largest or smallest of no entries: dim={dim} of shape {tuple(input.shape)} has size 0")
         result = compute(request, (input,), "dense" if kept < 2 else None)

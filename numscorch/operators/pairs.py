@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from ..ir.function_table import FUNCTIONS
 from ..programs.evaluation import evaluate_parts
 from .elementwise import _tell_if_filled, _term
 
@@ -21,20 +18,11 @@ def _called(form: str, operands: dict[str, Any], numbers: dict[str, Any] | None 
     return evaluate_parts(f"{_term('R', most, most)} = {form.format(**terms)}", {**operands, **(numbers or {})}, None)
 
 
-def _floating(operands: dict[str, Any]) -> dict[str, Any]:
-    """The operands of a function that has no whole values: integers alone are computed in the default data type, as by torch."""
-    dtypes = [operand.dtype for operand in operands.values() if hasattr(operand, "dtype")]
-    if any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes) or any(type(own) is float for own in operands.values()):
-        return operands
-    return {name: own.to(torch.get_default_dtype()) if hasattr(own, "dtype") else own for name, own in operands.items()}
-
-
 def _pair(name: str) -> Callable[..., Any]:
     form = f"{name}({{A}}, {{B}})"
 
     def function(input: Any, other: Any) -> Any:
-        given = {"A": input, "B": other}
-        return _called(form, given if FUNCTIONS[name].keeps_whole else _floating(given))
+        return _called(form, {"A": input, "B": other})
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"torch's {name}, of operands that broadcast; entries that aren't stored are 0."
@@ -44,7 +32,7 @@ def _pair(name: str) -> Callable[..., Any]:
 def lerp(input: Any, end: Any, weight: Any) -> Any:
     """input + weight * (end - input); the weight is a number or a tensor.
 
-    >>> import numscorch as ns
+    >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), ns.CSR)
     >>> lerp(A, 3 * A, 0.5).values
     tensor([4., 8.])
@@ -57,7 +45,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     """input + value * tensor1 * tensor2
 
-    >>> import numscorch as ns
+    >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), ns.CSR)
     >>> addcmul(A, A, A, value=2).values
     tensor([10., 36.])

@@ -20,7 +20,7 @@ from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
 from ..operand import Operand
 from ..parser import Subscripts
-from ..promotion import number_in
+from ..promotion import has_complex_number
 from ..runtime.native import wrap
 from ..schedule.format_inference import infer_format
 from ..schedule.options import AUTOMATIC
@@ -213,7 +213,7 @@ class _Fusing:
     def _check_dtypes(self) -> None:
         read = {name for part in self.parts for at, name in enumerate(part.operands) if at not in only_patterns(part.request)}
         found = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
-        if any(isinstance(number_in(part.request), complex) for part in self.parts):
+        if any(has_complex_number(part.request) for part in self.parts):
             raise NotFused("a complex number: fused are floats")
         if len(found) != 1 or not found <= set(FUSED):
             raise NotFused(f"data types {', '.join(sorted(found))}: fused are floats, all of one type")

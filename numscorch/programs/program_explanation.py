@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from ..computing import logical, pairs_for
+from ..computing import pairs_for
+from ..datatypes import COMPILED, WIDENED
 from ..derived import with_derived
 from ..errors import ExpressionError, UnsupportedError
-from ..explanation import Explanation, assumed, described, explain_problem, explained, read_format, read_formats
+from ..explanation import Explanation, as_computed, assumed, described, explain_problem, explained, read_format, read_formats
 from ..gradient_requests import CONSTANT
 from ..ir.format import Format, dense
 from ..ir.index import Access, IndexVar, TensorVar, mapped
 from ..operand import Operand
 from ..operands import strided
 from ..parser import parse_einsum
-from ..promotion import target_of
 from ..runtime import kernel_cache
 from ..runtime.dispatch import compile_source, describe
 from ..sparse_parameter import unwrapped
@@ -85,8 +85,6 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
     known = [assumed(own) if isinstance(own, Format) else describe(own) for own in operands]
     orders = tuple(len(own.shape) for own in known)
     request = expr if schedule is None or not isinstance(expr, str) else scheduled(plain_request(parse_einsum(expr, orders)), schedule)
-    if not any(isinstance(own, Format) for own in operands) and target_of(request, operands) is torch.bool:
-        request = logical(request, orders)
     pairs = () if all(own.format.is_dense for own in known) else pairs_for(request, known)
     if not pairs or not isinstance(request, str):
         return explain_problem(request, operands, format)
@@ -99,9 +97,16 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
 
 @dataclass(slots=True)
 class _Telling:
-    """What is known of tensors while a program is told: as parts alone take them, and as fused kernels do.
+    """What is known of tensors while a program is explained.
 
-    ``moving`` are those that want gradients, ``logical`` those of truth values.
+    Args:
+        text, parts, format: the program, its parts, and the format of its result.
+        known: each tensor, as the kernel of one part reads it.
+        fused: the same, as fused kernels read it.
+        dtypes: the data types of tensors.
+        moving: the tensors that require grad.
+        drawn: sketches of the operands.
+        stories: the explanations so far, one for each kernel; of what torch computes, a line.
     """
 
     text: str
@@ -110,7 +115,7 @@ class _Telling:
     known: dict[str, Operand] = field(default_factory=dict)
     fused: dict[str, Operand] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)
-    logical: set[str] = field(default_factory=set)
+    dtypes: dict[str, torch.dtype] = field(default_factory=dict)
     drawn: dict[str, Any] = field(default_factory=dict)
     stories: list[Explanation | str] = field(default_factory=list)
 
@@ -123,9 +128,10 @@ class _Telling:
             own = read_format(value, orders.get(name, 2))
             if isinstance(own, Format):
                 self.known[name] = self.fused[name] = assumed(own)
+                self.dtypes[name] = torch.float32
                 continue
             self.known[name] = describe(explained(own))
-            self.logical |= {name} if explained(own).dtype == torch.bool else set()
+            self.dtypes[name] = explained(own).dtype
             self.drawn[name] = sketch_of(explained(own))
             own = unwrapped(own)
             if isinstance(own, SparseTensor | torch.Tensor) and own.ndim:
@@ -176,23 +182,20 @@ class _Telling:
     def alone(self, at: int, note: tuple[str, str] | None, expr: str | None = None) -> None:
         """Tell the kernel of one part, which is computed as this text where there is one."""
         part = self.parts[at]
-        operands = tuple(self.known[name] for name in part.operands)
+        known = tuple(self.known[name] for name in part.operands)
+        given: str | Request = part.request if expr is None else expr
+        request, operands, dtype = as_computed(given, known, [self.dtypes[name] for name in part.operands])
         is_moved = part.request.op != CONSTANT and any(
             name in self.moving for n, name in enumerate(part.operands) if n not in only_patterns(part.request)
         )
         if all(operand.format.is_dense for operand in operands):
             self.stories.append(f"{part.name} = {part.request}: every operand is dense, so this is torch's")
-            self._made(part, dense(len(part.request.subscripts.result)), shape_of(part.request, operands), operands[0].dtype, is_moved)
+            self._made(part, dense(len(part.request.subscripts.result)), shape_of(part.request, operands), dtype, is_moved)
             return
         asked = self.format if at == len(self.parts) - 1 and self.format is not None else format_of(part, self.parts)
-        values = [name for n, name in enumerate(part.operands) if n not in only_patterns(part.request)]
-        request: str | Request = part.request if expr is None else expr
-        if values and self.logical.issuperset(values):
-            request = logical(part.request, [len(own.shape) for own in operands])
-            self.logical.add(part.name)
         story = _story(part.request, request, operands, tuple(map(_called, part.operands)), (note,) if note else (), asked)
         self.stories.append(self._drawn(story, part.operands))
-        self._made(part, story.problem.format, story.problem.shape, story.problem.result.dtype, is_moved)
+        self._made(part, story.problem.format, story.problem.shape, dtype, is_moved)
 
     def _fused(self, at: int, group: Group, adjoint: Adjoint | None) -> None:
         parts = self.parts[at : group.end]
@@ -203,7 +206,8 @@ class _Telling:
         if adjoint is not None:
             story = replace(story, notes=(("gradient", _gradient(adjoint, group, operands, story.problem.shape)),))
         self.stories.append(self._drawn(story, group.operands))
-        self._made(parts[-1], story.problem.format, story.problem.shape, story.problem.result.dtype, adjoint is not None)
+        dtype = getattr(torch, story.problem.result.dtype)
+        self._made(parts[-1], story.problem.format, story.problem.shape, dtype, adjoint is not None)
 
     def _drawn(self, story: Explanation, names: Sequence[str]) -> Explanation:
         """A kernel's story, with what is drawn of those operands that were given."""
@@ -213,8 +217,9 @@ class _Telling:
         kinds = tuple(kind for name in group.operands if (kind := Kind.of(self.fused[name])) is not None)
         return made_adjoint(group.request, kinds, wanted)
 
-    def _made(self, part: Part, format: Format, shape: tuple[int, ...], dtype: str, is_moved: bool) -> None:
-        self.known[part.name] = self.fused[part.name] = described(format, shape, dtype)
+    def _made(self, part: Part, format: Format, shape: tuple[int, ...], dtype: torch.dtype, is_moved: bool) -> None:
+        self.known[part.name] = self.fused[part.name] = described(format, shape, COMPILED[WIDENED.get(dtype, dtype)])
+        self.dtypes[part.name] = dtype
         if is_moved:
             self.moving.add(part.name)
 

@@ -1,0 +1,172 @@
+"""Data types of statements: each operator and function promotes its arguments as torch's does."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.dense import function_of
+from numscorch.ir.function_table import FUNCTIONS
+
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
+WHOLE = torch.tensor([-7, -3, -2, -1, 1, 2, 3, 6, 7])
+PAIRS = list(itertools.product((torch.bool, torch.int8, torch.int64, torch.float32), repeat=2))
+FORMATS = pytest.mark.parametrize("fmt", [None, ns.Format("s")], ids=["dense", "sparse"])
+pytestmark = pytest.mark.usefixtures("plain")
+
+
+def dense(made: Any) -> torch.Tensor:
+    full: torch.Tensor = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+    return full
+
+
+def given(tensors: tuple[torch.Tensor, ...], fmt: ns.Format | None) -> dict[str, Any]:
+    return {name: own if fmt is None else ns.from_torch(own, fmt) for name, own in zip("ABC", tensors, strict=False)}
+
+
+@FORMATS
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_integers_have_torchs_values_and_data_types(name: str, dtype: torch.dtype, fmt: ns.Format | None) -> None:
+    """Where torch has the function of integers; tests are 1 or 0 in the data type of the argument."""
+    whole = WHOLE.abs() if dtype is torch.uint8 else WHOLE % 2 == 0 if dtype is torch.bool else WHOLE
+    arguments = tuple(each.ravel() for each in torch.meshgrid([whole.to(dtype)] * FUNCTIONS[name].arity, indexing="ij"))
+    text = f"R[i] = {name}({', '.join(f'{letter}[i]' for letter in 'ABC'[: len(arguments)])})"
+    try:
+        expected = function_of(name)(*arguments)
+    except (RuntimeError, ZeroDivisionError):  # of bool most of them, and elu, say, of any integers
+        return
+    if dtype is torch.bool and FUNCTIONS[name].annihilates and fmt is not None:
+        return
+    made = dense(ns.evaluate(text, **given(arguments, fmt)))
+    if name == "square" and dtype is torch.bool:
+        expected = expected.bool()
+    assert made.dtype == expected.dtype
+    torch.testing.assert_close(made, expected, equal_nan=True)
+
+
+def test_functions_keep_integers_that_no_float_holds() -> None:
+    large = torch.tensor([2**60 + 1, -(2**60) - 1, 0])
+    A = ns.from_torch(large, ns.Format("s"))
+    for name in ("floor", "ceil", "trunc", "round"):
+        assert torch.equal(dense(ns.evaluate(f"R[i] = {name}(A[i])", A=A)), large)
+    assert dense(ns.evaluate("R[i] = A[i] ** 3", A=ns.from_torch(torch.tensor([2**20 + 1, 0]), ns.Format("s")))).tolist() == [
+        (2**20 + 1) ** 3,
+        0,
+    ]
+
+
+EXPRESSIONS = {
+    "A[i] / 2": lambda a, b: a / 2,
+    "A[i] / B[i]": lambda a, b: a / b,
+    "sin(A[i]) * B[i]": lambda a, b: a.sin() * b,
+    "A[i] + 0": lambda a, b: a + 0,
+    "0 - A[i]": lambda a, b: 0 - a,
+    "A[i] * (1 / 2)": lambda a, b: a * (1 / 2),
+    "A[i] * (2 // 3 + 1)": lambda a, b: a * 1,
+    "A[i] ** 2": lambda a, b: a**2,
+    "A[i] ** 0.5": lambda a, b: a**0.5,
+    "where(A[i] > 0, A[i], 0)": lambda a, b: torch.where(a > 0, a, 0),
+    "maximum(A[i], 0.5)": lambda a, b: a.clamp(min=0.5),
+    "A[i] * B[i] + A[i]": lambda a, b: a * b + a,
+}
+ABOUT = {"A[i] == 1": lambda a: a == 1, "A[i] < 2": lambda a: a < 2, "A[i] != 0": lambda a: a != 0, "1 >= A[i]": lambda a: a <= 1}
+
+
+@FORMATS
+@pytest.mark.parametrize("dtypes", PAIRS, ids=str)
+def test_statements_promote_as_torchs_operators(dtypes: tuple[torch.dtype, torch.dtype], fmt: ns.Format | None) -> None:
+    a, b = (torch.tensor(own).to(dtype) for own, dtype in zip(([1, 1, 3, 1], [3, 1, 1, 2]), dtypes, strict=True))
+    for text, expected in EXPRESSIONS.items():
+        used = {name: own for name, own in given((a, b), fmt).items() if f"{name}[" in text}
+        try:
+            wanted = expected(a, b)
+        except RuntimeError:  # powers and negatives of truth values
+            continue
+        made = dense(ns.evaluate(f"R[i] = {text}", **used))
+        assert made.dtype == wanted.dtype, text
+        torch.testing.assert_close(made, wanted, msg=text)
+    for text, test in ABOUT.items():
+        made = dense(ns.evaluate(f"R[i] = {text}", A=given((a,), fmt)["A"]))
+        assert made.dtype == a.dtype, text
+        assert torch.equal(made, test(a).to(a.dtype)), text
+
+
+@FORMATS
+def test_truth_values_are_compared_with_any_whole_number(fmt: ns.Format | None) -> None:
+    A = given((torch.tensor([True, False]),), fmt)["A"]
+    for text, numbers, expected in (
+        ("A[i] == 256", {}, [False, False]),
+        ("A[i] < c", {"c": 1}, [False, True]),
+        ("A[i] == 128 + 129", {}, [False, False]),
+    ):
+        made = dense(ns.evaluate(f"R[i] = {text}", A=A, **numbers))
+        assert made.dtype == torch.bool
+        assert made.tolist() == expected, text
+
+
+@FORMATS
+def test_folded_numbers_fit_the_data_type(fmt: ns.Format | None) -> None:
+    A = given((torch.tensor([1, 0], dtype=torch.int8),), fmt)["A"]
+    for text in ("A[i] + 100 * 3", "A[i] + (100 + 100)", "maximum(A[i], abs(-150 + 1))"):
+        with pytest.raises(ns.UnsupportedError, match=r"the number .* does not fit torch.int8"):
+            ns.evaluate(f"R[i] = {text}", A=A)
+    assert dense(ns.evaluate("R[i] = A[i] + 25 * 3", A=A)).tolist() == [76, 75]
+
+
+SUMS = {
+    "y[i] = A[i,j]": lambda a, x: a.sum(1),
+    "y[i] += A[i,j]": lambda a, x: a.sum(1),
+    "y = A[i,j]": lambda a, x: a.sum(),
+    "y[i] = A[i,j] * 1": lambda a, x: (a * 1).sum(1),
+    "y[i,k] = A[i,j] * x[k]": lambda a, x: a.sum(1)[:, None] * x,
+    "y[i] = A[i,j] + A[i,j]": lambda a, x: a.sum(1) * 2,
+    "y[i] = A[i,j] * x[j]": lambda a, x: (a.long() @ x.long()).to(a.dtype),
+    "y[i] max= A[i,j]": lambda a, x: a.amax(1),
+}
+
+
+@pytest.mark.parametrize("fmt", [None, ns.CSR, ns.COO(2)], ids=str)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_sums_of_narrow_integers_are_int64(dtype: torch.dtype, fmt: ns.Format | None) -> None:
+    """Those of one factor, as torch.sum; a contraction keeps the data type, as torch.einsum."""
+    a, x = torch.full((3, 40), 100).to(dtype), torch.full((40,), 2).to(dtype)
+    A = a if fmt is None else ns.from_torch(a, fmt)
+    for text, expected in SUMS.items():
+        made = dense(ns.evaluate(text, A=A, **({"x": x} if "x[" in text else {})))
+        assert made.dtype == expected(a, x).dtype, text
+        assert torch.equal(made, expected(a, x)), text
+    for c in (True, 1):
+        made = dense(ns.evaluate("y[i] = A[i,j] * c", A=A, c=c))
+        assert made.dtype == torch.int64
+        assert torch.equal(made, a.sum(1))
+
+
+def test_parts_that_may_have_overflowed_are_not_converted() -> None:
+    """A difference of uint8 wraps before the sine is taken, and a sum of truth values is or before they are counted."""
+    a = torch.tensor([1, 0], dtype=torch.uint8)
+    for dtype, texts in {
+        torch.uint8: ("y[i] = sin(A[i] - B[i])", "y += A[i] - B[i]", "y[i] = (A[i] - B[i]) * x[i]", "y[i] = (A[i] + B[i]) / 2"),
+        torch.bool: ("y += A[i] + B[i]", "y[i] = (A[i] + B[i]) * 2"),
+    }.items():
+        for own in (a.to(dtype), ns.from_torch(a.to(dtype), ns.Format("s"))):
+            for text in texts:
+                with pytest.raises(ns.UnsupportedError, match=r"may have overflowed: .*\.to\(torch\.int16\)"):
+                    ns.evaluate(text, A=own, B=own, **({"x": torch.ones(2)} if "x[" in text else {}))
+    assert dense(ns.evaluate("y[i] = sin(A[i] * (A[i] > 1))", A=ns.from_torch(a, ns.Format("s")))).tolist() == [0.0, 0.0]
+
+
+def test_explain_promotes_and_refuses_as_evaluate_does() -> None:
+    A = ns.from_torch(torch.ones(3, 3, dtype=torch.uint8), ns.CSR)
+    with pytest.raises(ns.UnsupportedError, match="may have overflowed"):
+        ns.explain("R[i,j] = A[i,j] * A[i,j] // 3", A=A)
+    with pytest.raises(ns.UnsupportedError, match="may have overflowed"):
+        ns.explain("ij,ij->i", A, A, reduce="max")
+    assert "int64" in ns.explain("y[i] = A[i,j]", A=A).source
+    assert "float32" in ns.explain("R[i,j] = sin(A[i,j])", A=A).source
+    assert "converted to float32" in str(ns.explain("R[i,j] = A[i,j] / 2", A=A.to(torch.int64)))
+    assert "int64" in ns.explain("R[i,j] = A[i,j] + 0", A=A.to(torch.bool)).source
