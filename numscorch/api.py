@@ -52,7 +52,8 @@ def einsum(
         operands: SparseTensors, torch's sparse tensors of any layout, and strided tensors, on the
             CPU: floats of 16, 32 or 64 bits, signed integers of 8 to 64, uint8, complex, or bool, whose products
             are joined by or. Operands of several data types are promoted as by torch's operators; the ledger lists each
-            converted copy. Sums over one operand of integers or bool are int64, as torch's.
+            converted copy. Integers and bool are added up in int64, as by torch, where
+            an index of one operand alone is summed over.
         format: the result's format; by default it keeps a sparse operand's pattern where that has
             the result's index set, and is dense where a factor is dense. ``"infer"`` gives the
             literal answer of Algorithm 4 (Scorch, section D.2).
@@ -143,10 +144,14 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
     Args:
         statement: as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``, or several. Operators are ``+ - * / // % **``, with Python's
             precedence, and comparisons (1 or 0), which are not chained. Functions are ``stored`` and torch's element-wise ones, as ``exp``,
-            ``atan2`` and ``where``; ``docs/OPERATORS.md`` lists them. An expression nests at most 100 parentheses and 200 operators.
+            ``atan2`` and ``where``; ``docs/OPERATORS.md`` lists them. A statement nests at most 100 parentheses and 200
+            operators, and has at most 25 operands: a tensor that is read by several lists of indices counts once for each.
         format, sparsifier: of the result; as for :func:`einsum`.
         operands: the tensors, or numbers, by their names. Data types are promoted statement by statement, as torch's
-            operators do: numbers, and tensors without dimensions, take the data type of the others if that holds their kind.
+            operators do: numbers, and tensors without dimensions, take the data type of the others if that holds their kind. Quotients
+            and functions as ``exp`` convert integers to the default data type; sums of integers or bool are int64, but those of
+            products that share the summed index keep the data type, as in :func:`einsum`. Comparisons are 1 or 0 in the data type
+            of the tensors that they compare. The condition of ``where`` is promoted with the values.
 
     Returns:
         A torch tensor, or a SparseTensor for a sparse result.

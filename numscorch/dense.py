@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .datatypes import WIDENED
-from .ir.functions import start_of, terms_of
+from .ir.functions import FUNCTIONS, start_of, terms_of
 from .ir.index import Access, Binary, Call, Expr, Literal, is_product
 from .promotion import target_of
 from .runtime.memory import check_bytes
@@ -27,8 +27,10 @@ OTHER_FUNCTIONS: dict[str, Any] = {
     "isinf": lambda x: torch.isinf(x).to(x.dtype),
     "isnan": lambda x: torch.isnan(x).to(x.dtype),
 }
-
-
+DENSE_FUNCTIONS: dict[str, Any] = {
+    name: OTHER_FUNCTIONS.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name) for name in FUNCTIONS
+}
+"""torch's function for each function of statements."""
 OPERATORS: dict[str, Any] = {
     "+": torch.add,
     "-": torch.sub,
@@ -223,4 +225,4 @@ def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tenso
 
 def function_of(name: str) -> Any:
     """A function of statements, of dense tensors: torch's of the same name, in most cases."""
-    return OTHER_FUNCTIONS.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    return DENSE_FUNCTIONS[name]

@@ -7,15 +7,28 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from .errors import ExpressionError, RangeError, UnsupportedError
 from .sparse_tensor import SparseTensor
-from .statements import Part, base_of, is_size
+from .statement_names import SIZE, base_of, is_size
+from .statements import Part, parse_program
 
 Key = tuple[int | slice, ...]
+
+
+@lru_cache(maxsize=1024)
+def derives(text: str) -> bool:
+    """Whether a program reads slices of tensors, or indices of which only the size is given."""
+    return any(base_of(name) != name for part in parse_program(text) for name in part.operands)
+
+
+def is_index_size(text: str, name: str) -> bool:
+    """Whether an operand of a program is the size of an index."""
+    return any(f"{SIZE}{name}" in part.operands for part in parse_program(text))
 
 
 def with_derived(text: str, parts: Sequence[Part], values: dict[str, Any]) -> None:

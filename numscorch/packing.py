@@ -277,7 +277,7 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     shared = _shared_rows(pattern)
     if shared is not None:
         return shared, None
-    if any(level.gaps or level.full or not level.arrays for level in pattern.format.levels):  # there may be more entries than are in arrays
+    if any(level.gaps or level.full or not level.arrays for level in pattern.format.levels):  # the arrays need not list every entry
         where, way_out = pattern.format.name, "a kernel reads the levels without a list of coordinates: use einsum or evaluate"
         memory.check_entries(pattern.nnz, len(pattern.shape), EACH, "a list of coordinates", where, way_out)
     columns, positions = _unpack_levels(pattern)

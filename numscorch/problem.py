@@ -27,7 +27,7 @@ from .schedule.loop_order import cheapest, is_contiguous, unit_stride
 from .schedule.options import Options
 from .slabs import Slabs
 from .splitting import SparseTerm, Splitting, split
-from .statements import NAMES, Request
+from .statements import MOST_OPERANDS, NAMES, Request
 
 FULL = 0.3  # estimated share of stored entries from which format="auto" makes a result dense
 
@@ -75,8 +75,8 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
         SizeError: an index has two sizes, neither of which is 1.
         UnsupportedError: the data type lacks an operator, or there are too many operands.
     """
-    if len(operands) >= len(NAMES):
-        raise UnsupportedError(f"{len(operands)} operands are more than the {len(NAMES) - 1} that an expression may have: split it")
+    if len(operands) > MOST_OPERANDS:
+        raise UnsupportedError(f"{len(operands)} operands are more than the {MOST_OPERANDS} that an expression may have: split it")
     request = Request(request) if isinstance(request, Subscripts) else request
     dtype, unread = computed_dtype(request, operands), unread_in(request, len(operands))
     check_operators(request, dtype)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, count
 from typing import TypeGuard
 
 from .errors import ExpressionError
@@ -23,12 +22,12 @@ from .ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal,
 from .ir.notation import parse_stmt
 from .parser import Subscripts
 from .schedule.options import AUTOMATIC, Options, parse_options
+from .statement_names import SIZE, base_of, is_size, short_names
 
-INDEX = re.compile(r"[A-Za-z]\d*")  # longer names could be those of generated variables and functions
-SIZE = ":"  # starts the name of an operand that is 1 along an index
 Variables = frozenset[IndexVar]
 SEPARATOR = re.compile(r"[;\n]")
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MOST_OPERANDS = len(NAMES) - 1  # one letter is the result's
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -91,7 +90,7 @@ def parse_statement(text: str, before: int = 0) -> tuple[Part, ...]:
     D ('1', 'C') A[i,j] + B[i,j] over ij,ij->ij
     """
     stmt = _read(text)
-    return _parts_of(stmt, text, before, _short_names([stmt]))
+    return _parts_of(stmt, text, before, short_names([stmt]))
 
 
 def _read(text: str) -> Assignment:
@@ -119,42 +118,10 @@ def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar,
         return replace(access, indices=tuple([short.get(var, var) for var in access.indices]))
 
     left, right = renamed(stmt.lhs), mapped(stmt.rhs, renamed)
-    splitter = _Splitter(left, before)
+    splitter = _Splitter(left, before, text)
     splitter.add(left.indices, splitter.final(right) if stmt.op == "=" else right, stmt.op, left.tensor.name)
     temporaries = [_in_order(part) for part in splitter.parts[:-1]]
     return (*temporaries, splitter.parts[-1])
-
-
-def _short_names(stmts: Iterable[Assignment]) -> dict[IndexVar, IndexVar]:
-    """A letter, or a letter and a number, for each index of a longer name, which could be that of a variable of a kernel.
-
-    >>> {str(var): str(short) for var, short in _short_names([_read("y[row] = A[row,r] * x[r,col]")]).items()}
-    {'row': 'r0', 'col': 'c'}
-    """
-    found = dict.fromkeys(var for stmt in stmts for var in (*stmt.lhs.indices, *variables_in(stmt.rhs)))
-    taken = {var.name for var in found if INDEX.fullmatch(var.name)}
-    short: dict[IndexVar, IndexVar] = {}
-    for var in found:
-        if not INDEX.fullmatch(var.name):
-            letter = next((char for char in var.name if char.isascii() and char.isalpha()), "i")
-            name = next(name for name in chain([letter], (f"{letter}{at}" for at in count())) if name not in taken)
-            taken.add(name)
-            short[var] = IndexVar(name)
-    return short
-
-
-def base_of(name: str) -> str:
-    """The name that an operand is given by: of ``A[:,0]`` it is A, of an index's size the index's.
-
-    >>> base_of("A[:,0]"), base_of(":j"), base_of("A")
-    ('A', 'j', 'A')
-    """
-    return name[1:] if is_size(name) else name.partition("[")[0]
-
-
-def is_size(name: str) -> bool:
-    """Whether an operand is 1 along an index, of which only the size is given."""
-    return name.startswith(SIZE)
 
 
 @lru_cache(maxsize=1024)
@@ -176,7 +143,7 @@ def parse_program(text: str) -> tuple[Part, ...]:
         return parse_statement(statements[0] if statements else text)
     parts: list[Part] = []
     read = [_read(statement) for statement in statements]
-    short = _short_names(read)
+    short = short_names(read)
     for statement, stmt in zip(statements, read, strict=True):
         parts += _parts_of(stmt, statement, sum(part.is_temporary for part in parts), short)
     _check_names(text, parts)
@@ -218,17 +185,6 @@ def tensor_names(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=1024)
-def derives(text: str) -> bool:
-    """Whether a program reads slices of tensors, or indices of which only the size is given."""
-    return any(base_of(name) != name for part in parse_program(text) for name in part.operands)
-
-
-def is_index_size(text: str, name: str) -> bool:
-    """Whether an operand of a program is the size of an index."""
-    return any(f"{SIZE}{name}" in part.operands for part in parse_program(text))
-
-
 def _in_order(part: Part) -> Part:
     """A part whose result is read by others, so that its rows are in order."""
     return part if part.request.in_order else replace(part, request=replace(part.request, in_order=True))
@@ -268,8 +224,8 @@ def _valued(access: Access) -> Access:
 class _Splitter:
     """Collects the parts of one statement, whose temporaries are numbered from those ``before``."""
 
-    def __init__(self, lhs: Access, before: int = 0):
-        self.lhs, self.before = lhs, before
+    def __init__(self, lhs: Access, before: int = 0, text: str = ""):
+        self.lhs, self.before, self.text = lhs, before, text
         self.parts: list[Part] = []
 
     def add(self, indices: Iterable[IndexVar], value: Expr, op: str = "=", name: str = "", exact: bool = False) -> Access:
@@ -281,8 +237,11 @@ class _Splitter:
         if not is_product(value) or _has_diagonal(value, op):
             value = mapped(value, self._diagonal)
         accesses = list(dict.fromkeys(_valued(access) for access in accesses_in(value)))
-        if len(accesses) >= len(NAMES):
-            raise ExpressionError(f"{len(accesses)} operands are more than the {len(NAMES) - 1} that a statement may have: split it")
+        if len(accesses) > MOST_OPERANDS:
+            raise ExpressionError(
+                f"{len(accesses)} operands, but a statement has at most {MOST_OPERANDS}, a tensor counting once for each list of indices: "
+                f"split it in two\n  {self.text}"
+            )
         letters = {access: NAMES[at] for at, access in enumerate(accesses)}
         subscripts = Subscripts(tuple(tuple(v.name for v in a.indices) for a in accesses), tuple(v.name for v in indices))
         named = mapped(value, lambda a: Access(TensorVar(letters[_valued(a)], dense(len(a.indices)), a.tensor.dtype), a.indices))

@@ -198,6 +198,7 @@ ERRORS = {
     f"R[i,j] = {'(' * 200}C[i,j]{')' * 200}": "nest more than 100 deep",
     f"R[i,j] = {'abs(' * 200}C[i,j]{')' * 200}": "nest more than 100 deep",
     f"R[i,j] = {' ** '.join(['C[i,j]'] * 200)}": "nest more than 100 deep",
+    f"R[i] += {' + '.join(f'C[i,j{at}]' for at in range(26))}": "26 operands, but a statement has at most 25",
     "R[i] = maximum(C[i,j])": "maximum takes 2 arguments, not 1",
     "R[i] = C[i]": "C[i] has 1 indices, but C has 2 dimensions",
     "R[i] = C[i,j] * y[j]": "operands: y missing",

@@ -184,7 +184,7 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
 
 
 def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
-    """What runs before, and what joins a term to the value at a place of a workspace, and counts it where terms are counted."""
+    """The setup of a term, and the statements that join the term to the workspace's value at a place, and count it if terms are counted."""
     product, values = lower_product(stmt.rhs, env, as_vector=False), _part(stmt.lhs.tensor.name, "vals")
     new = product.scalar if stmt.op == "+=" else joined(stmt.op, values[place], product.scalar)
     seen = (Store(_part(stmt.lhs.tensor.name, "seen"), place, Const(1), add=True),) if counts(stmt.lhs) else ()

@@ -224,7 +224,7 @@ TERNARY = {
     "where": _kept(lambda condition, a, b: a if condition != 0 else b, "0", "x != 0", "x == 0"),
 }
 FUNCTIONS: dict[str, Function] = {**UNARY, **BINARY, **TERNARY}
-"""Every function of statements, by its name."""
+"""Every element-wise function, by the name that statements call it."""
 WHOLE = {f"whole_{name}": own.whole for name, own in FUNCTIONS.items() if own.whole is not None and own.whole is not own.evaluate}
 """The functions that compute integers otherwise than floats, by the name that generated source calls them."""
 

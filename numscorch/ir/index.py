@@ -274,7 +274,7 @@ def operands_of(stmt: Stmt) -> list[Access]:
 
 
 def arguments_of(expr: Expr) -> tuple[Expr, ...]:
-    """What an operator or function is applied to; nothing for an access or a number."""
+    """The arguments of an operator or a function; an access and a number have none."""
     match expr:
         case Binary(_, left, right):
             return left, right

@@ -251,7 +251,7 @@ class _Reader:
         return operated(self.take(), base, self.nested(self.unary))
 
     def nested(self, read: Callable[[], Expr]) -> Expr:
-        """What stands one level deeper.
+        """Read an expression inside of parentheses, a call or a power.
 
         Raises:
             ExpressionError: the nesting is too deep.

@@ -54,7 +54,7 @@ def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[In
 
 
 def _above(access: Access, level: int) -> set[IndexVar]:
-    """The variables of the levels above one. Below a diagonal that only a row and a column tell, a column's rows come in no order."""
+    """The variables of the levels above a level."""
     return {access.level_var(at) for at in range(level)}
 
 

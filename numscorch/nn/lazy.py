@@ -39,7 +39,7 @@ class LazyLinear(torch.nn.Linear):
         torch.nn.Module.__init__(self)
         self.in_features, self.out_features, self._draw = LAZY, out_features, draw
         self.weight = UninitializedParameter()
-        self.bias = torch.nn.Parameter(torch.zeros(out_features)) if bias else None  # type: ignore[assignment]  # as torch.nn.Linear's
+        self.register_parameter("bias", torch.nn.Parameter(torch.zeros(out_features)) if bias else None)
 
     def meet(self, in_features: int) -> None:
         """Become a plain layer with so many inputs, its weights drawn."""
@@ -53,7 +53,7 @@ class LazyLinear(torch.nn.Linear):
         weight: Any = self.weight
         weight.materialize((self.out_features, in_features))
         self.in_features = in_features
-        self.__class__ = torch.nn.Linear  # type: ignore[assignment]
+        object.__setattr__(self, "__class__", torch.nn.Linear)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}weight"] = self.weight

@@ -15,7 +15,7 @@ from .. import gradients
 from ..chains import Recorder
 from ..computing import compute, current_transform
 from ..datatypes import WIDENED
-from ..derived import with_derived
+from ..derived import derives, is_index_size, with_derived
 from ..errors import ExpressionError, SizeError
 from ..gradient_requests import CONSTANT
 from ..ir.format import Format
@@ -25,7 +25,7 @@ from ..promotion import number_as
 from ..runtime.dispatch import known_plan, remember
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
-from ..statements import Part, Request, derives, is_index_size, parse_program, tensor_names
+from ..statements import Part, Request, parse_program, tensor_names
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, taken
 from .fusion import Group, group_from

@@ -25,7 +25,8 @@ from ..runtime.native import wrap
 from ..schedule.format_inference import infer_format
 from ..schedule.options import AUTOMATIC
 from ..sparse_tensor import SparseTensor
-from ..statements import NAMES, Part, base_of, only_patterns
+from ..statement_names import base_of
+from ..statements import MOST_OPERANDS, NAMES, Part, only_patterns
 from .fused_operands import by_rows
 from .fused_problem import FusedRequest, Member
 
@@ -299,7 +300,7 @@ class _Fusing:
             return Access(TensorVar(made.name, dense(len(names)), access.tensor.dtype), made.indices)
         kind = self._kind(name)
         letter = self.letters.setdefault((name, names), NAMES[len(self.letters)])
-        if len(self.letters) >= len(NAMES):
+        if len(self.letters) >= MOST_OPERANDS + 1:
             raise NotFused("too many operands")
         fmt = dense(len(names)) if kind.format is None else kind.format
         if kind.format is not None:

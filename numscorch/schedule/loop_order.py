@@ -21,7 +21,7 @@ from .facts import Facts, Target
 from .order_operands import operands_walked
 from .order_search import Search, Space
 
-SHOWN = 4  # of the cheapest orders, how many are compared where they are shown
+SHOWN = 4  # loop orders that `explain` compares, the cheapest ones
 ALONE = 2.0  # how much longer a nest takes whose outermost loop has one step, which threads can't share
 
 
