@@ -54,7 +54,10 @@ def with_derived(text: str, parts: Sequence[Part], values: dict[str, Any]) -> No
 def _slice(text: str, name: str, tensor: Any) -> Any:
     key = key_of(name)
     if not isinstance(tensor, SparseTensor | torch.Tensor):
-        raise UnsupportedError(f"{name} is a slice of {_shown(tensor)}: give a tensor\n  {text}")
+        base = base_of(name)
+        raise UnsupportedError(
+            f"{name} is a slice of {base}, which only tensors have, not {_shown(tensor)}: give a tensor as {base}\n  {text}"
+        )
     if tensor.ndim != len(key):
         raise ExpressionError(f"{name} has {len(key)} indices, but {base_of(name)} has {tensor.ndim} dimensions\n  {text}")
     for at, own in enumerate(key):

@@ -216,21 +216,20 @@ def _clash(request: Request, operands: Sequence[Operand], name: str, first: tupl
         )
     terms = [f"{NAMES[at]}[{','.join(names)}]" for at, names in enumerate(subs.operands)]
     value = " * ".join(terms) if request.value is None else str(request.value)
-    hint = _reversed_hint(subs, operands, name, second)
+    hint = reversed_hint(subs, operands, name, second[0], NAMES)
     return SizeError(
         f"index {name} has size {first[1]} in {NAMES[first[0]]} but {second[1]} in {NAMES[second[0]]}\n"
         f"  {NAMES[len(operands)]}[{','.join(subs.result)}] = {value}     {listed}{hint}"
     )
 
 
-def _reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, clash: tuple[int, int]) -> str:
-    """Suggest the transposed operand where its other dimension would fit."""
-    at, _ = clash
+def reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, at: int, called: Sequence[str]) -> str:
+    """Suggest that an operand be transposed where its other dimension would fit; errors call the operands by these names."""
     names, shape = subs.operands[at], operands[at].shape
     swapped = names[::-1]
     wanted = [operands[o].shape[t.index(name)] for o, t in enumerate(subs.operands) if name in t and o != at]
     fits = len(names) == 2 and wanted and shape[swapped.index(name)] == wanted[0]
-    return f"     did you mean {NAMES[at]}[{','.join(swapped)}]?" if fits else ""
+    return f"     did you mean {called[at]}[{','.join(swapped)}]?" if fits else ""
 
 
 def _split(

@@ -186,7 +186,10 @@ ERRORS = {
     "R[i,j] = C[i,k]": "index j is on the left side only, so its extent is unknown: give it, as j=5",
     "R[i,0] = C[i,j]": "the left side takes names of indices only, not R[:,0]",
     "R[i] = C[i,0,j]": "C[:,0,:] has 3 indices, but C has 2 dimensions",
-    "R[i] = C[i,0:n]": "an index is a name, a whole number as 0, or a window as 0:8:2 or j(0:8:2)",
+    "R[i] = C[i,0:n]": "the bounds of a window are whole numbers, not names: write the number into the text, as f'A[i,0:{n}:2]'",
+    "R[i] = C[i,n:4]": "the bounds of a window are whole numbers, not names",
+    "R[i,j] = C[i,j(n:4)]": "the bounds of a window are whole numbers, not names",
+    "R[i] min plus= C[i,j]": "statements have no semirings: use einsum, as einsum('ij,jk->ik', A, B, reduce='min_plus')",
     "R[i] = C[i,0:4:0]": "the step of a window is positive",
     "R[i] = C[i,1.5]": "an index is a name, a whole number as 0",
     "R[i,i] = C[i,j]": "the left side repeats an index",
@@ -213,6 +216,27 @@ def test_error(text: str) -> None:
         ns.evaluate(text, C=ns.from_torch(c))
     assert ERRORS[text] in str(error.value)
     assert len(str(error.value).splitlines()) > 1
+
+
+@pytest.mark.parametrize("fmt", [None, ns.CSR], ids=["dense", "CSR"])
+@pytest.mark.parametrize("learns", [False, True])
+def test_errors_of_sizes_speak_of_the_users_tensors(fmt: ns.Format | None, learns: bool, plain: None) -> None:
+    rows = c if fmt is None else ns.from_torch(c, fmt)
+    given = {"left": rows, "vector": torch.ones(5, requires_grad=learns), "bias": torch.ones(3)}
+    for text, told in {
+        "R[i] = left[i,j] * vector[j]": "index j has size 7 in left but 5 in vector\n  R[i] = left[i,j] * vector[j]     left: 6x7",
+        "R[i] = left[i,j] * left[i,j] + bias[i]": "index i has size 6 in left[i,j] * left[i,j] but 3 in bias\n",
+        "T[i] = left[i,j] * left[i,j]; R[i] = T[i] * bias[i]": "index i has size 6 in T but 3 in bias\n",
+        "R[j,k] = left[i,j] * left[j,k]": "     did you mean left[k,j]?",
+    }.items():
+        used = {name: own for name, own in given.items() if f"{name}[" in text}
+        with pytest.raises(ns.SizeError) as error:
+            ns.evaluate(text, **used)
+        assert told in str(error.value)
+        if fmt is not None:
+            with pytest.raises(ns.SizeError) as error:
+                ns.explain(text, **used)
+            assert told in str(error.value)
 
 
 def test_unknown_reduction() -> None:
@@ -275,7 +299,7 @@ def test_an_index_on_the_left_side_only_is_broadcast_along(plain: pytest.MonkeyP
 
 def test_explanations_of_slices() -> None:
     assert "A: C[:,0], 6 (" in str(ns.explain("R[i] = C[i,0] * b[i]", C=ns.from_torch(c, ns.CSR), b=torch.ones(6)))
-    with pytest.raises(ns.UnsupportedError, match="is a slice of a Format"):
+    with pytest.raises(ns.UnsupportedError, match="is a slice of C, which only tensors have, not a Format: give a tensor as C"):
         ns.explain("R[i] = C[i,0]", C=ns.CSR)
 
 

@@ -55,6 +55,7 @@ MOST_NESTED = 100  # parentheses and calls within one another
 DEEPEST = 200  # operators within one another: passes call themselves for each
 COMPARISON = STRENGTH["<"]
 CHAINED = "comparisons are not chained: write (A[i] < B[i]) * (B[i] < C[i]), or parentheses around one of them"
+BOUNDS = "the bounds of a window are whole numbers, not names: write the number into the text, as f'A[i,0:{n}:2]'"
 VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?:, (once)|, rest (\d+))?(, masked)?>")
 
 
@@ -201,6 +202,9 @@ class _Reader:
 
     def assignment(self) -> Assignment:
         lhs = self.access()
+        if self.peek() in ("min", "max") and [token for _, token in self.tokens[self.at + 1 : self.at + 3]] == ["plus", "="]:
+            semiring = f"{self.peek()}_plus"
+            raise self.error(f"statements have no semirings: use einsum, as einsum('ij,jk->ik', A, B, reduce='{semiring}')")
         op = " ".join(self.take().split())
         if op not in ("=", *REDUCTIONS):
             self.at -= 1
@@ -325,6 +329,9 @@ class _Reader:
         """
         if self.peek().isidentifier():
             var = IndexVar(self.take())
+            if self.peek() == ":":
+                self.at -= 1
+                raise self.error(BOUNDS)
             if self.peek() != "(":
                 return var, ":"
             self.take("(")
@@ -353,6 +360,8 @@ class _Reader:
         sign = "-" if self.peek() == "-" and self.take() else ""
         if self.peek() in (":", ")", "]", ",") and not sign:
             return ""
+        if self.peek().isidentifier():
+            raise self.error(BOUNDS)
         if not self.peek().isdigit():
             raise self.error("an index is a name, a whole number as 0, or a window as 0:8:2 or j(0:8:2)")
         return sign + str(int(self.take()))

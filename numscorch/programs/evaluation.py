@@ -30,6 +30,7 @@ from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, taken
 from .fusion import Group, group_from
 from .pairing import in_pairs
+from .sizes import check_sizes
 
 NUMBERS = {int, float, complex}
 PLAIN = {SparseTensor, Tensor, torch.nn.Parameter} | NUMBERS
@@ -128,7 +129,7 @@ def computed(
             break
         else:
             own = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)
-            made = _computed(text, parts[at], values, own)
+            made = _computed(text, parts, parts[at], values, own)
             ran, names, at = parts[at].request, parts[at].operands, at + 1
         if recorder is not None:
             recorder.is_fixed &= group is None or _is_as_made(group, values, made)
@@ -153,22 +154,23 @@ def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Ma
     def again(taken: Sequence[Any]) -> Any:
         known = dict(zip(group.operands, taken, strict=True))
         for part in parts[at : group.end]:
-            known[part.name] = _computed(text, part, known, format_of(part, parts))
+            known[part.name] = _computed(text, parts, part, known, format_of(part, parts))
         return known[parts[group.end - 1].name]
 
-    if not (torch.is_grad_enabled() and gradients.wanted(operands)):
-        try:
+    try:
+        if not (torch.is_grad_enabled() and gradients.wanted(operands)):
             return returned(group.request, given, compute(group.request, operands))
-        except SizeError:
-            again(operands)  # whose error speaks of the part that doesn't fit
-            raise
-    made = fused_with_gradients(group, operands, again)
+        made = fused_with_gradients(group, operands, again)
+    except SizeError:
+        again(operands)  # whose error speaks of the part that doesn't fit
+        raise
     return None if made is None else returned(group.request, given, made)
 
 
-def _computed(text: str, part: Part, values: Mapping[str, Any], format: Format | str | None) -> Any:
+def _computed(text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any], format: Format | str | None) -> Any:
     """One part alone."""
     _check_ranks(text, part, values)
+    check_sizes(text, parts, part, values)
     operands = [values[name] for name in part.operands]
     if part.request.op == CONSTANT:
         operands = [operand.detach() for operand in operands]

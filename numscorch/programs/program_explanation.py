@@ -11,7 +11,7 @@ import torch
 from ..computing import pairs_for
 from ..datatypes import COMPILED, WIDENED
 from ..derived import with_derived
-from ..errors import ExpressionError, UnsupportedError
+from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..explanation import Explanation, as_computed, assumed, described, explain_problem, explained, read_format, read_formats
 from ..gradient_requests import CONSTANT
 from ..ir.format import Format, dense
@@ -30,6 +30,7 @@ from .fused_operands import taken
 from .fused_problem import valued
 from .fusion import Group, Kind, NotFused, group_from, why_alone
 from .pairing import in_pairs, parts_of
+from .sizes import check_sizes
 from .sparsified import pruned
 
 
@@ -150,6 +151,10 @@ class _Telling:
             try:
                 self._fused(at, group, self._adjoint(group, wanted) if wanted else None)
                 return group.end
+            except SizeError:
+                for one in range(at, group.end):
+                    self.alone(one, None)  # the error speaks of the part that does not fit
+                raise
             except NotFused as why:
                 self.alone(at, ("gradient", f"part by part: parts {at + 1} to {group.end} would be one kernel, but {why}"))
                 return at + 1
@@ -182,6 +187,7 @@ class _Telling:
     def alone(self, at: int, note: tuple[str, str] | None, expr: str | None = None) -> None:
         """Tell the kernel of one part, which is computed as this text where there is one."""
         part = self.parts[at]
+        check_sizes(self.text, self.parts, part, self.known)
         known = tuple(self.known[name] for name in part.operands)
         given: str | Request = part.request if expr is None else expr
         request, operands, dtype = as_computed(given, known, [self.dtypes[name] for name in part.operands])
