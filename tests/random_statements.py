@@ -39,12 +39,13 @@ ACCESS = re.compile(r"([ABC])\[([ij,]*)\]")
 
 @dataclass(frozen=True)
 class Statement:
-    """A right side, the shape of the result, and the format of each operand; the seed decides the values."""
+    """A right side, the shape of the result, and the format of each operand; the seed decides the values, which may be integers."""
 
     text: str
     shape: tuple[int, int]
     formats: tuple[str | None, ...]
     seed: int
+    integers: str = ""
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Dense operands of small integers, each with the indices by which the text reads it."""
@@ -59,7 +60,7 @@ class Statement:
         """The result of numscorch."""
         operands: dict[str, Any] = {}
         for name, array in self.arrays().items():
-            fmt, tensor = self.formats["ABC".index(name)], torch.from_numpy(array)
+            fmt, tensor = self.formats["ABC".index(name)], torch.from_numpy(array.astype(np.int64) if name in self.integers else array)
             operands[name] = tensor if fmt is None or array.ndim != 2 else ns.from_torch(tensor, ns.Format(fmt))
         return ns.evaluate(f"D[i,j] = {self.text}", **operands)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from random_statements import Statement, is_chained, random_statement
 from scale import scaled
 
@@ -28,6 +31,18 @@ def test_a_statement_means_what_python_reads(part: int, plain: pytest.MonkeyPatc
     count = scaled(3000 // PARTS)
     for seed in range(part * count, (part + 1) * count):
         check(random_statement(seed))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_statement_of_integers_means_what_python_reads(part: int, plain: pytest.MonkeyPatch) -> None:
+    """Some operands are int64; quotients and functions convert them to the default data type, here float64."""
+    count = scaled(1500 // PARTS)
+    torch.set_default_dtype(torch.float64)
+    try:
+        for seed in range(10**7 + part * count, 10**7 + (part + 1) * count):
+            check(replace(random_statement(seed), integers=("ABC", "A", "BC")[seed % 3]))
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_chains_are_drawn() -> None:
