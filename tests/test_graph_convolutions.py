@@ -45,9 +45,7 @@ WIDE = (IN, 5)
 def adjacency(edges: Tensor, weights: Tensor | None = None) -> ns.SparseTensor:
     """The matrix of targets and sources of edges that differ."""
     distinct = torch.unique(edges, dim=1)
-    return ns.from_coo(
-        distinct.flip(0), torch.ones(distinct.shape[1]) if weights is None else weights, (NODES, NODES), ns.CSR
-    )
+    return ns.from_coo(distinct.flip(0), torch.ones(distinct.shape[1]) if weights is None else weights, (NODES, NODES), ns.CSR)
 
 
 def leaves(x: Any, dtype: torch.dtype) -> Any:

@@ -106,8 +106,7 @@ def _added_up(relations: Sequence[_Relation], names: Sequence[str], sizes: Sizes
     letters = dict(zip(names, LETTERS, strict=False))
     terms = ["".join(letters[name] for name in own.names) for own in relations]
     tensors = [
-        from_coo(own.coordinates, torch.from_numpy(own.counts.astype(np.float64)), [sizes[name] for name in own.names])
-        for own in relations
+        from_coo(own.coordinates, torch.from_numpy(own.counts.astype(np.float64)), [sizes[name] for name in own.names]) for own in relations
     ]
     return round(float(einsum(f"{','.join(terms)}->", *tensors)))
 
