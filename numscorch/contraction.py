@@ -77,17 +77,16 @@ def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Seque
         for names, shape, n in zip(subscripts.operands, shapes, stored, strict=True)
     ]
     search = _Search(extents, frozenset(subscripts.result))
-    cost, path = search.best(tuple(terms))
-    if cost >= GAIN * search.nest(terms):
-        return ()
+    search.most = GAIN * search.nest(terms)
+    _, path = search.best(tuple(terms))
     return _pairs(subscripts, path, extents)
 
 
 class _Search:
-    """Prices every way to contract terms in pairs; terms that are reached in several ways are priced once."""
+    """Prices every way to contract terms in pairs that takes less than ``most``; terms that are reached in several ways are priced once."""
 
     def __init__(self, extents: dict[str, int], result: frozenset[str]):
-        self.extents, self.result = extents, result
+        self.extents, self.result, self.most = extents, result, float("inf")
         self.known: dict[tuple[Term, ...], tuple[float, Path]] = {}
 
     def size(self, indices: frozenset[str]) -> float:
@@ -103,7 +102,7 @@ class _Search:
         return steps
 
     def best(self, terms: tuple[Term, ...]) -> tuple[float, Path]:
-        """The least cost, and the places of the pairs that have it."""
+        """The least cost, and the places of the pairs that have it; ``most``, and none, where no way takes less."""
         if terms not in self.known:
             self.known[terms] = self.priced(terms)
         return self.known[terms]
@@ -112,7 +111,7 @@ class _Search:
         """:meth:`best`, from what is left after each pair."""
         if len(terms) == 1:
             return 0.0, ()
-        found: tuple[float, Path] = (float("inf"), ())
+        found: tuple[float, Path] = (self.most, ())
         for left, right in combinations(range(len(terms)), 2):
             rest = without(terms, left, right)
             steps, joined = self.join(terms[left], terms[right], rest)

@@ -44,9 +44,14 @@ _converted_before: dict[tuple[Format, Format | None], int] = {}  # entries, by f
 
 def pays(source: Format, target: Format | None, entries: int, least: int) -> bool:
     """Whether a kernel for a conversion is worth its compilation: of so many entries, or of those that were converted so far."""
-    known = min(_converted_before.get((source, target), 0) + entries, least)
+    return _converted_so_far(source, target, entries) >= least
+
+
+def _converted_so_far(source: Format, target: Format | None, entries: int) -> int:
+    """How many entries were converted between two formats, with these."""
+    known = _converted_before.get((source, target), 0) + entries
     _converted_before[source, target] = known
-    return known >= least
+    return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +155,11 @@ def chosen_of(values: torch.Tensor, format: Format, chooses: Level, *arrays: tor
     from .sparse_tensor import SparseTensor
 
     source = Format([*(Dense(),) * (values.ndim - 1), chooses])
+    known = _converted_so_far(source, format, values.numel())
+    if known < LARGE or not _is_wide_enough(format, values.shape):
+        return None
     steps = steps_between(source, format, (True,) * values.ndim) if values.ndim else ()
-    if not steps or not _is_wide_enough(format, values.shape) or not pays(source, format, values.numel(), LARGE * len(steps) ** 2):
+    if not steps or known < LARGE * len(steps) ** 2:
         return None
     read = Pattern(source, tuple(values.shape), (*((),) * (values.ndim - 1), arrays))
     return _copied(SparseTensor.trusted(read, values.contiguous().reshape(-1)), steps)
@@ -296,11 +304,12 @@ def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     """The formats that kernels copy a pattern's entries to, one after the other; none where they can't, or are too few."""
     if pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX:
         return ()
+    known = _converted_so_far(pattern.format, format, pattern.nnz)
+    if known < WORTHWHILE or not _is_wide_enough(format, pattern.shape):
+        return ()
     most = SPARSEST * pattern.nnz
     steps = steps_between(pattern.format, format, tuple([size <= most for size in pattern.shape]))
-    if not steps or not _is_wide_enough(format, pattern.shape):
-        return ()
-    return steps if pays(pattern.format, format, pattern.nnz, WORTHWHILE * len(steps) ** 2) else ()
+    return steps if known >= WORTHWHILE * len(steps) ** 2 else ()
 
 
 @lru_cache(maxsize=1024)

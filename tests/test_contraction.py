@@ -131,3 +131,11 @@ def test_operands_of_about_one_size_share_a_path(plain: pytest.MonkeyPatch, monk
         ns.einsum("ij,jk,kl->il", A, A, torch.ones(200, 2))
     pairs_of.cache_clear()
     assert len(asked) == 1
+
+
+def test_paths_that_gain_nothing_are_left_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined, join = list[object](), _Search.join
+    monkeypatch.setattr(_Search, "join", lambda *what: joined.append(what) or join(*what))
+    terms = ["acdf", "jbje", "gihb", "hfac", "gfac", "gifabc", "hfac"]
+    assert split(parse_einsum(",".join(terms) + "->", tuple(map(len, terms))), [(4,) * len(term) for term in terms], [51] * 7) == ()
+    assert len(joined) < 50

@@ -335,3 +335,9 @@ def test_padding_is_held_against_the_memory_limit_first(small: pytest.MonkeyPatc
 def test_rows_that_a_diagonal_does_not_cross_are_refused() -> None:
     with pytest.raises(ns.FormatError, match="use range"):
         Format("(i, j) -> (j - i: compressed, i: dense, j: offset)")
+
+
+def test_kernels_for_few_entries_are_not_looked_for(plain: pytest.MonkeyPatch) -> None:
+    plain.setattr(reformat, "steps_between", lambda *_: pytest.fail("the steps are planned"))
+    D = torch.arange(60.0).reshape(3, 4, 5) % 3
+    assert torch.equal(ns.from_torch(D, ns.CSF(3)).to(ns.Format("sss", (2, 0, 1))).to_dense(), D)
