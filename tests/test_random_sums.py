@@ -20,6 +20,9 @@ FOUND = (
     Case("ij,i->j", (("i", 100_000), ("j", 1)), ("sd", "(i) -> (i: bitmap)")),
     Case("ijk->i", (("i", 3), ("j", 547), ("k", 547)), ("COO(3)",), "positive", "float64", 0.5),
     Case("ijk->i", (("i", 3), ("j", 100_000), ("k", 2)), ("CSF(3)",), density=0.5),
+    Case("ij,ij->i", (("i", 4), ("j", 300_000)), ("sd", STRIDED)),
+    Case("ij,ik->jk", (("i", 300_000), ("j", 1), ("k", 4)), (BLOCKED, STRIDED)),
+    Case("ij,ij->i", (("i", 1), ("j", 300_000)), ("CSR", "CSR"), "positive"),
 )
 SCATTERED = (
     *(("ij->j", (2000, 3), name) for name in ("CSR", "COO(2)", "DCSR", "ELL", "BCSR(4, 4)", "sd", BLOCKED)),

@@ -7,8 +7,10 @@ blocks like any other loop, so the sums form a tree. Short loops do not change.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from ..ir.loop import (
     Accumulate,
@@ -41,10 +43,13 @@ LONG = 4 * BLOCK  # terms of a sum from which it is taken in blocks
 APART = BLOCK // 2  # terms of a loop within another one from which it has a sum of its own
 Lengths = Mapping[str, float]  # by a loop's variable
 Sums = Mapping[str, Expr]  # the zeros that registers start from, by their names
+Names = Mapping[str, str]  # of the registers of parts, by those of the sums
 
 
-def block_sums(block: Block, lengths: Lengths) -> Block:
+def block_sums(block: Block, lengths: Lengths, cleared: Sums | None = None) -> Block:
     """Take long sums in blocks, where ``lengths`` says about how many steps loops over a variable have.
+
+    The registers that are ``cleared`` start from zeros before the block.
 
     >>> t, p, n, x = (Var(name) for name in ("t", "p", "n", "x"))
     >>> summed = (Assign(t, Const(0.0, "float32")), For(p, Const(0), n, (Accumulate(t, x[p]),)))
@@ -55,17 +60,18 @@ def block_sums(block: Block, lengths: Lengths) -> Block:
     (Const(value=64, dtype=None), ['t_part1', 'p', 't'])
     """
     out: list[Stmt] = []
-    cleared: dict[str, Expr] = {}
+    cleared = dict(cleared or {})
     for stmt in block:
         if isinstance(stmt, Assign):
             if _is_zero(stmt.value):
                 cleared[stmt.var.name] = stmt.value
             else:
                 cleared.pop(stmt.var.name, None)
-        if isinstance(stmt, For | While | If):
-            stmt = map_blocks(stmt, lambda inner: block_sums(inner, lengths))
-        if isinstance(stmt, For | While) and _step_of(stmt):
-            sums = {name: zero for name, zero in cleared.items() if _is_summed(name, stmt.body)}
+        if isinstance(stmt, If):
+            stmt = map_blocks(stmt, partial(block_sums, lengths=lengths, cleared=dict(cleared)))
+        elif isinstance(stmt, For | While):
+            sums = {name: zero for name, zero in cleared.items() if _is_summed(name, stmt.body)} if _step_of(stmt) else {}
+            stmt = map_blocks(map_blocks(stmt, partial(_apart, sums=sums, lengths=lengths)), partial(block_sums, lengths=lengths))
             stmt = _in_blocks(stmt, sums, lengths) if sums else stmt
         out.append(stmt)
     return tuple(out)
@@ -127,7 +133,8 @@ def _terms(loop: For | While, sums: Sums, lengths: Lengths) -> float:
 def _inside(block: Block, sums: Sums, lengths: Lengths) -> float:
     """About how many terms a block adds to each of these registers, where loops of many terms add their sum."""
     terms = (_terms(loop, sums, lengths) for loop in _loops(block, sums))
-    return max((1.0 if own >= APART else own for own in terms), default=1.0)
+    added = Counter(stmt.var.name for stmt in block if isinstance(stmt, Assign | Accumulate))
+    return max([1.0, *(float(added[name]) for name in sums), *(1.0 if own >= APART else own for own in terms)])
 
 
 def _loops(block: Block, sums: Sums) -> Iterator[For | While]:
@@ -178,26 +185,27 @@ def _in_blocks(loop: For | While, sums: Sums, lengths: Lengths) -> For | While:
     while terms >= LONG:
         widths.append(width)
         width, terms = width * BLOCK, terms / BLOCK
-    return _layered(loop, sums, widths, lengths)
+    return _layered(loop, sums, widths)
 
 
-def _layered(loop: For | While, sums: Sums, widths: list[int], lengths: Lengths) -> For | While:
+def _layered(loop: For | While, sums: Sums, widths: list[int]) -> For | While:
     """A loop in blocks of these widths, the last one outermost."""
     if not widths:
-        return map_blocks(loop, lambda block: _apart(block, sums, lengths))
+        return loop
     *inner, width = widths
-    parts = {_part(name): zero for name, zero in sums.items()}
-    body, var = _renamed(loop.body, sums), _variable(loop)
+    names = {name: _part(name) for name in sums}
+    parts = {names[name]: zero for name, zero in sums.items()}
+    body, var = _renamed(loop.body, names), _variable(loop)
     match loop:
         case For(_, start, stop):
             block = Var(f"{var.name}_block{len(widths)}")
             own = replace(loop, start=block, stop=call("min", block + width, stop), body=body)
-            return For(block, start, stop, (*_cleared(parts), _layered(own, parts, inner, lengths), *_added(sums)), step=Const(width))
+            return For(block, start, stop, (*_cleared(parts), _layered(own, parts, inner), *_added(sums, names)), step=Const(width))
         case While(condition) if (walked := walked_by(condition)) is not None:
             last = Var(f"{var.name}_last{len(widths)}")
             first = Assign(last, call("min", var + width, walked[1]))
             own_loop = While(until(condition, last), body)
-            return replace(loop, body=(*_cleared(parts), first, _layered(own_loop, parts, inner, lengths), *_added(sums)))
+            return replace(loop, body=(*_cleared(parts), first, _layered(own_loop, parts, inner), *_added(sums, names)))
         case _:
             raise TypeError(f"a loop that counts no variable: {loop}")
 
@@ -206,14 +214,14 @@ def _apart(block: Block, sums: Sums, lengths: Lengths) -> Block:
     """A loop's body, in which each loop of many terms has sums of its own, which are then added to the others."""
     out: list[Stmt] = []
     for stmt in block:
-        if isinstance(stmt, For | While) and _step_of(stmt) and _terms(stmt, sums, lengths) >= APART:
-            own = {name: zero for name, zero in sums.items() if _writes(name, stmt.body)}
-            (renamed,) = _renamed((stmt,), own)
-            if own and isinstance(renamed, For | While):
-                parts = {_part(name): zero for name, zero in own.items()}
-                out += [*_cleared(parts), _in_blocks(renamed, parts, lengths), *_added(own)]
-                continue
-        out.append(stmt)
+        own = {name: zero for name, zero in sums.items() if _writes(name, (stmt,))}
+        if own and isinstance(stmt, For | While) and _step_of(stmt) and _terms(stmt, own, lengths) >= APART:
+            names = {name: f"{name}_apart" for name in own}
+            out += [*_cleared({names[name]: zero for name, zero in own.items()}), *_renamed((stmt,), names), *_added(own, names)]
+        elif own and isinstance(stmt, For | While | If):
+            out.append(map_blocks(stmt, partial(_apart, sums=own, lengths=lengths)))
+        else:
+            out.append(stmt)
     return tuple(out)
 
 
@@ -231,26 +239,26 @@ def _cleared(sums: Sums) -> Block:
     return tuple(Assign(Var(name), zero) for name, zero in sums.items())
 
 
-def _added(sums: Sums) -> Block:
+def _added(sums: Sums, names: Names) -> Block:
     """Add the part of each sum to it."""
-    pairs = [(Var(name), Var(_part(name)), isinstance(zero, Call)) for name, zero in sums.items()]
+    pairs = [(Var(name), Var(names[name]), isinstance(zero, Call)) for name, zero in sums.items()]
     return tuple(Assign(total, call("add", total, part)) if register else Accumulate(total, part) for total, part, register in pairs)
 
 
-def _renamed(block: Block, sums: Sums) -> Block:
+def _renamed(block: Block, names: Names) -> Block:
     """A block that adds to the registers of parts."""
 
     def change(expr: Expr) -> Expr | None:
-        return Var(_part(expr.name)) if isinstance(expr, Var) and expr.name in sums else None
+        return Var(names[expr.name]) if isinstance(expr, Var) and expr.name in names else None
 
     def own(stmt: Stmt) -> Stmt:
         match stmt:
-            case Assign(var, value) if var.name in sums:
-                return Assign(Var(_part(var.name)), map_expr(value, change))
-            case Accumulate(var, value) if var.name in sums:
-                return Accumulate(Var(_part(var.name)), value)
+            case Assign(var, value) if var.name in names:
+                return Assign(Var(names[var.name]), map_expr(value, change))
+            case Accumulate(var, value) if var.name in names:
+                return Accumulate(Var(names[var.name]), value)
             case For() | While() | If():
-                return map_blocks(stmt, lambda inner: _renamed(inner, sums))
+                return map_blocks(stmt, lambda inner: _renamed(inner, names))
             case _:
                 return map_stmt(stmt, change)
 
