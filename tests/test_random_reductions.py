@@ -54,6 +54,8 @@ FOUND = (
          "float64", "distinct", 101073, grads=(0, 1)),
     Case("ij,ik->ij", ((4, 2), (4, 4)), ("strided", "(i, j) -> (i: dense, j: fixed)"), "mean", "float32", "distinct", 1878,
          result="(i, j) -> (j: dense, i: dense)", grads=(0, 1)),
+    Case("ij,k,j->ik", ((4, 4), (4,), (4,)), ("ds", "strided", "strided"), "max", "float64", "distinct", 15157, grads=(0, 1, 2)),
+    Case("ij,k,j->ik", ((4, 2), (4,), (2,)), ("oo", "strided", "strided"), "min", "float32", "distinct", 22374, grads=(1, 2)),
     Case("i->i", ((1,),), ("(i) -> (i: hash)",), "max", "float32", "small", 101102, result="(i) -> (i: bitmap)"),
 )  # fmt: skip
 

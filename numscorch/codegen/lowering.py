@@ -288,7 +288,7 @@ def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
         product = lower_product(stmt.rhs, env, as_vector=name in env.varying)
         return (*product.setup, *(Assign(register, product.value(r)) for r, register in enumerate(registers)))
     if stmt.op != "+=":
-        product = lower_product(stmt.rhs, env, as_vector=name in env.varying)
+        product = lower_product(stmt.rhs, env, as_vector=name in env.varying, in_order=True)
         return (
             *product.setup,
             *(Assign(t, joined(stmt.op, t, product.value(r), name in env.varying)) for r, t in enumerate(registers)),

@@ -74,8 +74,12 @@ def _moves(access: Access, env: Env) -> bool:
     return tensor.strides[access.indices.index(env.lanes.var)] != "0"
 
 
-def lower_product(expr: Expr, env: Env, as_vector: bool) -> Product:
-    """Lower a product; what more than one register needs gets a name first."""
+def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False) -> Product:
+    """Lower a product; a value that several registers read gets a name first.
+
+    Factors that are the same in all lanes are multiplied first. With ``in_order``, factors are multiplied as they are written, so that
+    every kernel rounds the product alike: the gradient of a maximum compares its terms with the result.
+    """
     setup: list[Assign] = []
     condition, env = presence(expr, env)
     uniform: LoopExpr | None = None
@@ -85,6 +89,8 @@ def lower_product(expr: Expr, env: Env, as_vector: bool) -> Product:
             continue
         if is_varying(factor, env):
             varying.append(_vector(factor, env, setup))
+        elif in_order and as_vector and varying and env.lanes is not None:
+            varying.append((call("splat", _scalar(factor, env), env.lanes.lanes),) * env.lanes.count)
         else:
             value = _scalar(factor, env)
             uniform = value if uniform is None else uniform * value
