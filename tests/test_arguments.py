@@ -144,6 +144,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "out": (lambda: torch.sin(A, out=torch.empty(2, 3)), r"out= of sin with a SparseTensor: use what is returned"),
     "no tensor": (lambda: ns.tril(None, A), r"tril of NoneType beside a SparseTensor"),
     "a reduction of products": (lambda: torch.sparse.mm(A, A.t(), "amax"), r"reduce='amax': use einsum"),
+    "copy_ of a number": (lambda: A.clone().copy_(2.0), r"copy_ takes a tensor, not float: A\.values\.fill_"),
+    "a mask that is none": (lambda: A.masked_fill(True, 0), r"masked_fill takes a mask that is a tensor, not bool: torch\.as_tensor"),
     "torch.masked": (lambda: torch.masked.sum(A, 1, mask=D > 0), r"torch's masked.sum does not take .* yet: mask with torch.where"),
     "torch.masked, a mask": (lambda: torch.masked.amax(D, 1, mask=A > 0), r"torch's masked.amax does not take a SparseTensor"),
 }

@@ -37,8 +37,11 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
     """Write another tensor's values over this one's, whose pattern must be the same; a strided tensor's at the stored entries.
 
     Raises:
+        OperandError: the source is no tensor.
         SizeError: another shape, or another pattern, since entries are neither added nor dropped.
     """
+    if not isinstance(src, SparseTensor | torch.Tensor):
+        raise OperandError(f"copy_ takes a tensor, not {type(src).__name__}: A.values.fill_(number) writes a number at all entries")
     if tuple(src.shape) != tuple(input.shape):
         raise SizeError(f"copy_ of a tensor of shape {tuple(src.shape)} into one of shape {tuple(input.shape)}")
     return written(input, _at_entries(input, src, "copy_").to(input.dtype))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..convert import densified
+from ..errors import OperandError
 from ..sparse_tensor import SparseTensor
 from . import elementwise
 from .elementwise import is_sparse, where
@@ -62,6 +63,9 @@ def _dense(value: Any, operator: str) -> Any:
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     """The tensor with a value where a mask holds; sparse if the mask is, or the value 0.
 
+    Raises:
+        OperandError: the mask is no tensor.
+
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
     >>> masked_fill(A, torch.tensor([True, False]), 0).values, masked_fill(A, A > 0, 5).values
@@ -69,6 +73,8 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     """
     if not isinstance(input, SparseTensor):
         return torch.masked_fill(input, _dense(mask, "masked_fill"), value)
+    if not (is_sparse(mask) or isinstance(mask, torch.Tensor)):
+        raise OperandError(f"masked_fill takes a mask that is a tensor, not {type(mask).__name__}: torch.as_tensor(mask) makes one")
     number = value.item() if isinstance(value, torch.Tensor) and not value.requires_grad else value
     if not isinstance(number, torch.Tensor):
         value = number = torch.full((), number, dtype=input.dtype).item()  # cut off to the tensor's data type, or refused, as torch does
