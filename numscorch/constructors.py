@@ -215,7 +215,7 @@ def _random(
         raise SizeError(f"density={density}: the share of entries that are stored lies between 0 and 1")
     if prod(shape) > INT64_MAX:
         raise SizeError(
-            f"{name} of shape {shape}: so many places can't be numbered in int64; draw coordinates, and give them to ns.from_coo"
+            f"{name} of shape {shape}: int64 cannot number that many places; draw coordinates, and pass them to ns.from_coo"
         )
     count = round(density * prod(shape))
     _check_room(count, shape, dtype or torch.get_default_dtype(), format, "ask for a smaller density")

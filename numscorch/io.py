@@ -113,7 +113,7 @@ def load(
     dtype = torch.float32 if dtype is None else dtype
     check_values(torch.empty(0, dtype=dtype))
     if shape is not None and suffix not in (".tns", ".tns.gz"):
-        raise FormatError(f"shape= is for .tns files, which don't tell theirs: leave it out for {file.name}")
+        raise FormatError(f"shape= is for .tns files, which do not state their shape: leave it out for {file.name}")
     match suffix:
         case ".mtx" | ".mtx.gz":
             return _packed(file, read_matrix_market(file, exact=dtype == torch.int64, progress=progress), wanted, dtype)
@@ -145,7 +145,7 @@ def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32)
     file = Path(path)
     check_values(torch.empty(0, dtype=dtype))
     if suffix_of(file) != ".npz":
-        raise FormatError(f"{file.name} is no .npz archive, which a graph is read from: load(path) reads a matrix or a tensor")
+        raise FormatError(f"{file.name} is not an .npz archive, so it holds no graph: load(path) reads a matrix or a tensor")
     check_there(file, "numscorch.io.load_graph", (".npz",))
     arrays = read_arrays(file)
     names = ("edge_index", "labels", "train_idx", "val_idx", "test_idx")

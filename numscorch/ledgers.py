@@ -141,7 +141,7 @@ def densifying(operator: str, what: str, size: int, instead: str) -> None:
     """
     told = f"{operator} makes a tensor {what} dense ({shown_bytes(size)}): {instead}"
     if _strict.get():
-        raise UnsupportedError(f"{told}\n  within ns.strict(), only what asks for it, as A.to_dense(), does that")
+        raise UnsupportedError(f"{told}\n  within ns.strict(), only explicit calls such as A.to_dense() may do that")
     if operator not in _warned:
         warnings.warn(f"{told}; told once, ns.ledger() lists every time", DenseFallbackWarning, stacklevel=_depth())
         _warned.add(operator)  # once it was told, and not made an error

@@ -224,10 +224,10 @@ def telling_text(text: bytes) -> Change:
         (without(".py"), "is damaged, kernel_.*py is missing"),
         (without(".json"), "is no bundle of kernels, it has no bundle.json"),
         (lambda files: files | {f"{MORE}.py": b""}, f"nothing is known of {MORE}.py"),
-        (lambda files: files | {"../evil.py": b""}, "has '../evil.py' in it, which is no kernel's file"),
+        (lambda files: files | {"../evil.py": b""}, "has '../evil.py' in it, which is not a kernel file"),
         (lambda files: files | {"/evil.py": b""}, "has '/evil.py' in it"),
         (lambda files: files | {"a/evil.py": b""}, "has 'a/evil.py' in it"),
-        (lambda files: files | {"evil.py\n": b""}, "in it, which is no kernel's file"),
+        (lambda files: files | {"evil.py\n": b""}, "in it, which is not a kernel file"),
         (lambda files: files | {"evil.so": b""}, "has 'evil.so' in it"),
         (lambda files: files | {f"{MORE}.py": bytes((64 << 20) + 1)}, "more than any kernel"),
         (telling_text(b"no json"), "bundle.json can't be read"),
@@ -345,7 +345,7 @@ def test_what_is_no_plain_file_is_refused(place: Path, tmp_path: Path) -> None:
         pytest.skip("the platform has no FIFOs")
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path, tmp_path / "fifo"):
-        with pytest.raises(BundleError, match="is no plain file"):
+        with pytest.raises(BundleError, match="is not a regular file"):
             bundles.bring_in(path)
 
 

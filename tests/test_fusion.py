@@ -136,7 +136,7 @@ REFUSED = {
     "S[i,j] = A[i,j] * 2; D[i,j] = S[i,j] + B[i,j]": "D merges several sparse tensors",
     "S[i,j] = A[i,j] * 2; D[i,j] = exp(S[i,j])": "D isn't 0 where nothing is stored",
     "y[i] = A[i,j] * x[j]; p[i] *= A[i,j]": r"\*= isn't fused",
-    "T[i,j] = A[i,j] * w[i]; U[j,i] = T[i,j] * 2": "U would be sparse, with a pattern of its own",
+    "T[i,j] = A[i,j] * w[i]; U[j,i] = T[i,j] * 2": "U would be sparse with a new pattern",
 }
 
 

@@ -330,7 +330,7 @@ def test_what_networkx_cannot_have() -> None:
 
 def test_what_is_no_graph_of_numbers() -> None:
     graph = knots(networkx.Graph)
-    with pytest.raises(ns.FormatError, match="nodelist names 'q', which is no node of the graph"):
+    with pytest.raises(ns.FormatError, match="nodelist names 'q', which is not a node of the graph"):
         ns.from_networkx(graph, nodelist="aq")
     with pytest.raises(ns.FormatError, match="nodelist names 'a' twice: name each node once"):
         ns.from_networkx(graph, nodelist="aba")

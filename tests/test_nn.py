@@ -122,7 +122,7 @@ class TestLinear:
             SparseLinear.from_dense(torch.nn.Linear(6, 4), lambda weight: weight[:, 0] > 0)
         with pytest.raises(ns.OperandError, match=r"SparseLinear\.from_dense takes a torch\.nn\.Linear, not Conv2d"):
             SparseLinear.from_dense(torch.nn.Conv2d(3, 4, 1), magnitude(0.5))
-        with pytest.raises(ns.OperandError, match=r"0\.5 is no sparsifier: give a callable"):
+        with pytest.raises(ns.OperandError, match=r"0\.5 is not a sparsifier: give a callable"):
             SparseLinear.from_dense(torch.nn.Linear(6, 4), 0.5)
         with pytest.raises(ns.UnsupportedError, match="meta tensor"):
             SparseLinear.from_dense(torch.nn.Linear(6, 4, device="meta"), lambda weight: torch.ones(4, 6, dtype=torch.bool, device="meta"))

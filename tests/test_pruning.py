@@ -560,7 +560,7 @@ class TestMaskedAnew:
 
     def test_what_does_not_fit_is_refused(self) -> None:
         model = network()
-        with pytest.raises(ns.OperandError, match=r"0\.5 is no sparsifier"):
+        with pytest.raises(ns.OperandError, match=r"0\.5 is not a sparsifier"):
             straight_through(model, 0.5)  # type: ignore[arg-type]
         with pytest.raises(ns.SizeError, match="decay=-1"):
             straight_through(model, magnitude(0.5), decay=-1)

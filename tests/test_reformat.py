@@ -223,7 +223,7 @@ def test_more_entries_of_a_parent_than_int32_counts(small: pytest.MonkeyPatch) -
     small.setattr(assembled, "INT32_MAX", 20)
     A, B = sparse(np.ones(6), Format("s")), sparse(np.ones((6, 1)), Format("oo"))
     layout = Format("(i, j, k) -> (k: dense, i: compressed(unique=False), j: singleton)")
-    with pytest.raises(ns.SizeError, match="36 entries, which int32 can't count"):
+    with pytest.raises(ns.SizeError, match="36 entries, more than int32 can count"):
         ns.einsum("i,jk->ijk", A, B, format=layout, schedule="reorder(i, j, k)")
 
 

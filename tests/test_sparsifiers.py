@@ -290,7 +290,7 @@ def test_low_rank_of_what_has_none() -> None:
         low_rank_plus_sparse(8, magnitude(0.5)).split(W)
     with pytest.raises(ns.SizeError, match="the rank is a whole number from 0 on"):
         low_rank_plus_sparse(-1, magnitude(0.5))
-    with pytest.raises(ns.OperandError, match="is no sparsifier"):
+    with pytest.raises(ns.OperandError, match="is not a sparsifier"):
         low_rank_plus_sparse(1, 0.5)  # type: ignore[arg-type]
     with pytest.raises(ns.OperandError, match="infinite entries"):
         low_rank_plus_sparse(1, magnitude(0.5))(torch.tensor([[torch.inf]]))
@@ -313,7 +313,7 @@ def test_composed_sparsifiers_see_what_those_before_them_left() -> None:
     assert torch.equal(both(W), threshold(0.5)(W))
     assert compose(topk(3), n_m(2, 4)).kind == "materializing"  # blocks of two shapes
     assert compose()(W).all()
-    with pytest.raises(ns.OperandError, match="is no sparsifier"):
+    with pytest.raises(ns.OperandError, match="is not a sparsifier"):
         compose(0.5)(W)  # type: ignore[arg-type]
 
 

@@ -61,7 +61,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "seed": (lambda: random(0.5, 1 << 70), "a seed is a whole number of 64 bits"),
     "tensor second": (lambda: any_function(half, D), "not magnitude: the tensor comes first, as in sparsify(tensor, magnitude(0.9))"),
     "model": (lambda: any_function(torch.nn.Linear(2, 2), half), "not Linear: of a model, sparsify_model makes weights sparse"),
-    "mask": (lambda: any_function(D, D > 1), "a tensor of shape (2, 2) is no sparsifier: give same_pattern(mask)"),
+    "mask": (lambda: any_function(D, D > 1), "a tensor of shape (2, 2) is not a sparsifier: give same_pattern(mask)"),
     "format second": (lambda: any_function(D, ns.CSR, half), "CSR is a format, which comes after the sparsifier"),
     "text of a format": (lambda: SparsityPlan().weight("*", "CSC", half), "'CSC' is a format, which comes after"),  # type: ignore[arg-type]
     "compose as one": (lambda: any_function(D, lambda t: compose()), "returned compose(), which makes masks"),
@@ -71,7 +71,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "budget and mask": (lambda: SparsityPlan().weights("*", uniform(0.5), half), "magnitude(0.5) makes no sparsifier of a share"),
     "not of a share": (
         lambda: sparsify_model(torch.nn.Linear(2, 2), SparsityPlan().weights("weight", uniform(0.5), lambda share: share)),  # type: ignore[arg-type, return-value]
-        'weight("weight") made 0.5 of the share 0.5, which is no sparsifier',
+        'weight("weight") made 0.5 of the share 0.5, which is not a sparsifier',
     ),
 }
 

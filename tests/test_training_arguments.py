@@ -149,7 +149,7 @@ class TestArguments:
 
     def test_a_factory_that_makes_none(self) -> None:
         pruning = gradual(dense_network(), lambda fraction: fraction)
-        with pytest.raises(ns.OperandError, match=r"0\.weight: <lambda> made 0\.5 of 0\.5, which is no sparsifier"):
+        with pytest.raises(ns.OperandError, match=r"0\.weight: <lambda> made 0\.5 of 0\.5, which is not a sparsifier"):
             pruning.step()
 
     def test_a_budget_that_returns_no_shares(self) -> None:

@@ -191,7 +191,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ns.save(ns.from_torch(torch.eye(2)), tmp_path / "none" / "a.mtx")
     (tmp_path / "a.mtx").mkdir()
-    with pytest.raises(OSError, match="is no plain file"):
+    with pytest.raises(OSError, match="is not a regular file"):
         ns.save(ns.from_torch(torch.eye(2)), tmp_path / "a.mtx")
 
 

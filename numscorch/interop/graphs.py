@@ -273,7 +273,7 @@ def _places(graph: Any, nodelist: Iterable[Any] | None) -> dict[Any, int]:
     places = {node: at for at, node in enumerate(nodes)}
     missing = [node for node in nodes if node not in graph]
     if missing:
-        raise FormatError(f"nodelist names {missing[0]!r}, which is no node of the graph")
+        raise FormatError(f"nodelist names {missing[0]!r}, which is not a node of the graph")
     if len(places) != len(nodes):
         twice = next(node for at, node in enumerate(nodes) if places[node] != at)
         raise FormatError(f"nodelist names {twice!r} twice: name each node once")

@@ -68,7 +68,7 @@ def _checked(tensor: torch.Tensor, num_classes: int) -> torch.Tensor:
         given = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise SizeError(f"one_hot takes a tensor of int64 classes, not {given}: convert it with .to(torch.int64)")
     if num_classes == -1 and not tensor.numel():
-        raise SizeError("one_hot of an empty tensor: give num_classes=, which can't be told from it")
+        raise SizeError("one_hot of an empty tensor needs num_classes=")
     if tensor.numel() and int(tensor.min()) < 0:
         raise SizeError(f"one_hot of class {int(tensor.min())}: classes start at 0")
     most = int(tensor.max()) if tensor.numel() else 0

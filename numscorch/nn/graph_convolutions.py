@@ -178,7 +178,7 @@ class SAGEConv(Convolution):
         check_channels("SAGEConv", sources=sources, targets=targets, out_channels=out_channels)
         if project:
             if sources == LAZY:
-                raise SizeError("SAGEConv with project=True: give the size of features, which isn't left to the first input then")
+                raise SizeError("SAGEConv with project=True needs the size of its features: the first input cannot set it")
             self.lin = torch.nn.Linear(sources, sources)
         self.lin_l = projection(LAZY if sources == LAZY else sources * len(self._aggregations), out_channels, bias)
         if root_weight:

@@ -106,7 +106,7 @@ def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Ten
         SizeError: there are more than int64 counts.
     """
     if prod(shape) > INT64_MAX:
-        raise SizeError(f"entries of shape {tuple(shape)} can't be looked up: so many places can't be numbered in int64")
+        raise SizeError(f"entries of shape {tuple(shape)} cannot be looked up: int64 cannot number that many places")
     made = torch.zeros((), dtype=torch.int64)
     for own, size in zip(indices, shape, strict=True):
         made = made * size + own

@@ -205,7 +205,7 @@ def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
     """The entries at ``j - i == offset`` of two dimensions, as the last dimension of a SparseTensor."""
     first, second = place(dim1, input.ndim), place(dim2, input.ndim)
     if first == second:
-        raise SizeError(f"diagonal of dim {dim1} and dim {dim2}, which is the same one")
+        raise SizeError(f"diagonal of dim {dim1} and dim {dim2}: these are the same dimension")
     rows, columns = input.shape[first], input.shape[second]
     length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
     others = [d for d in range(input.ndim) if d not in (first, second)]

@@ -154,7 +154,7 @@ def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int =
     order = input.ndim + 1
     rows, columns = place(dim1, order), place(dim2, order)
     if rows == columns:
-        raise SizeError(f"diag_embed in dim {dim1} and dim {dim2}, which is the same one")
+        raise SizeError(f"diag_embed in dim {dim1} and dim {dim2}: these are the same dimension")
     size = input.shape[-1] + abs(offset)
     others = [d for d in range(order) if d not in (rows, columns)]
     shape = [size] * order

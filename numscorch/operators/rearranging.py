@@ -137,7 +137,7 @@ def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None
         return input
     before, after = ([size for size in own if size != 1] for own in (input.shape, wanted))
     if before != after and prod(before) > INT64_MAX:
-        raise SizeError(f"reshape of {tuple(input.shape)} to {wanted}: entries of so many places can't be numbered in int64")
+        raise SizeError(f"reshape of {tuple(input.shape)} to {wanted}: int64 cannot number that many places")
 
     def move(indices: np.ndarray) -> Moved:
         if before == after:  # only dimensions of size 1 come or go

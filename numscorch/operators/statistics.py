@@ -141,7 +141,7 @@ def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bo
     """
     at = place(dim, input.ndim) if input.ndim else 0
     if not input.ndim or not 0 <= k <= input.shape[at]:
-        raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: there are not so many")
+        raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer")
     turned = transpose(input, at, input.ndim - 1)
     where, way_out = f"k={k} of shape {tuple(input.shape)}", "take a smaller k, or the entries in parts"
     check_entries(prod(turned.shape[:-1]) * k, 4, COORDINATE, "the dense result", where, way_out)

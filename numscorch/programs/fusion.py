@@ -247,7 +247,7 @@ class _Fusing:
     def _kind(self, name: str) -> Kind:
         kind = self.kinds.get(name)
         if kind is None:
-            raise NotFused(f"{name} is no tensor that kernels take as it is")
+            raise NotFused(f"{name} is not a tensor that kernels accept")
         return kind
 
     def _member(self, part: Part) -> Member:
@@ -264,7 +264,7 @@ class _Fusing:
         is_stored = owner is not None and indices == owner.indices and alone == owner.tensor.format
         self.alone[part.name] = alone
         if part is self.parts[-1] and not alone.is_dense and not is_stored and not request.prunes:
-            raise NotFused(f"{part.name} would be sparse, with a pattern of its own")
+            raise NotFused(f"{part.name} would be sparse with a new pattern")
         member = Member(self._name(part.name, indices), indices, value, request.op, owner, is_stored)
         self._check_loops(part, member)
         return member

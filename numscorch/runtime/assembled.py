@@ -278,7 +278,7 @@ class Layout:
 
     def _counted(self, total: int, has: str = "has") -> int:
         if self.index_dtype == "int32" and total > INT32_MAX:
-            raise SizeError(f"the result {has} {total} entries, which int32 can't count: give an operand int64 indices")
+            raise SizeError(f"the result {has} {total} entries, more than int32 can count: convert an operand to int64 indices")
         return total
 
     def finished(self, arrays: Arrays) -> SparseTensor:

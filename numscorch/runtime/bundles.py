@@ -140,7 +140,7 @@ def bring_in(path: str | PathLike[str]) -> Bundled:
 def _read(path: Path) -> tuple[dict[str, Any], Files]:
     """What made a bundle, and its files, with names that are no paths and digests that match."""
     if path.exists() and not path.is_file():
-        raise BundleError(f"{path} is no plain file: give what python -m numscorch cache export wrote")
+        raise BundleError(f"{path} is not a regular file: pass the file that python -m numscorch cache export wrote")
     with path.open("rb") as file:
         try:
             entries, files = _unpacked(path, file)
@@ -169,7 +169,7 @@ def _unpacked(path: Path, file: BinaryIO) -> tuple[int, Files]:
 def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
     name = entry.filename
     if name not in (TOLD, tuned.FILE) and not SOURCE.fullmatch(name) and not COMPILED.fullmatch(name):
-        raise BundleError(f"{path} has {name!r} in it, which is no kernel's file: nothing was taken from it")
+        raise BundleError(f"{path} has {name!r} in it, which is not a kernel file: nothing was imported")
     if entry.file_size > LARGEST_ENTRY:
         raise BundleError(f"{path} has {name!r} of {entry.file_size:,} bytes in it, more than any kernel: nothing was taken from it")
 

@@ -30,7 +30,7 @@ def _plain(path: str, flags: int) -> int:
     handle = os.open(path, flags | UNFOLLOWED)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(EINVAL, "no plain file", path)
+        raise OSError(EINVAL, "not a regular file", path)
     return handle
 
 

@@ -63,7 +63,7 @@ def check_factory(factory: Any) -> None:
     is_made = callable(factory) and hasattr(factory, "kind") and not isinstance(factory, type)
     if is_made or not callable(factory):
         told = ", but is one already" if is_made else ""
-        raise OperandError(f"{factory!r} makes no sparsifier of a fraction{told}: give magnitude, or lambda f: block_magnitude(16, 1, f)")
+        raise OperandError(f"{factory!r} returns no sparsifier for a fraction{told}: pass magnitude or lambda f: block_magnitude(16, 1, f)")
 
 
 def sparsifier_of(name: str, factory: Factory, fraction: float) -> Any:
@@ -75,7 +75,7 @@ def sparsifier_of(name: str, factory: Factory, fraction: float) -> Any:
     made = named(factory(fraction))
     if not callable(made):
         raise OperandError(
-            f"{name}: {named_in_errors(factory)} made {made!r} of {fraction:.3g}, which is no sparsifier: give magnitude, or "
+            f"{name}: {named_in_errors(factory)} made {made!r} of {fraction:.3g}, which is not a sparsifier: give magnitude, or "
             "lambda f: block_magnitude(16, 1, f)"
         )
     return made
@@ -135,7 +135,7 @@ def check_current(model: torch.nn.Module, name: str, weight: torch.nn.Module, ow
     if found is not weight or (not of_sparse and key not in module._parameters):
         raise OperandError(
             f"{name}: {owner} trains a weight that the model has no more, as after densify_model, sparsify_model or a parametrization: "
-            f"make a new {owner} of the model as it is now"
+            f"make a new {owner} of the present model"
         )
 
 

@@ -96,7 +96,7 @@ def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
     found += [own.name for own in sites if or_sparse and isinstance(own.parameter, SparseParameter)]
     found += [name for own in sites if type(own.module) in DENSE and (name := computed(own)[0])]
     if not found:
-        raise ExpressionError("the model has no torch.nn.Linear or Conv2d: weights= names parameters of others")
+        raise ExpressionError("the model has no torch.nn.Linear or Conv2d: name other parameters with weights=")
     return list(map(escape, found))
 
 

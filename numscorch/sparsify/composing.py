@@ -22,7 +22,7 @@ def compose(*sparsifiers: Sparsifier | str) -> Composed:
         sparsifiers: callables that make masks, or names of registered ones.
 
     Raises:
-        OperandError: one is no sparsifier.
+        OperandError: one is not a sparsifier.
 
     >>> from numscorch.sparsify import n_m, threshold
     >>> few = compose(n_m(1, 2), threshold(1.0))

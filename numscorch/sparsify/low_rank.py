@@ -73,7 +73,7 @@ class low_rank_plus_sparse:
             raise SizeError(f"{self}: the rank is a whole number from 0 on")
         object.__setattr__(self, "sparsifier", named(self.sparsifier))
         if not callable(self.sparsifier):
-            raise OperandError(f"{self}: {self.sparsifier!r} is no sparsifier: give one, as magnitude(0.9)")
+            raise OperandError(f"{self}: {self.sparsifier!r} is not a sparsifier: give one, as magnitude(0.9)")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept of the rest."""

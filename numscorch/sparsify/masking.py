@@ -129,7 +129,7 @@ def mask_of(tensor: torch.Tensor, sparsifier: Any) -> torch.Tensor:
     """
     if not callable(sparsifier):
         raise OperandError(
-            f"{described(sparsifier)} is no sparsifier: give a callable that makes a mask of a tensor, "
+            f"{described(sparsifier)} is not a sparsifier: give a callable that makes a mask of a tensor, "
             "as magnitude(0.9), or lambda t: t > 0"
         )
     mask = sparsifier(tensor)

@@ -29,7 +29,7 @@ def named(sparsifier: Any) -> Any:
     if isinstance(sparsifier, type):
         raise OperandError(f"{sparsifier.__name__} is a class, and no sparsifier yet: call it with its parameters, as magnitude(0.9)")
     if isinstance(sparsifier, torch.Tensor):
-        raise OperandError(f"{described(sparsifier)} is no sparsifier: give same_pattern(mask) to keep what a mask says")
+        raise OperandError(f"{described(sparsifier)} is not a sparsifier: give same_pattern(mask) to keep what a mask says")
     if isinstance(sparsifier, Format) or (isinstance(sparsifier, str) and sparsifier not in REGISTERED and _is_format(sparsifier)):
         told = sparsifier.name if isinstance(sparsifier, Format) else repr(sparsifier)
         raise OperandError(f"{told} is a format, which comes after the sparsifier, as in (..., magnitude(0.9), {told})")

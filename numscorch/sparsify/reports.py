@@ -74,7 +74,7 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
             for what it is made for: NM for ``n_m``, NMG for ``n_m_g``, any other for storing what isn't 0.
 
     Raises:
-        OperandError: something is no sparsifier; the tensor isn't dense, or holds NaN, infinite or no floating-point numbers.
+        OperandError: something is not a sparsifier; the tensor isn't dense, or holds NaN, infinite or no floating-point numbers.
 
     >>> from numscorch.sparsify import magnitude, n_m
     >>> print(report(torch.tensor([[4.0, 3.0, 1.0, 0.0]]), magnitude(0.5), n_m(1, 2)))

@@ -50,7 +50,7 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     (4, 8)
     """
     if not callable(sparsifier):
-        raise OperandError(f"{sparsifier!r} is no sparsifier: give a callable that makes a mask of a tensor, as magnitude(0.9)")
+        raise OperandError(f"{sparsifier!r} is not a sparsifier: give a callable that makes a mask of a tensor, as magnitude(0.9)")
     if not isinstance(decay, int | float) or not decay >= 0:
         raise SizeError(f"decay={decay}: what isn't kept is drawn to 0 by a number from 0 on, as 2e-4")
     chosen = _dense(model, sparsifier, weights)
