@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +99,24 @@ def test_entries_of_a_vector_are_tensors(plain: None) -> None:
         assert torch.arange(5)[entries[2].long()].item() == values[2].long().item()
 
 
+def test_torch_functions_take_entries_of_a_vector(plain: None, tmp_path: Path) -> None:
+    """Beside SparseTensors too; they are printed, saved and copied as plain tensors."""
+    whole, matrix = torch.tensor([1, 0, 3]), torch.eye(3)
+    v, A = ns.from_torch(whole), ns.from_torch(matrix)
+    for entry, plain_entry in zip(v, whole, strict=True):
+        for function in (torch.mul, torch.add, torch.maximum, torch.eq):
+            assert torch.equal(dense(function(entry, v)), function(plain_entry, whole))
+            assert torch.equal(dense(function(entry, other=v)), function(plain_entry, whole))
+        assert torch.equal(dense(torch.mul(entry, A)), plain_entry * matrix)
+        assert torch.equal(dense(torch.einsum(",ij->ij", entry, A)), plain_entry * matrix)
+        assert repr(entry) == repr(plain_entry)
+        assert type(copy.deepcopy(entry)) is torch.Tensor
+    torch.save(list(v), tmp_path / "entries.pt")
+    for loaded in (torch.load(tmp_path / "entries.pt"), pickle.loads(pickle.dumps(list(v)))):
+        assert {type(entry) for entry in loaded} == {torch.Tensor}
+        assert torch.equal(torch.stack(loaded), whole)
+
+
 PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(torch, name) for name in ("atan2", "fmax", "fmin", "copysign", "logaddexp", "xlogy", "hypot")},
     "lerp": lambda a, b: torch.lerp(a, b, 0.25),
@@ -131,5 +152,8 @@ def test_functions_of_integers(plain: None) -> None:
         found, expected = torch.addcmul(A, A, A, value=value), torch.addcmul(whole, whole, whole, value=value)
         assert found.dtype == expected.dtype
         assert torch.equal(dense(found), expected)
+    for value in (torch.inf, -torch.inf, torch.nan):
+        with pytest.raises(ns.UnsupportedError, match=r"addcmul of integers takes no value=(-?inf|nan): .*to\(torch.float64\)"):
+            torch.addcmul(A, A, A, value=value)
     with pytest.raises(ns.SizeError):
         torch.atan2(A, torch.ones(3))

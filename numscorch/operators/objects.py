@@ -219,16 +219,29 @@ def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
 
 
 class Entry(torch.Tensor):
-    """An entry of a vector of whole numbers or truth values; what is computed of it is a plain tensor.
+    """An entry of a vector of integers or booleans, which torch functions take for a plain tensor.
 
-    ``D[v]`` of a dense tensor and such a vector takes a vector of fewer than 32 entries for a list of indices if its entries are
-    plain tensors. Of other tensors, torch lets ``v`` itself answer.
+    ``D[v]`` treats a vector ``v`` of fewer than 32 plain tensors as a tuple of indices. If the entries have a class of their own,
+    torch asks ``v`` instead.
     """
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **kwargs or {})
+        return func(*_plain(args), **_plain(kwargs or {}))
+
+
+def _plain(given: Any) -> Any:
+    """The arguments of a function, with plain tensors in place of entries."""
+    match given:
+        case Entry():
+            with torch._C.DisableTorchFunctionSubclass():
+                return given.as_subclass(torch.Tensor)
+        case tuple() | list() if type(given) in (tuple, list):
+            return type(given)(map(_plain, given))
+        case dict():
+            return {key: _plain(value) for key, value in given.items()}
+        case _:
+            return given
 
 
 def iterated(input: SparseTensor) -> Iterator[Any]:

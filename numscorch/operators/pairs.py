@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
+from ..errors import UnsupportedError
 from ..programs.evaluation import evaluate_parts
 from .elementwise import _tell_if_filled, _term
 
@@ -49,9 +51,14 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), ns.CSR)
     >>> addcmul(A, A, A, value=2).values
     tensor([10., 36.])
+
+    Raises:
+        UnsupportedError: the value is infinite or NaN, and no tensor has floats.
     """
     given = {"A": input, "B": tensor1, "C": tensor2}
     if isinstance(value, float) and not any(own.dtype.is_floating_point or own.dtype.is_complex for own in given.values()):
+        if not isfinite(value):
+            raise UnsupportedError(f"addcmul of integers takes no value={value}: convert the tensors with .to(torch.float64)")
         value = int(value)  # torch cuts the fraction off
     if isinstance(value, int | float) and value == 1:
         return _called("{A} + {B} * {C}", given)
