@@ -63,7 +63,6 @@ def unread_in(expr: str | Request, count: int) -> frozenset[int]:
     return unread if len(unread) < count else frozenset()
 
 
-@lru_cache(maxsize=4096)
 def promotion_of(expr: str | Request, kinds: tuple[Kind, ...]) -> Promotion:
     """The data types of an einsum's text or a request, of operands of these kinds.
 
@@ -73,12 +72,18 @@ def promotion_of(expr: str | Request, kinds: tuple[Kind, ...]) -> Promotion:
     >>> promotion_of("ij->i", ((torch.int8, 2),)).result, promotion_of("ij->ji", ((torch.int8, 2),)).result
     (torch.int64, torch.int8)
     """
+    return _promotion_of(expr, kinds, torch.get_default_dtype())
+
+
+@lru_cache(maxsize=4096)
+def _promotion_of(expr: str | Request, kinds: tuple[Kind, ...], default: torch.dtype) -> Promotion:
+    """The data types if ``default`` is torch's default data type."""
     unread = unread_in(expr, len(kinds))
     if isinstance(expr, str) or expr.value is None:
         dtype = result_type(kind for at, kind in enumerate(kinds) if at not in unread)
         long = dtype in SUMMED_LONG and _is_summed_long(expr, kinds, unread)
         return Promotion(torch.int64, torch.int64) if long else Promotion(dtype, dtype)
-    typing = _Typing(kinds, unread)
+    typing = _Typing(kinds, unread, default)
     found = typing.of(expr.value)
     dtype = found[0] if isinstance(found, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
     if dtype in SUMMED_LONG and _is_summed_long(expr, kinds, unread):
@@ -122,6 +127,7 @@ class _Typing:
 
     kinds: tuple[Kind, ...]
     unread: frozenset[int]
+    default: torch.dtype
     numbers: list[complex] = field(default_factory=list)
     converted: list[Expr] = field(default_factory=list)
     is_long: bool = False
@@ -163,7 +169,7 @@ class _Typing:
             tensors = [own for own in tensors if own not in weak]
         dtype = result_type(tensors, max(numbers, key=_rank, default=None))
         if not is_whole and not dtype.is_floating_point and not dtype.is_complex:
-            dtype = torch.get_default_dtype()
+            dtype = self.default
         for arg, own in zip(args, found, strict=True):
             if isinstance(own, tuple):
                 self.convert(arg, own[0], dtype)
@@ -188,11 +194,12 @@ def result_type(kinds: Iterable[tuple[torch.dtype, int]], number: complex | None
     >>> result_type([(torch.int64, 1)], 0.5), result_type([(torch.bool, 1)], 2), result_type([(torch.int8, 1)], 2)
     (torch.float32, torch.int64, torch.int8)
     """
-    return _result_type(frozenset((dtype, order > 0) for dtype, order in kinds), type(number).__name__)
+    return _result_type(frozenset((dtype, order > 0) for dtype, order in kinds), type(number).__name__, torch.get_default_dtype())
 
 
 @lru_cache(maxsize=1024)
-def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str) -> torch.dtype:
+def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, default: torch.dtype) -> torch.dtype:
+    """The data type if ``default`` is torch's default data type, which ``torch.result_type`` reads."""
     tensors = [dtype for dtype, has_dimensions in kinds if has_dimensions]
     scalars = [dtype for dtype, has_dimensions in kinds if not has_dimensions]
     made = [torch.empty(shape, dtype=reduce(torch.promote_types, own)) for shape, own in (((1,), tensors), ((), scalars)) if own]

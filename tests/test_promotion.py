@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -170,3 +171,39 @@ def test_explain_promotes_and_refuses_as_evaluate_does() -> None:
     assert "float32" in ns.explain("R[i,j] = sin(A[i,j])", A=A).source
     assert "converted to float32" in str(ns.explain("R[i,j] = A[i,j] / 2", A=A.to(torch.int64)))
     assert "int64" in ns.explain("R[i,j] = A[i,j] + 0", A=A.to(torch.bool)).source
+
+
+@pytest.fixture
+def wide_default() -> Iterator[Callable[[], None]]:
+    """Changes torch's default data type to float64 for the rest of the test."""
+    before = torch.get_default_dtype()
+    yield lambda: torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(before)
+
+
+@FORMATS
+def test_a_new_default_data_type_takes_effect(wide_default: Callable[[], None], fmt: ns.Format | None) -> None:
+    """Texts and plans of calls before the change are not reused."""
+    a = torch.tensor([1, 0, 3])
+    A = given((a,), fmt)["A"]
+    calls: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "function": (lambda: ns.evaluate("y[i] = exp(A[i])", A=A), a.exp),
+        "quotient": (lambda: ns.evaluate("y[i] = A[i] / 3", A=A), lambda: a / 3),
+        "fraction": (lambda: ns.evaluate("y[i] = A[i] * 0.5", A=A), lambda: a * 0.5),
+        "number": (lambda: ns.evaluate("y[i] = A[i] * c", A=A, c=0.5), lambda: a * 0.5),
+        "complex": (lambda: ns.evaluate("y[i] = A[i] * 2j", A=A), lambda: a * 2j),
+        "program": (lambda: ns.evaluate("t[i] = A[i] / 2; y[i] = t[i] * A[i]", A=A), lambda: a / 2 * a),
+        "scalar": (lambda: A * 0.5, lambda: a * 0.5),
+        "operator": (lambda: A / 3, lambda: a / 3),
+    }
+    if isinstance(A, ns.SparseTensor):
+        calls["atan2"] = lambda: torch.atan2(A, A), lambda: torch.atan2(a, a)
+        calls["sin"] = lambda: torch.sin(A), a.sin
+    for name, (ours, torchs) in calls.items():
+        assert ours().dtype == torchs().dtype, name
+    wide_default()
+    for name, (ours, torchs) in calls.items():
+        wanted = torchs()
+        made = dense(ours())
+        assert made.dtype == wanted.dtype, name
+        torch.testing.assert_close(made, wanted, msg=name)
