@@ -23,7 +23,7 @@ def derivative(expr: Expr, name: str) -> Expr:
     B[i]
     exp(2 * A[i]) * 2
     0 - B[i] / (A[i] * A[i])
-    A[i] > 0
+    1 - (A[i] <= 0)
     0
     """
     match expr:

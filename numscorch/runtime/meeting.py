@@ -118,7 +118,7 @@ def _numbered(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
     """A number for each entry, not much larger than their count, equal where all columns are.
 
     >>> _numbered([np.array([5, 5, 7]), np.array([10**12, 10**12, 0])], 3).tolist()
-    [1, 1, 2]
+    [0, 0, 1]
     """
     numbers = np.zeros(count, np.int64)
     for column in columns:
