@@ -138,7 +138,7 @@ def parse_program(text: str) -> tuple[Part, ...]:
     2 ('T', 'x') A[i,j] * B[j] over ij,j->i
     y ('2',) relu(A[i]) over i->i
     """
-    statements = [piece for piece in SEPARATOR.split(text) if piece.strip()]
+    statements = _statements(text)
     if len(statements) < 2:
         return parse_statement(statements[0] if statements else text)
     parts: list[Part] = []
@@ -148,6 +148,29 @@ def parse_program(text: str) -> tuple[Part, ...]:
         parts += _parts_of(stmt, statement, sum(part.is_temporary for part in parts), short)
     _check_names(text, parts)
     return (*map(_in_order, parts[:-1]), parts[-1])
+
+
+def _statements(text: str) -> list[str]:
+    return [piece for piece in SEPARATOR.split(text) if piece.strip()]
+
+
+def index_names(text: str) -> dict[str, str]:
+    """The names of indices in a program's text, by the short names that its parts use instead.
+
+    >>> index_names("y[row] = A[row,col] * x[col]")
+    {'r': 'row', 'c': 'col'}
+    """
+    return {short.name: var.name for var, short in short_names(map(_read, _statements(text))).items()}
+
+
+def written_access(name: str, indices: Sequence[str], text: str) -> str:
+    """An access with the names of the indices in a program's text.
+
+    >>> written_access("A", ["r", "c"], "y[row] = A[row,col]")
+    'A[row,col]'
+    """
+    written = index_names(text)
+    return f"{name}[{','.join(written.get(index, index) for index in indices)}]"
 
 
 def _check_names(text: str, parts: Sequence[Part]) -> None:
@@ -165,7 +188,7 @@ def _check_names(text: str, parts: Sequence[Part]) -> None:
                 where = "in the statement that makes it" if name == part.name else "before it is assigned"
                 raise ExpressionError(f"{name} is read {where}: name one of the two otherwise, or assign {name} first\n  {text}")
             if operand == name and made.get(name, len(indices)) != len(indices):
-                told = f"{name}[{','.join(indices)}] has {len(indices)} indices, but {name} is assigned with {made[name]}"
+                told = f"{written_access(name, indices, text)} has {len(indices)} indices, but {name} is assigned with {made[name]}"
                 raise ExpressionError(f"{told}: write as many\n  {text}")
         seen.add(part.name)
 

@@ -228,6 +228,12 @@ def test_errors_of_sizes_speak_of_the_users_tensors(fmt: ns.Format | None, learn
         "R[i] = left[i,j] * left[i,j] + bias[i]": "index i has size 6 in left[i,j] * left[i,j] but 3 in bias\n",
         "T[i] = left[i,j] * left[i,j]; R[i] = T[i] * bias[i]": "index i has size 6 in T but 3 in bias\n",
         "R[j,k] = left[i,j] * left[j,k]": "     did you mean left[k,j]?",
+        "R[row] = left[row,col] * vector[col]": "index col has size 7 in left but 5 in vector\n",
+        "R[row] = left[row,col] * left[row,col] + bias[row]": "index row has size 6 in left[row,col] * left[row,col] but 3 in bias\n",
+        "R[c] = left[c,col] * vector[col]": "index col has size 7 in left but 5 in vector\n",
+        "T[row] = left[row,col] * left[row,col]; R[row] = T[row] * bias[row]": "index row has size 6 in T but 3 in bias\n",
+        "R[col,k] = left[row,col] * left[col,k]": "     did you mean left[k,col]?",
+        "R[row] = left[row,row]": "index row takes the diagonal of left, whose sizes differ there: 6 and 7\n",
     }.items():
         used = {name: own for name, own in given.items() if f"{name}[" in text}
         with pytest.raises(ns.SizeError) as error:
@@ -237,6 +243,15 @@ def test_errors_of_sizes_speak_of_the_users_tensors(fmt: ns.Format | None, learn
             with pytest.raises(ns.SizeError) as error:
                 ns.explain(text, **used)
             assert told in str(error.value)
+
+
+@pytest.mark.parametrize("fmt", [None, ns.CSR], ids=["dense", "CSR"])
+def test_errors_of_dimensions_have_the_names_of_the_text(fmt: ns.Format | None, plain: None) -> None:
+    left = c if fmt is None else ns.from_torch(c, fmt)
+    with pytest.raises(ns.ExpressionError, match=r"left\[row,col,k\] has 3 indices, but left has 2 dimensions"):
+        ns.evaluate("R[row] = left[row,col,k]", left=left)
+    with pytest.raises(ns.ExpressionError, match=r"T\[row,col\] has 2 indices, but T is assigned with 1"):
+        ns.evaluate("T[row] = left[row,col]; R[row] = T[row,col]", left=left)
 
 
 def test_unknown_reduction() -> None:

@@ -25,7 +25,7 @@ from ..promotion import number_as
 from ..runtime.dispatch import known_plan, remember
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
-from ..statements import Part, Request, parse_program, tensor_names
+from ..statements import Part, Request, parse_program, tensor_names, written_access
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, taken
 from .fusion import Group, group_from
@@ -203,10 +203,11 @@ def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
 
 
 def _check_ranks(text: str, part: Part, values: Mapping[str, Any]) -> None:
-    """That each operand has a dimension for each index."""
+    """Check that each operand has a dimension for each index."""
     for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
         if name in values and (order := values[name].ndim) != len(indices):
-            raise ExpressionError(f"{name}[{','.join(indices)}] has {len(indices)} indices, but {name} has {order} dimensions\n  {text}")
+            access = written_access(name, indices, text)
+            raise ExpressionError(f"{access} has {len(indices)} indices, but {name} has {order} dimensions\n  {text}")
 
 
 def _is_plain(value: Any) -> bool:

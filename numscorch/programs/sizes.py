@@ -1,4 +1,4 @@
-"""Whether the operands of a program's part agree about the sizes of indices; errors name them as the program does."""
+"""Checks of the sizes of indices in a program; errors use the names of the program's text."""
 
 from __future__ import annotations
 
@@ -7,57 +7,74 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import SizeError
-from ..ir.index import Access, mapped
+from ..ir.index import Access, IndexVar, mapped
 from ..operand import Operand
+from ..parser import Subscripts
 from ..problem import reversed_hint
 from ..runtime.dispatch import describe
-from ..statements import NAMES, Part
+from ..statements import NAMES, Part, index_names
 
 
 def check_sizes(text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any]) -> None:
-    """That an index has one size in all operands of a part, size 1 apart.
+    """Check that the operands of a part agree about the size of each index; size 1 broadcasts, but not on a diagonal.
 
     Raises:
-        SizeError: it has two.
+        SizeError: an index has two sizes.
 
     >>> import torch
     >>> from ..statements import parse_program
-    >>> parts = parse_program("y[i] = A[i,j] * x[j]")
-    >>> check_sizes("y[i] = A[i,j] * x[j]", parts, parts[0], {"A": torch.ones(2, 3), "x": torch.ones(4)})
+    >>> text = "y[row] = A[row,col] * x[col]"
+    >>> parts = parse_program(text)
+    >>> check_sizes(text, parts, parts[0], {"A": torch.ones(2, 3), "x": torch.ones(4)})
     Traceback (most recent call last):
         ...
-    numscorch.errors.SizeError: index j has size 3 in A but 4 in x
-      y[i] = A[i,j] * x[j]     A: 2x3 (dense)     x: 4 (dense)
+    numscorch.errors.SizeError: index col has size 3 in A but 4 in x
+      y[row] = A[row,col] * x[col]     A: 2x3 (dense)     x: 4 (dense)
     """
     found: dict[str, tuple[int, int]] = {}
     for at, (name, indices) in enumerate(zip(part.operands, part.request.subscripts.operands, strict=True)):
-        for index, size in zip(indices, values[name].shape, strict=True):
-            known, first = found.get(index, (1, at))
+        shape = values[name].shape
+        for index, size in zip(indices, shape, strict=True):
+            if (above := shape[indices.index(index)]) != size:
+                raise _clash(text, parts, part, values, index, (at, above), (at, size))
+            first, known = found.get(index, (at, 1))
             if known == 1:
-                found[index] = (size, at)
-            elif size not in (1, known) and first != at:
+                found[index] = (at, size)
+            elif size not in (1, known):
                 raise _clash(text, parts, part, values, index, (first, known), (at, size))
 
 
 def _clash(
     text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any], index: str, first: tuple[int, int], second: tuple[int, int]
 ) -> SizeError:
+    """The error of an index with two sizes; ``first`` and ``second`` are the places of two operands and their sizes."""
     operands = [values[name] if isinstance(values[name], Operand) else describe(values[name]) for name in part.operands]
-    names = [_named(name, parts) for name in part.operands]
+    written = index_names(text)
+    names = [_named(name, parts, written) for name in part.operands]
     listed = "     ".join(f"{name}: {own}" for name, own in zip(names, operands, strict=True))
-    hint = reversed_hint(part.request.subscripts, operands, index, second[0], names)
-    told = f"index {index} has size {first[1]} in {names[first[0]]} but {second[1]} in {names[second[0]]}"
-    return SizeError(f"{told}\n  {text}     {listed}{hint}")
+    (at, size), (other, other_size) = first, second
+    if at == other:
+        told, hint = f"takes the diagonal of {names[at]}, whose sizes differ there: {size} and {other_size}", ""
+    else:
+        told = f"has size {size} in {names[at]} but {other_size} in {names[other]}"
+        hint = reversed_hint(_renamed(part.request.subscripts, written), operands, written.get(index, index), other, names)
+    return SizeError(f"index {written.get(index, index)} {told}\n  {text}     {listed}{hint}")
 
 
-def _named(name: str, parts: Sequence[Part]) -> str:
-    """An operand as the program has it: a temporary is the part of the text that it stands for."""
-    made = next((own for own in parts if own.name == name and own.is_temporary), None)
-    if made is None or made.request.value is None:
+def _renamed(subscripts: Subscripts, written: Mapping[str, str]) -> Subscripts:
+    operands = tuple(tuple(written.get(name, name) for name in term) for term in subscripts.operands)
+    return replace(subscripts, operands=operands, result=tuple(written.get(name, name) for name in subscripts.result))
+
+
+def _named(name: str, parts: Sequence[Part], written: Mapping[str, str]) -> str:
+    """An operand's name in the program; a temporary's is its part of the text."""
+    part = next((own for own in parts if own.name == name and own.is_temporary), None)
+    if part is None or part.request.value is None:
         return name
-    operands = [_named(own, parts) for own in made.operands]
+    operands = [_named(own, parts, written) for own in part.operands]
 
     def renamed(access: Access) -> Access:
-        return replace(access, tensor=replace(access.tensor, name=operands[NAMES.index(access.tensor.name)]))
+        indices = tuple(IndexVar(written.get(var.name, var.name)) for var in access.indices)
+        return Access(replace(access.tensor, name=operands[NAMES.index(access.tensor.name)]), indices)
 
-    return str(mapped(made.request.value, renamed))
+    return str(mapped(part.request.value, renamed))
