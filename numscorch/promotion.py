@@ -136,7 +136,7 @@ class _Typing:
         """A tensor's kind; the value of a part of numbers alone; None for a pattern, which promotes nothing."""
         match expr:
             case Literal(value):
-                return self._noted(value)
+                return self._noted(value, is_whole=not expr.is_float)
             case Access(tensor) if tensor.name not in OPERANDS:
                 return None  # what a fused kernel makes of floats, all of one type
             case Access(tensor):
@@ -148,8 +148,8 @@ class _Typing:
                 own = FUNCTIONS[function]
                 return self._joined(args, own.value, False, is_whole=own.whole is not None)
 
-    def _noted(self, value: complex) -> complex:
-        number = int(value.real) if not isinstance(value, complex) and float(value).is_integer() else value
+    def _noted(self, value: complex, is_whole: bool) -> complex:
+        number = int(value.real) if is_whole and not isinstance(value, complex) and float(value).is_integer() else value
         self.numbers.append(number)
         return number
 
@@ -160,7 +160,8 @@ class _Typing:
         numbers = [own for own in found if own is not None and not isinstance(own, tuple)]
         if not tensors:
             folds = len(numbers) == len(args) and not any(isinstance(own, complex) for own in numbers)
-            return self._noted(evaluate(*numbers)) if folds else max(numbers, key=_rank, default=None)
+            whole = is_whole and all(isinstance(own, int) for own in numbers)
+            return self._noted(evaluate(*numbers), whole) if folds else max(numbers, key=_rank, default=None)
         order = max(order for _, order in tensors)
         if is_test:
             numbers = [own for own in numbers if not isinstance(own, int)]

@@ -12,6 +12,7 @@ import torch
 import numscorch as ns
 from numscorch.dense import function_of
 from numscorch.ir.function_table import FUNCTIONS
+from numscorch.ir.notation import parse_expr
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
 WHOLE = torch.tensor([-7, -3, -2, -1, 1, 2, 3, 6, 7])
@@ -73,6 +74,14 @@ EXPRESSIONS = {
     "A[i] ** 0.5": lambda a, b: a**0.5,
     "where(A[i] > 0, A[i], 0)": lambda a, b: torch.where(a > 0, a, 0),
     "maximum(A[i], 0.5)": lambda a, b: a.clamp(min=0.5),
+    "A[i] * 2.0": lambda a, b: a * 2.0,
+    "A[i] * 2.": lambda a, b: a * 2.0,
+    "A[i] + 1e1": lambda a, b: a + 1e1,
+    "A[i] * -1.0": lambda a, b: a * -1.0,
+    "A[i] * (4 / 2)": lambda a, b: a * (4 / 2),
+    "A[i] * (1.0 + 1)": lambda a, b: a * (1.0 + 1),
+    "maximum(A[i], 0.0)": lambda a, b: a.clamp(min=0.0),
+    "A[i] + -1": lambda a, b: a + -1,
     "A[i] * B[i] + A[i]": lambda a, b: a * b + a,
 }
 ABOUT = {"A[i] == 1": lambda a: a == 1, "A[i] < 2": lambda a: a < 2, "A[i] != 0": lambda a: a != 0, "1 >= A[i]": lambda a: a <= 1}
@@ -95,6 +104,20 @@ def test_statements_promote_as_torchs_operators(dtypes: tuple[torch.dtype, torch
         made = dense(ns.evaluate(f"R[i] = {text}", A=given((a,), fmt)["A"]))
         assert made.dtype == a.dtype, text
         assert torch.equal(made, test(a).to(a.dtype)), text
+
+
+@FORMATS
+def test_a_point_or_an_exponent_makes_a_number_fractional(fmt: ns.Format | None) -> None:
+    """Also after a call with the whole number, whose plan is another one."""
+    A = given((torch.tensor([1, 0, 3]),), fmt)["A"]
+    for number, dtype in {"2": torch.int64, "2.0": torch.float32, "2e0": torch.float32, "20": torch.int64}.items():
+        assert ns.evaluate(f"R[i] = A[i] * {number}", A=A).dtype == dtype, number
+        assert ns.evaluate(f"T[i] = A[i] * {number}; R[i] = T[i] + A[i]", A=A).dtype == dtype, number
+        assert str(parse_expr(str(parse_expr(f"A[i] * {number}")))) == str(parse_expr(f"A[i] * {number}"))
+        assert parse_expr(str(parse_expr(f"A[i] * {number}"))) == parse_expr(f"A[i] * {number}")
+    assert [str(parse_expr(text)) for text in ("2", "2.0", "-2.", "1e3", "0.5", "1000000", "1e20")] == (
+        ["2", "2.0", "-2.0", "1000.0", "0.5", "1000000", "1e+20"]
+    )
 
 
 @FORMATS

@@ -117,15 +117,19 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number."""
+    """A number; ``is_float`` tells 2.0, which promotes integers, from 2."""
 
     value: float | complex
     dtype: str
+    is_float: bool = False
 
     def __str__(self) -> str:
         if isinstance(self.value, complex):
             return str(self.value)
-        return f"{self.value:g}" if float(f"{self.value:g}") == self.value else repr(self.value)
+        if not self.is_float and float(self.value).is_integer():
+            return f"{self.value:.0f}"
+        text = f"{self.value:g}" if float(f"{self.value:g}") == self.value else repr(self.value)
+        return f"{text}.0" if text.lstrip("-").isdigit() else text
 
 
 STRENGTH = {"==": 1, "!=": 1, "<": 1, "<=": 1, ">": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3}
@@ -340,8 +344,8 @@ def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
 def with_dtype(expr: Expr, dtype: str) -> Expr:
     """The expression with its numbers in this data type."""
     match expr:
-        case Literal(value):
-            return Literal(value, dtype)
+        case Literal():
+            return replace(expr, dtype=dtype)
         case Binary(op, left, right):
             return Binary(op, with_dtype(left, dtype), with_dtype(right, dtype))
         case Call(function, args):

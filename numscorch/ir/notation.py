@@ -105,6 +105,17 @@ def number(token: str) -> float | complex:
     return complex(token) if token[-1] in "jJ" else float(token)
 
 
+def literal(token: str, dtype: str) -> Literal:
+    """The literal that a token spells; a point or an exponent makes a float of a whole number.
+
+    >>> print(literal("2", "float32"), literal("2.", "float32"), literal("2e0", "float32"))
+    2 2.0 2.0
+    """
+    value = number(token)
+    is_float = not token.isdigit() and not isinstance(value, complex) and value.is_integer()
+    return Literal(value, dtype, is_float)
+
+
 def depth_of(expr: Expr) -> int:
     """How many operators and functions stand within one another, at most; found without recursion."""
     deepest, waiting = 0, [(expr, 0)]
@@ -245,7 +256,7 @@ class _Reader:
         inner = self.power()
         if not negative:
             return inner
-        return Literal(-inner.value, inner.dtype) if isinstance(inner, Literal) else Binary("-", Literal(0.0, self.dtype), inner)
+        return replace(inner, value=-inner.value) if isinstance(inner, Literal) else Binary("-", Literal(0.0, self.dtype), inner)
 
     def power(self) -> Expr:
         """An operand, or one to a power; powers are read from right to left."""
@@ -270,7 +281,7 @@ class _Reader:
     def operand(self) -> Expr:
         token = self.peek()
         if NUMBER.match(token):
-            return Literal(number(self.take()), self.dtype)
+            return literal(self.take(), self.dtype)
         if token == "(":
             self.take()
             inner = self.nested(self.expression)
