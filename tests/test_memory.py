@@ -124,10 +124,16 @@ def test_repeated_entries_below_the_limit_are_made(plain: pytest.MonkeyPatch) ->
 PRODUCTS = ("ik,kj->ij", "bik,bkj->ijb", "ikl,kj->ij", "ik,jl->ijkl", "ik,kjl->ij", "ik,kj,m->imj", "kli,klj->ij", "bi,bj->bij")
 
 
-@pytest.mark.parametrize("seed", range(scaled(200)))
-def test_entries_of_a_product_are_bounded_from_both_sides(seed: int, plain: pytest.MonkeyPatch) -> None:
-    rng, most, least = random.Random(seed), list[int](), list[int]()
+@pytest.mark.parametrize("block", range(scaled(10)))
+def test_entries_of_a_product_are_bounded_from_both_sides(block: int, plain: pytest.MonkeyPatch) -> None:
     plain.setattr("numscorch.runtime.memory.ASK_FROM", -1)
+    checked = sum(_is_bounded(seed, plain) for seed in range(20 * block, 20 * (block + 1)))
+    assert checked >= 8, "of 20 products"
+
+
+def _is_bounded(seed: int, plain: pytest.MonkeyPatch) -> bool:
+    """Check a random product between its bounds; False if its kernel has none."""
+    rng, most, least = random.Random(seed), list[int](), list[int]()
     plain.setattr(Layout, "fits", lambda layout, entries: bool(most.append(entries)))
     plain.setattr(Layout, "check_least", lambda layout, entries: least.append(entries))
     expr = rng.choice(PRODUCTS)
@@ -138,5 +144,8 @@ def test_entries_of_a_product_are_bounded_from_both_sides(seed: int, plain: pyte
     sparse = [as_operand(array * (array < share), random_format(rng, array.ndim)) for array in arrays[:2]]
     reduce = rng.choice(("sum", "max", "min_plus") if len(terms) == 2 else ("max", "min_plus"))  # sums of three are computed in pairs
     made = ns.einsum(expr, *sparse, *map(torch.from_numpy, arrays[2:]), reduce=reduce)
-    if least:
-        assert isinstance(made, ns.SparseTensor) and least[0] <= entry_count(made.pattern) <= min(most), (expr, sparse)
+    if not least:
+        return False
+    assert isinstance(made, ns.SparseTensor)
+    assert least[0] <= entry_count(made.pattern) <= min(most), (expr, sparse)
+    return True
