@@ -6,8 +6,9 @@ arrays that are built anew are int32 where that fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ import torch
 from .arrays import as_indices, as_shape, as_values, check_coordinates, disordered_entry, is_increasing
 from .coalescing import coalesced
 from .convert import check_values
-from .errors import SizeError, UnsupportedError
+from .errors import OperandError, SizeError, UnsupportedError
 from .grouping import grouped
 from .ir.format import COO, CSC, CSR, Format, as_format, dense
 from .ledgers import note
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from scipy.sparse import sparray, spmatrix
 
 
+F = TypeVar("F", bound=Callable[..., SparseTensor])
+SORT = "without assume_sorted=True, from_coo sorts and sums them"
+COALESCE = "the tensor is only marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)"
 OTHERS = "from_coo, from_csr or from_scipy"
 
 
@@ -116,9 +120,9 @@ def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariant
     values = tensor.values() if tensor.requires_grad else tensor._values()
     indices, shape = tensor._indices(), tuple(tensor.shape)
     if not tensor.dense_dim():
-        return from_coo(indices, values, shape, format, assume_sorted=True, check_invariants=check_invariants)
+        return _from_entries(indices, values, shape, format, COALESCE, check_invariants=check_invariants)
     entries = torch.empty(indices.shape[1], dtype=torch.int8)
-    head = from_coo(indices, entries, shape[: tensor.sparse_dim()], assume_sorted=True, check_invariants=check_invariants).pattern
+    head = _from_entries(indices, entries, shape[: tensor.sparse_dim()], None, COALESCE, check_invariants=check_invariants).pattern
     A = SparseTensor(hybrid_pattern(head, shape), values.reshape(-1))
     return A if format is None else to_format(A, format)
 
@@ -133,6 +137,20 @@ def _from_torch_compressed(tensor: torch.Tensor, format: Format | None, check_in
     return A if format is None else to_format(A, format)
 
 
+def _without_coalesce(function: F) -> F:
+    """A constructor that refuses ``coalesce=``, which it took once."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> SparseTensor:
+        if "coalesce" in kwargs:
+            instead = "it sorts and sums entries without it; assume_sorted=True refuses unsorted ones"
+            raise OperandError(f"{function.__name__} takes no coalesce=: {instead}")
+        return function(*args, **kwargs)
+
+    return cast("F", call)
+
+
+@_without_coalesce
 def from_coo(
     indices: torch.Tensor | ArrayLike,
     values: torch.Tensor | ArrayLike,
@@ -167,6 +185,19 @@ def from_coo(
     tensor([[0., 0., 1.],
             [5., 0., 0.]])
     """
+    return _from_entries(indices, values, shape, format, SORT if assume_sorted else None, check_invariants=check_invariants)
+
+
+def _from_entries(
+    indices: torch.Tensor | ArrayLike,
+    values: torch.Tensor | ArrayLike,
+    shape: Sequence[int],
+    format: Format | str | None,
+    way_out: str | None,
+    *,
+    check_invariants: bool,
+) -> SparseTensor:
+    """``from_coo``; with a way out, entries must be sorted already, and the error of unsorted ones ends with it."""
     size = as_shape(shape)
     target = COO(len(size)) if format is None else _format(format)
     check_order(target, size)
@@ -175,11 +206,11 @@ def from_coo(
     if check_invariants:
         check_coordinates(table.numpy(), size)
     is_list = bool(size) and target.levels == COO(len(size)).levels
-    is_trusted = assume_sorted and not check_invariants
+    is_trusted = way_out is not None and not check_invariants
     if is_list and (is_trusted or is_increasing(table.numpy(), target.mode_order)):
         return _adopt(list(table), entries, size, target)
-    if assume_sorted and check_invariants:
-        _check_sorted(table.numpy(), target)
+    if way_out is not None and check_invariants:
+        _check_sorted(table.numpy(), target, way_out)
     made = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
     return _noted(made, "a list of entries")
 
@@ -188,11 +219,11 @@ def _format(format: Format | str) -> Format:
     return as_format(format)
 
 
-def _check_sorted(table: np.ndarray, format: Format) -> None:
+def _check_sorted(table: np.ndarray, format: Format, way_out: str) -> None:
     """Refuse entries that are neither in the order of rows nor in the format's mode order."""
     by_rows = range(len(table))
     if not is_increasing(table, by_rows) and not is_increasing(table, format.mode_order):
-        raise disordered_entry(table, by_rows)
+        raise disordered_entry(table, by_rows, way_out)
 
 
 def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) -> None:
@@ -225,6 +256,7 @@ def assemble(
     return SparseTensor(pattern, values.new_zeros(pattern.nnz).index_add_(0, torch.from_numpy(slots), ordered))
 
 
+@_without_coalesce
 def from_csr(
     pos: torch.Tensor | ArrayLike,
     crd: torch.Tensor | ArrayLike,

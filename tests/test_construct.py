@@ -13,7 +13,7 @@ from numscorch import construct
 from numscorch.arrays import is_increasing
 from numscorch.construct import from_coo, from_csr, from_scipy, from_torch
 from numscorch.convert import check_values
-from numscorch.errors import FormatError, NumscorchError, SizeError, UnsupportedError
+from numscorch.errors import FormatError, NumscorchError, OperandError, SizeError, UnsupportedError
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
 from numscorch.runtime import memory
 from numscorch.sparse_tensor import SparseTensor
@@ -26,6 +26,11 @@ def torch_csr(tensor: torch.Tensor) -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return tensor.to_sparse_csr()
+
+
+def marked_as_coalesced() -> torch.Tensor:
+    indices = torch.tensor([[1, 0], [0, 1]])
+    return torch.sparse_coo_tensor(indices, torch.ones(2), (2, 2), is_coalesced=True, check_invariants=False)
 
 
 # ---- construction
@@ -184,6 +189,14 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
         FormatError,
         "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order, each place once; without assume_sorted=True,",
     ),
+    "unsorted, marked as coalesced": (
+        lambda: from_torch(marked_as_coalesced()),
+        FormatError,
+        "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order, each place once; the tensor is only "
+        "marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)",
+    ),
+    "coalesce": (coo(coalesce=True), OperandError, "from_coo takes no coalesce=: it sorts and sums entries without it"),
+    "csr coalesce": (csr(coalesce=False), OperandError, "from_csr takes no coalesce=: it sorts and sums entries without it"),
     "repeated": (coo([[1, 1], [0, 0]], assume_sorted=True), FormatError, "entry 1 repeats the coordinates (1, 0) of entry 0"),
     "repeated in CSR": (
         coo([[1, 1], [0, 0]], [1.0, 2.0], (2, 2), "ds", assume_sorted=True),
