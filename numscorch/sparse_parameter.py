@@ -11,7 +11,7 @@ import torch
 
 from .pattern import Pattern, restored
 from .sparse_tensor import SparseTensor
-from .ways_out import TYPE_NAME
+from .ways_out import type_name
 
 M = TypeVar("M", bound=torch.nn.Module)
 SIZES = "build the model with the sizes that it had"
@@ -117,7 +117,7 @@ class SparseParameter(torch.nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             if name == "__qualname__":
-                return TYPE_NAME.format("SparseParameter")
+                return type_name(self)
             if name.startswith("_") or name in ("values", "pattern"):
                 raise
         return getattr(self.tensor, name)

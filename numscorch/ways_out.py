@@ -52,10 +52,16 @@ WAYS_OUT: dict[str, str] = {
     "multinomial": "draw from A.to_dense()",
 }
 
-TYPE_NAME = (  # torch.typename of a tensor, and so in torch's errors where optimizers and modules take no SparseTensor
-    "{} (give optimizers A.values; a dense layer becomes sparse by SparseLinear.from_dense(layer, sparsifier) or sparsify_model, "
-    "and then takes layer.weight = ns.nn.Parameter(A))"
-)
+ADVICE = "optimizers take A.values; sparse layers, as of SparseLinear.from_dense(layer, sparsifier), take ns.nn.Parameter(A)"
+
+
+def type_name(tensor: object) -> str:
+    """The ``__qualname__`` of a tensor, which ``torch.typename`` prints in errors of optimizers and modules.
+
+    >>> type_name(1j)
+    'complex (optimizers take A.values; sparse layers, as of SparseLinear.from_dense(layer, sparsifier), take ns.nn.Parameter(A))'
+    """
+    return f"{type(tensor).__name__} ({ADVICE})"
 
 
 def way_out(name: str) -> str:

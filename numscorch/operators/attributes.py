@@ -9,7 +9,7 @@ import torch
 
 from ..errors import SizeError, UnsupportedError
 from ..sparse_tensor import PROPERTIES, SparseTensor
-from ..ways_out import TYPE_NAME
+from ..ways_out import type_name
 from .rearranging import transpose
 
 
@@ -95,7 +95,7 @@ def _new(name: str) -> Callable[..., torch.Tensor]:
 
 PROPERTIES.update(
     {
-        "__qualname__": lambda input: TYPE_NAME.format("SparseTensor"),
+        "__qualname__": type_name,
         "H": H,
         "data": lambda input: SparseTensor(input.pattern, input.values.data),
         "grad_fn": lambda input: input.values.grad_fn,
