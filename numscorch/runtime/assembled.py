@@ -200,25 +200,25 @@ class Layout:
         return Arrays(np.zeros(total, self.dtype), index, gaps=False)
 
     def has_room(self, most: int) -> bool:
-        """Whether arrays for so many entries may be allocated, of which memory is taken only where entries are written."""
+        """Whether arrays for this number of entries may be allocated; only written pages take memory."""
         each = 8 + self.width
         return most * each <= memory.ASK_FROM and (self.index_dtype != "int32" or most <= INT32_MAX)
 
     @property
     def each(self) -> int:
-        """Bytes by which an entry counts for the memory limit: those of the longest of its arrays."""
+        """Bytes of an entry in the longest array of the result; the memory limit applies to each array."""
         return max(self.width, 8 if "crd" in self.format.levels[-1].arrays else 0)
 
     def fits(self, most: int) -> bool:
-        """Whether so many entries are certain not to be refused."""
+        """Whether the memory limit and the index type allow this number of entries."""
         size = most * self.each
         return size <= memory.ASK_FROM or (size <= memory.limit() and (self.index_dtype != "int32" or most <= INT32_MAX))
 
     def check_least(self, least: int) -> None:
-        """Refuse a result that has so many entries or more.
+        """Refuse a result with at least this number of entries.
 
         Raises:
-            SizeError: they take more than the memory limit, or more than the index type can count.
+            SizeError: the entries exceed the memory limit or the range of the index type.
         """
         self._check(least * self.each, f"the result, of {least} entries or more,", padded=False)
         self._counted(least, "has at least")

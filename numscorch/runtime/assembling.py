@@ -22,7 +22,7 @@ from ..statements import NAMES
 from . import blocks, memory
 from .assembled import Layout, bounded_starts, hashed_room, workers_for
 from .binder import Binder
-from .meeting import meeting_in
+from .product_bounds import pair_product_in
 
 NOTHING: Mapping[str, str] = {}
 ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # one block for each worker
@@ -53,12 +53,12 @@ class AssemblingBinder(Binder):
         return self.compiled(body)
 
     def checked(self) -> list[str]:
-        """A product of two operands whose result is certain not to fit is refused before its entries are counted."""
-        layout, meeting = self.scope["layout"], meeting_in(self.problem, self.accesses)
-        if meeting is None or prod(self.problem.shape) * layout.each <= memory.ASK_FROM:
+        """Lines that refuse a product before its entries are counted, if its lower bound exceeds a limit."""
+        layout, product = self.scope["layout"], pair_product_in(self.problem, self.accesses)
+        if product is None or prod(self.problem.shape) * layout.each <= memory.ASK_FROM:
             return []
-        self.scope["meeting"] = meeting
-        return [f"meeting.check(layout, {', '.join(f'P{NAMES.index(name)}' for name in meeting.names)})"]
+        self.scope["product"] = product
+        return [f"product.check(layout, {', '.join(f'P{NAMES.index(name)}' for name in product.names)})"]
 
     def with_room(self) -> list[str]:
         """Entries are appended at once, if there is room for as many as are inserted into rows."""

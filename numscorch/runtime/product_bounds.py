@@ -1,4 +1,4 @@
-"""Bounds of the number of entries of a product of two sparse operands, found from index arrays before entries are counted."""
+"""Bounds of the number of entries in a product of two sparse operands, computed from their index arrays."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..pattern import Pattern
 from ..problem import Problem
 from .assembled import Layout
 
-WIDE = 4  # numbers for each entry up to which an array has a place for every number
+WIDE = 4  # largest ratio of numbers to entries; sparser numbers are compressed
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """Two sparse operands whose product's terms are all pairs of entries with equal coordinates of the variables that both have.
+class PairProduct:
+    """A product of two sparse operands: each pair of entries with equal shared coordinates makes one term.
 
     Args:
-        names: the operands.
-        levels: the variable of each of their levels.
-        kept: the variables of the result that an operand has.
-        times: the number of coordinates of the other variables of the result, for each of which entries are stored again.
+        names: names of the operands.
+        levels: index variable of each level, by operand.
+        kept: index variables of the result that occur in an operand.
+        times: number of copies of each entry, made by index variables of the result that occur in neither operand.
     """
 
     names: tuple[str, str]
@@ -37,17 +37,16 @@ class Meeting:
 
     @property
     def shared(self) -> frozenset[ix.IndexVar]:
-        """The variables of both operands."""
+        """Index variables that occur in both operands."""
         return frozenset(self.levels[0]) & frozenset(self.levels[1])
 
     def check(self, layout: Layout, left: Pattern, right: Pattern) -> None:
-        """Refuse a result that is certain not to fit. O(nnz), and O(1) where an upper bound fits.
+        """Refuse a result whose lower bound exceeds a limit. O(nnz), or O(1) if an upper bound fits.
 
-        The entries of the left operand that have one coordinate in the result reach at least as many entries of it as the longest
-        row of the right operand that one of them meets.
+        A row of the result has at least as many entries as the longest row of the right operand that contributes to it.
 
         Raises:
-            SizeError: the least number of entries takes more than the memory limit, or than the index type can count.
+            SizeError: the lower bound exceeds the memory limit or the range of the index type.
         """
         pairs = zip((left, right), self.levels, (right, left), strict=True)
         most = min(other.nnz * self._longest(pattern, levels) for pattern, levels, other in pairs)
@@ -61,26 +60,26 @@ class Meeting:
         layout.check_least(int(longest.sum()) * self.times)
 
     def _longest(self, pattern: Pattern, levels: Sequence[ix.IndexVar]) -> int:
-        """The most entries of an operand with the same shared coordinates, or more."""
+        """An upper bound of the number of entries of an operand that agree in all shared coordinates."""
         depth, shared = len(self.shared), self.shared
         if frozenset(levels[:depth]) != shared:
             return pattern.nnz
         return pattern.remember(("longest", depth), lambda: _longest_below(pattern, depth))
 
     def _rows(self, left: Pattern, right: Pattern) -> tuple[np.ndarray, np.ndarray]:
-        """For each entry of the left operand, a number of its coordinates in the result, and how many of the result's it meets."""
+        """For each entry of the left operand: the number of its row in the result, and how many entries it adds to that row."""
         own, other = _columns(left, self.levels[0]), _columns(right, self.levels[1])
         count, others = (len(columns[levels[0]]) for columns, levels in zip((own, other), self.levels, strict=True))
         numbers = _numbered([np.concatenate([own[var], other[var]]) for var in self.shared], count + others)
         met, meets = numbers[:count], numbers[count:]
-        if not self.kept | self.shared >= other.keys():  # some of the right operand's entries have the same coordinates in the result
+        if not self.kept | self.shared >= other.keys():  # entries of the right operand coincide in the result
             meets = meets[_firsts([meets, *(other[var] for var in other.keys() & self.kept)])]
         lengths = np.bincount(meets, minlength=int(numbers.max(initial=0)) + 1)
         return _numbered([column for var, column in own.items() if var in self.kept], count), lengths[met]
 
 
-def meeting_in(problem: Problem, accesses: Mapping[str, ix.Access]) -> Meeting | None:
-    """The two sparse operands, as a kernel reads them, of a result that may have more entries than either; None for any other problem."""
+def pair_product_in(problem: Problem, accesses: Mapping[str, ix.Access]) -> PairProduct | None:
+    """The product of two sparse operands whose result may have more entries than each operand; None for other problems."""
     stmt, result = problem.stmt, problem.result
     sparse = [access for access in ix.accesses_in(stmt.rhs) if not access.tensor.is_dense]
     names = tuple(dict.fromkeys(access.tensor.name for access in sparse))
@@ -93,11 +92,11 @@ def meeting_in(problem: Problem, accesses: Mapping[str, ix.Access]) -> Meeting |
     if not (of_result & set(left)) - set(right) or not (of_result & set(right)) - set(left):
         return None
     times = prod(problem.extents[var] for var in of_result - {*left, *right})
-    return Meeting((names[0], names[1]), (left, right), of_result & {*left, *right}, times)
+    return PairProduct((names[0], names[1]), (left, right), of_result & {*left, *right}, times)
 
 
 def _longest_below(pattern: Pattern, depth: int) -> int:
-    """The most entries below one position of the first ``depth`` levels, or more."""
+    """An upper bound of the number of entries below one position of the first ``depth`` levels."""
     sizes, levels = pattern.format.sizes(pattern.shape), pattern.format.levels
     if not all(level.is_unique for level in levels[:depth]):
         return pattern.nnz
@@ -115,7 +114,7 @@ def _columns(pattern: Pattern, levels: Sequence[ix.IndexVar]) -> dict[ix.IndexVa
 
 
 def _numbered(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """A number for each entry, not much larger than their count, equal where all columns are.
+    """A number for each entry; entries with equal columns have equal numbers. Numbers stay below ``WIDE`` times the count.
 
     >>> _numbered([np.array([5, 5, 7]), np.array([10**12, 10**12, 0])], 3).tolist()
     [0, 0, 1]
@@ -129,5 +128,5 @@ def _numbered(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
 
 
 def _firsts(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """The places of the entries without an equal one before."""
+    """The first place of each distinct entry."""
     return np.unique(_numbered(columns, len(columns[0])), return_index=True)[1]
