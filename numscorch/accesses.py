@@ -62,13 +62,23 @@ class Accesses:
         """What the passes may know."""
         used = {var: self.extents[var] for var in variables_in(stmt.rhs)}
         facts = Facts.of(used, self.counts(stmt.rhs), target.lanes(stmt.lhs.tensor.dtype), target)
-        return replace(facts, spreads=tuple((name, levels) for name, levels in self._spreads() if max(levels) > 1))
+        spreads = tuple((name, levels) for name, levels in self._spreads() if max(levels) > 1)
+        return replace(facts, spreads=spreads, peaks=tuple(self._peaks(stmt.rhs)))
 
     def _spreads(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """How uneven the rows are of operands that are read as they are stored."""
         for at, operand in enumerate(self.operands):
             if operand.spreads and self.formats[at] == operand.format:
                 yield NAMES[at], operand.spreads
+
+    def _peaks(self, value: Expr) -> Iterator[tuple[str, tuple[tuple[IndexVar, int], ...]]]:
+        """How many values of each operand share the most frequent coordinate of a variable, where there are many."""
+        for access in dict.fromkeys(accesses_in(value)):
+            at = NAMES.find(access.tensor.name) if len(access.tensor.name) == 1 else -1
+            if at < 0 or access.tensor.is_dense or self.formats[at] != self.operands[at].format or not any(self.operands[at].peaks):
+                continue
+            peaks = self.operands[at].peaks
+            yield access.tensor.name, tuple((access.level_var(level), peak) for level, peak in enumerate(peaks))
 
     def statement(self, dtype: str, may_keep: bool) -> Assignment:
         """The request as an assignment, whose result is dense for now."""

@@ -12,7 +12,8 @@ class Operand:
     """Format, shape and data types of an operand.
 
     ``strides`` (in values) belongs to dense operands, ``counts`` (positions in each level), ``spreads`` (how uneven
-    its rows are) and ``has_long_rows`` (of which one holds much of it all) to sparse ones. One that has the very pattern of an
+    its rows are) and ``has_long_rows`` (of which one holds much of it all) and ``peaks``
+    (``peaks_of``) to sparse ones. One that has the very pattern of an
     operand before it is ``beside`` the first such one, whose number that is.
     """
 
@@ -24,6 +25,7 @@ class Operand:
     counts: tuple[int, ...] = ()
     spreads: tuple[int, ...] = ()
     has_long_rows: bool = False
+    peaks: tuple[int, ...] = ()
     beside: int | None = None
 
     def __str__(self) -> str:

@@ -116,6 +116,13 @@ class Pattern:
             return False
         return self.remember("long", lambda: int(np.diff(self.level_arrays(1)[0]).max(initial=0)) * LONG_ROW > self.nnz)
 
+    @property
+    def peaks(self) -> tuple[int, ...]:
+        """About how many values share the most frequent coordinate of each level, see ``peaks_of``."""
+        from .peaks import peaks_of  # late: it knows patterns
+
+        return self.remember("peaks", lambda: peaks_of(self))
+
     def _spread(self, at: int) -> int:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < SPREAD_FROM:
             return 1
@@ -234,9 +241,10 @@ MOST_SIGNATURES = 1 << 16
 def signature_of(pattern: Pattern) -> int:
     """A number of this process, equal for patterns that the compiler treats alike.
 
-    Counts and spreads enter rounded, and whether there are long rows, so that patterns of about the same size share a plan.
+    The key has rounded counts, spreads and peaks, and whether there are long rows, so that patterns of about the same size share a plan.
     """
-    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)), pattern.spreads, pattern.has_long_rows)
+    statistics = pattern.spreads, pattern.has_long_rows, pattern.peaks
+    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)), *statistics)
     while len(_signatures) >= MOST_SIGNATURES:
         _signatures.pop(next(iter(_signatures)), None)
     return _signatures.setdefault(key, next(_numbers))

@@ -51,6 +51,7 @@ class Case:
         formats: of each operand; the format "strided" is a torch tensor.
         values: all 0.1, or random numbers above 0.
         density: the share of places with an entry.
+        uneven: whether sparse operands have one full line along the longest index, and few other entries.
     """
 
     expr: str
@@ -59,6 +60,7 @@ class Case:
     values: str = "equal"
     dtype: str = "float32"
     density: float = 1.0
+    uneven: bool = False
     seed: int = 0
 
     @property
@@ -71,7 +73,10 @@ class Case:
             shape = tuple(sizes[name] for name in term)
             full = torch.rand(shape, generator=generator, dtype=torch.float64) if self.values == "positive" else torch.full(shape, 0.1)
             if text != STRIDED and self.density < 1:
-                full = full * (torch.rand(shape, generator=generator) < self.density)
+                kept = torch.rand(shape, generator=generator) < self.density
+                if self.uneven:
+                    kept[tuple(slice(None) if name == max(sizes, key=sizes.__getitem__) else 0 for name in term)] = True
+                full = full * kept
             out.append(full.to(DTYPES[self.dtype]))
         return out
 
@@ -96,7 +101,11 @@ def random_case(seed: int) -> Case:
         formats[1] = STRIDED
     dtype = "float64" if rng.random() < 0.15 else "float32"
     density = rng.choice((1.0, 1.0, 0.5))
-    return Case(expr, tuple(sizes.items()), tuple(formats), rng.choice(VALUES), dtype, density, seed)
+    values, uneven = rng.choice(VALUES), False
+    if rng.random() < 0.3 and not any("hash" in text for text in formats) and (kept := [name for name in names if name in result]):
+        uneven, density = True, 0.001
+        sizes = dict.fromkeys(names, 1) | {rng.choice(kept): (wide := rng.choice((200, 400))), rng.choice(summed): MOST // wide}
+    return Case(expr, tuple(sizes.items()), tuple(formats), values, dtype, density, uneven, seed)
 
 
 def failure(case: Case) -> str | None:

@@ -75,3 +75,28 @@ def test_the_loop_that_is_long_is_taken_in_blocks() -> None:
     assert loops_in(block_sums(nest("i", "j"), {"i": 10**3, "j": 5})) == ["i_block1", "i", "j"]
     assert loops_in(block_sums(nest("i", "j"), {"i": 5, "j": 10**4})) == ["i", "j_block1", "j"]
     assert loops_in(block_sums(nest("i", "j"), {"i": 10**4, "j": 10**4})) == ["i_block1", "i", "j_block1", "j"]
+
+
+def arrow(size: int) -> torch.Tensor:
+    """A full first row and a diagonal, as a sparse tensor of torch."""
+    step = torch.arange(size)
+    rows = torch.stack([torch.cat([torch.zeros_like(step), step[1:]]), torch.cat([step, step[1:]])])
+    return torch.sparse_coo_tensor(rows, torch.full((2 * size - 1,), 0.1), (size, size), check_invariants=True).coalesce()
+
+
+@pytest.mark.parametrize("format", ["COO(2)", "CSR", "DCSR"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_one_long_row_or_column_among_short_ones(format: str, transposed: bool, fresh_plans: pytest.MonkeyPatch) -> None:
+    full = arrow(TERMS)
+    A = ns.from_torch(full.t().coalesce() if transposed else full, format)
+    exact = TERMS * ROW[0, 0].double()
+    product = A.t() if transposed else A
+    for found in (A.sum(0 if transposed else 1), product @ ONES, (product @ ONES[:, None].expand(TERMS, 2))[:, 0]):
+        assert float(abs(found[0].double() - exact) / exact) <= 10 * EPSILON
+
+
+def test_peaks_are_those_of_uneven_rows_and_columns() -> None:
+    assert ns.from_torch(arrow(TERMS), "CSR").pattern.peaks == (16384, 0)
+    assert ns.from_torch(arrow(TERMS), "COO(2)").pattern.peaks == (16384, 0)
+    assert ns.from_torch(arrow(TERMS), "CSC").pattern.peaks == (0, 16384)
+    assert ns.from_torch(torch.eye(2000), "CSR").pattern.peaks == (0, 0)

@@ -2,7 +2,8 @@
 
 The error of a sum grows with the number of terms that one register takes one after the other: 10^7 terms of 0.1 in float32 are
 wrong by 0.6 %. So a long loop runs in blocks of ``BLOCK`` terms, and each block has a separate sum. The pass treats the loop over
-blocks like any other loop, so the sums form a tree. Short loops do not change.
+blocks like any other loop, so the sums form a tree. Short loops do not change. A loop over a run of positions has both forms, since
+a few rows may be long.
 """
 
 from __future__ import annotations
@@ -178,14 +179,17 @@ def _adds_to(name: str, value: Expr) -> bool:
             return False
 
 
-def _in_blocks(loop: For | While, sums: Sums, lengths: Lengths) -> For | While:
-    """A loop in blocks of ``BLOCK`` terms, these in blocks of as many, and so on; and so are loops within it."""
+def _in_blocks(loop: For | While, sums: Sums, lengths: Lengths) -> Stmt:
+    """A loop in blocks of ``BLOCK`` terms, these in blocks of as many, and so on; short runs of positions stay one loop."""
     inside, terms, widths = _inside(loop.body, sums, lengths), _terms(loop, sums, lengths), list[int]()
     width = max(int(BLOCK / inside), 1) * _step_of(loop)
     while terms >= LONG:
         widths.append(width)
         width, terms = width * BLOCK, terms / BLOCK
-    return _layered(loop, sums, widths)
+    layered = _layered(loop, sums, widths)
+    if isinstance(loop, For) and widths and not isinstance(loop.start, Const):
+        return If(loop.start + widths[0] * (LONG // BLOCK) < loop.stop, (layered,), (loop,))
+    return layered
 
 
 def _layered(loop: For | While, sums: Sums, widths: list[int]) -> For | While:

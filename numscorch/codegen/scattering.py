@@ -1,6 +1,6 @@
-"""Loops that scatter long sums run in blocks: after each block, the sums move to a place where those of several blocks are added.
+"""Loops that scatter long sums run in blocks: after each block, a routine adds the sums to a second array and empties their places.
 
-Sums of ``FAN`` blocks move on to another place, and so on (``routines.carry``), so that each place takes few terms.
+After ``FAN`` blocks, it adds the second array to a third one, and so on (``routines.carry``). So each place takes few terms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Lower = Callable[[ix.Forall, Env], Block]
 
 
 def lower_blocks(stmt: ix.Forall, count: int, env: Env, lower_serial: Lower) -> Block:
-    """A plain loop in about ``count`` blocks, as the sums of its first one would be if they were the only ones."""
+    """Lower a serial loop to about ``count`` blocks. Each block starts with empty sums and moves its sums to other places at its end."""
     body = lower_serial(replace(stmt, tag=ix.Serial()), env)
     lhs = ix.result_of(stmt)
     if env.assembly is not None and env.assembly.counting:

@@ -25,7 +25,6 @@ from ..long_rows import cut, operand_to_cut
 from ..operand import Operand
 from ..operands import identify
 from ..parser import Subscripts, parse_einsum
-from ..pattern import LONG_ROW
 from ..problem import Problem, check_loops, make_problem
 from ..programs.fused_problem import FusedRequest, fused_problem
 from ..schedule import Step, schedule
@@ -34,7 +33,7 @@ from ..schedule.lengths import run_lengths
 from ..schedule.options import AUTOMATIC
 from ..slabs import in_slabs, slabs_of
 from ..sparse_tensor import SparseTensor
-from ..statements import NAMES, Request, plain_request, scheduled
+from ..statements import Request, plain_request, scheduled
 from .binding import bind
 from .target import host
 from .tuned import chosen
@@ -214,7 +213,7 @@ def compile_source(
     if isinstance(request, FusedRequest):
         problem = fused_problem(request, operands, host())
         steps = schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, host())
-        return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts, _longest(operands)))
+        return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
     if isinstance(request, Request) and request.copies and isinstance(format, Format):
         problem = copy_problem(operands[0], format, host())
     else:
@@ -227,12 +226,7 @@ def compile_source(
         if one.layout == problem.layout:
             return replace(problem, slabs=slabs), steps, source
     steps = schedule(problem.stmt, problem.facts, host(), options)
-    return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts, _longest(operands)))
-
-
-def _longest(operands: Sequence[Operand]) -> dict[str, float]:
-    """At least how many entries the longest row has, of operands of which one row holds much."""
-    return {name: operand.counts[-1] / LONG_ROW for name, operand in zip(NAMES, operands, strict=False) if operand.has_long_rows}
+    return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
 
 
 def kernel_for(source: Source) -> Kernel:
@@ -264,5 +258,5 @@ def describe(operand: Any) -> Operand:
     if not isinstance(operand, SparseTensor):
         return Operand(dense(len(shape)), shape, dtype, strides=tuple(operand.stride()))
     pattern = operand.pattern
-    facts = pattern.counts, pattern.spreads, pattern.has_long_rows
+    facts = pattern.counts, pattern.spreads, pattern.has_long_rows, pattern.peaks
     return Operand(pattern.format, shape, dtype, pattern.index_dtype, (), *facts)

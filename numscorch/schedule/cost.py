@@ -23,6 +23,7 @@ SEEK = 8.0  # steps of a co-iteration from which one search is sure to be faster
 TRANSPOSE = 4.0  # moving one stored value to its place in another mode order, remembered with the pattern
 PLACE = 2.0  # an entry that is counted where it belongs, and put there, in a result that is stored in another order
 LISTED = 4  # rows for each entry from which a format lists the rows that have entries
+INEXACT = 8.0  # a nest that scatters a sum of too many terms
 SERIAL = 1.5  # a nest whose outermost loop scatters can't be cut into blocks
 
 

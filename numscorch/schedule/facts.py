@@ -100,7 +100,8 @@ class Facts:
     Extents and counts have three significant bits, so that problems of about the same size share a
     schedule; a tiling is exact, because the loop nest depends on it.  ``rests`` are what is left of an
     extent after tiles of ``LONGEST_SUM`` registers, and so after those of any power of two below.
-    ``spreads`` say of operands with uneven rows by how much, for each level (``Pattern.spreads``).
+    ``spreads`` say of operands with uneven rows by how much, for each level (``Pattern.spreads``), and ``peaks`` for each
+    variable how many values share its most frequent coordinate (``peaks_of``).
     """
 
     extents: tuple[tuple[IndexVar, int], ...]
@@ -109,6 +110,7 @@ class Facts:
     sum_tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
     rests: tuple[tuple[IndexVar, int], ...] = ()
     spreads: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    peaks: tuple[tuple[str, tuple[tuple[IndexVar, int], ...]], ...] = ()
     sizes: Mapping[IndexVar, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Sequence
+from math import inf, prod
 
 from ..ir.index import Access, Entries, Stmt, is_relation, loops_of, operands_of
 from . import cost
 from .facts import Facts
+from .longest import peak_of
 
 BLOCKS = 64  # blocks that entries are summed in
 
 
-def run_lengths(stmt: Stmt, facts: Facts, longest: Mapping[str, float]) -> dict[str, float]:
-    """For each coordinate and position, as loops count them, about how many there are in one run.
+def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
+    """For each coordinate and position, as loops count them, about how many there are in the longest run.
 
     Args:
         stmt: the scheduled statement.
-        facts: extents and counts.
-        longest: of operands of which one row holds much, how many entries it has at the least.
+        facts: extents, counts and peaks.
 
     >>> from ..ir.format import CSR
     >>> from ..ir.index import IndexVar, TensorVar
     >>> from ..ir.notation import parse_stmt
     >>> stmt = parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))", {"A": TensorVar("A", CSR)})
     >>> facts = Facts(((IndexVar("i"), 10), (IndexVar("j"), 5000)), (("A", CSR, (10, 2000)),))
-    >>> run_lengths(stmt, facts, {})
+    >>> run_lengths(stmt, facts)
     {'i': 10.0, 'j': 5000.0, 'pA1': 10.0, 'pA2': 200.0}
     """
     found = {var.name: float(size) for var, size in facts.extents}
@@ -38,7 +38,7 @@ def run_lengths(stmt: Stmt, facts: Facts, longest: Mapping[str, float]) -> dict[
         counts, levels = cost.counts_of(access, facts), len(tensor.format.levels)
         for at in range(levels):
             fan = counts[at] / max(_parents(access, at, counts, facts), 1.0) * facts.spread(tensor.name, at)
-            found[f"p{tensor.name}{at + 1}"] = max(fan, longest.get(tensor.name, 0.0) if at == levels - 1 else 0.0)
+            found[f"p{tensor.name}{at + 1}"] = max(fan, _longest_run(access, at, counts, facts))
         if summed_whole:
             found[f"p{tensor.name}{levels}"] = counts[-1] / BLOCKS
     return found
@@ -51,3 +51,9 @@ def _parents(access: Access, at: int, counts: Sequence[float], facts: Facts) -> 
     above = access.tensor.format.levels[:at]
     places = prod(facts.extent(access.level_var(level)) for level in range(at))
     return counts[at - 1] if all(level.is_unique for level in above) else min(counts[at - 1], places)
+
+
+def _longest_run(access: Access, at: int, counts: Sequence[float], facts: Facts) -> float:
+    """About how many positions of a level the longest run has; 0 if it is short or unknown."""
+    peak = peak_of(access, [access.level_var(up) for up in range(at)], inf, facts)
+    return peak * counts[at] / max(counts[-1], 1.0) if peak < inf else 0.0

@@ -8,7 +8,7 @@ storing it otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 from ..errors import ScheduleError
 from ..ir.functions import REDUCTIONS, is_intersection
@@ -18,6 +18,7 @@ from . import cost
 from .constants import chosen_by_table
 from .empty_rows import without_empty_rows
 from .facts import Facts, Target
+from .longest import is_uneven
 from .order_operands import operands_walked
 from .order_search import Search, Space
 
@@ -295,7 +296,18 @@ def _nest_cost(
     elif _walks_again(order, sparse):
         step *= cost.WALK
     body = runs * steps * step
-    return (total + body) * (cost.SERIAL if result and order[0] not in result else 1.0)
+    total = (total + body) * (cost.SERIAL if result and order[0] not in result else 1.0)
+    if not scatters:
+        return total
+    average = runs * survivors / prod(max(facts.extent(var), 1.0) for var in result)
+    inexact = _is_rounded(stmt) and is_uneven([var for var in order if var not in result], sparse, united, average, facts)
+    return total * cost.INEXACT if inexact else total
+
+
+def _is_rounded(stmt: Assignment) -> bool:
+    """Whether the statement adds floating-point terms, of one sparse operand or to a dense result."""
+    result = stmt.lhs.tensor
+    return (result.is_dense or len(_sparse(stmt)) == 1) and stmt.op in ("=", "+=") and result.dtype.startswith(("float", "complex"))
 
 
 def _walks_again(order: tuple[IndexVar, ...], sparse: list[tuple[Access, tuple[float, ...]]]) -> bool:

@@ -1,8 +1,8 @@
-"""scatter_blocks: long sums that a loop adds up in memory are taken in blocks, whose sums are then added up as a tree.
+"""scatter_blocks: loops that add long sums in memory run in blocks, and the sums of the blocks are added as a tree.
 
-The error of a sum grows with the number of terms that one place takes one after the other: the sum of a column of 10^7 terms of 0.1
-in float32 is wrong by 9 %. Between two blocks, the places of the sums are emptied into others. This pays where the terms are many times
-as many as the places.
+The error of a sum grows with the number of terms that a kernel adds one after the other to one place: the sum of a column of 10^7 terms
+of 0.1 in float32 has an error of 9 %. After each block, the kernel moves the sums to other places. The cost of moving them limits the
+number of blocks: a matrix with many columns of which one is long gets loops in another order instead (``longest.is_uneven``).
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ from ..ir.index import (
 from ..ir.workspace_levels import Flagged, Listed
 from . import cost
 from .facts import Facts
+from .longest import MOVED, longest_sum
 
 LONG = 256.0  # terms of a sum from which it is taken in blocks
-BLOCK = 64.0  # terms of each sum in one block: about as many as take 30 times as long as what is done between two blocks
+BLOCK = 64.0  # terms of each sum in one block: adding them takes about 30 times as long as moving the sums
+UNEVEN = 4.0  # times the average length from which the longest sum decides
+FEWEST = 2  # blocks of a loop
 SHORT = 4.0  # steps of a loop from which it is cut into blocks
 COARSE = 8.0  # times as many blocks as a loop has steps, from which an inner loop is cut, too
 
 
 def scatter_blocks(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
-    """Take the outermost summed loop around a scattered long sum in blocks; None if there is no such loop.
+    """Divide the outermost summed loop around a scattered long sum into blocks; returns None if no loop scatters a long sum.
 
     >>> from ..ir.format import CSR, dense
     >>> from ..ir.index import TensorVar
@@ -57,7 +60,7 @@ def scatter_blocks(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
 
 
 class _Pass:
-    """What the pass knows of a whole statement."""
+    """Inserts blocks into a statement, given its sparse operands and facts, and lists its reasons."""
 
     def __init__(self, sparse: list[tuple[Access, tuple[float, ...]]], united: bool, facts: Facts, reasons: list[str]):
         self.sparse, self.united, self.whole, self.reasons = sparse, united, facts, reasons
@@ -82,17 +85,21 @@ class _Pass:
                 return stmt
 
     def _blocks(self, loop: Forall, facts: Facts) -> int | None:
-        """Into how many blocks a loop is cut, a power of two; None where it adds to no places, or few terms to each."""
+        """The number of blocks of a loop, a power of two; None if the loop adds few terms to each place, or scatters nothing."""
         loops, added = _around(loop)
         if not _is_scattered(added, loops):
             return None
         inner = dict.fromkeys(each.var for each in loops)
         places = prod(max(self.whole.extent(var), 1.0) for var in inner if var in added.lhs.indices)
         terms = prod(cost.iterations(var, self.sparse, facts, self.united)[0] for var in inner)
-        if terms < LONG * places:
+        average = terms / places
+        longest = longest_sum([var for var in inner if var not in added.lhs.indices], self.sparse, self.united, facts)
+        longest = longest if longest > UNEVEN * average else average
+        count = int(min(longest / BLOCK, max(average / MOVED, average / BLOCK)))
+        if longest < LONG or count < FEWEST:
             return None
-        self.reasons.append(f"{added.lhs.tensor}: about {terms / places:.3g} terms in a sum, in blocks of {loop.var}")
-        return 1 << int(terms / (BLOCK * places)).bit_length() - 1
+        self.reasons.append(f"{added.lhs.tensor}: about {longest:.3g} terms in a sum, in blocks of {loop.var}")
+        return 1 << count.bit_length() - 1
 
 
 def _around(loop: Forall) -> tuple[list[Forall], Assignment]:

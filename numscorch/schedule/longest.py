@@ -1,0 +1,52 @@
+"""How many terms the longest sum of a statement has, where operands have uneven rows and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import inf, prod
+
+from ..ir.index import Access, IndexVar, is_relation
+from .facts import Facts
+
+MOVED = 16.0  # terms for each place that a kernel moves between two blocks of a scattered sum, at the least
+LONG = 4096.0  # terms of a sum from which an operand is converted, if blocks cost more
+PART = 256.0  # terms of the longest sum in one block from which blocks do not suffice
+
+
+def longest_sum(summed: Collection[IndexVar], sparse: Sequence[tuple[Access, tuple[float, ...]]], united: bool, facts: Facts) -> float:
+    """An estimate of the terms of the longest sum over some variables; 0 if no sum is known to be long.
+
+    Args:
+        summed: the variables of the sum.
+        sparse: the sparse operands with the counts of their levels.
+        united: whether a term needs one of the operands only, as in ``A + B``.
+        facts: extents, counts and peaks.
+
+    >>> from ..ir.format import CSR
+    >>> from ..ir.index import TensorVar
+    >>> i, j = IndexVar("i"), IndexVar("j")
+    >>> facts = Facts(((i, 1000), (j, 1000)), peaks=(("A", ((i, 0), (j, 1024))),))
+    >>> A = Access(TensorVar("A", CSR), (i, j))
+    >>> longest_sum([i], [(A, (1000.0, 2000.0))], False, facts), longest_sum([j], [(A, (1000.0, 2000.0))], False, facts)
+    (1024.0, 0.0)
+    """
+    found = []
+    for access, counts in sparse:
+        peak = inf if is_relation(access) else peak_of(access, [var for var in access.indices if var not in summed], counts[-1], facts)
+        found.append(peak * prod(facts.extent(var) for var in summed if var not in access.indices))
+    known = [terms for terms in found if terms < inf]
+    return (max if united else min)(known, default=0.0)
+
+
+def peak_of(access: Access, fixed: Sequence[IndexVar], values: float, facts: Facts) -> float:
+    """About how many values of an operand can share their coordinates of some variables; 0 if few, infinity if unknown."""
+    peaks = dict(dict(facts.peaks).get(access.tensor.name, ()))
+    return min((float(peaks.get(var, inf)) for var in fixed), default=values)
+
+
+def is_uneven(
+    summed: Collection[IndexVar], sparse: Sequence[tuple[Access, tuple[float, ...]]], united: bool, average: float, facts: Facts
+) -> bool:
+    """Whether one scattered sum is so much longer than the average that too many blocks would be needed."""
+    longest = longest_sum(summed, sparse, united, facts)
+    return longest >= max(LONG, PART * average / MOVED)
