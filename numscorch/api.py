@@ -10,7 +10,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .computing import compute
-from .errors import ExpressionError, UnsupportedError
+from .errors import ExpressionError, FormatError, UnsupportedError
 from .explanation import Explanation, timed_story
 from .files.archives import save_tensor
 from .files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
@@ -300,7 +300,7 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-    """Write a SparseTensor to a file, which :func:`load` reads; anything else is saved by ``torch.save``.
+    """Write a SparseTensor to a file that :func:`load` reads; other suffixes and file objects go to ``torch.save``.
 
     ===================  ==========================================================================
     .npz                 a tensor in any format, with its data type
@@ -308,7 +308,7 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     .mtx, .mtx.gz        Matrix Market: a matrix, as text; pass ``dtype=`` to ``load``
     .tns, .tns.gz        FROSTT: a tensor, as text; likewise
     .smtx, .smtx.gz      DLMC: the pattern of a matrix of ones, as text
-    other suffixes       ``torch.save``, as for .pt; .csv, .h5 and others of other programs are refused
+    other suffixes       ``torch.save``, as for .pt, of any object; suffixes of other programs, as .csv, are refused
     ===================  ==========================================================================
 
     An old file is replaced at the end, in one step.
@@ -320,7 +320,7 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         args, kwargs: ``progress`` for our files; for others the arguments of ``torch.save``.
 
     Raises:
-        FormatError: a text file would lose values or dimensions; or the suffix is another program's, as .csv.
+        FormatError: a text file would lose values or dimensions, the object is no SparseTensor, or the suffix is another program's.
         UnsupportedError: values that the file can't hold, or a package that isn't installed.
         OSError: the file can't be written.
 
@@ -331,12 +331,15 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     ['2 2 2', '1 1 1.0', '2 2 1.0']
     """
     A = obj.tensor if isinstance(obj, SparseParameter) else obj
-    is_ours = isinstance(A, SparseTensor) and isinstance(f, str | PathLike)
-    suffix = suffix_of(f) if is_ours else None
-    if is_ours and (foreign := foreign_suffix(f)) is not None:
+    is_path = isinstance(f, str | PathLike)
+    if is_path and (foreign := foreign_suffix(f)) is not None:
         raise unwritable(f, foreign, SUFFIXES)
+    suffix = suffix_of(f) if is_path else None
     if suffix is None:
         return torch.save(obj, f, *args, **kwargs)
+    if not isinstance(A, SparseTensor):
+        kind, way_out = type(obj).__name__, "ns.from_torch(tensor), or " if isinstance(obj, torch.Tensor) else ""
+        raise FormatError(f"save of a {kind} to {f}: a {suffix} file holds a SparseTensor; save {way_out}to a .pt file, as torch.save writes")
     if args or kwargs.keys() - {"progress"}:
         raise UnsupportedError(f"save of a SparseTensor to a {suffix} file takes just progress=: other arguments are torch.save's")
     if suffix == ".npz":

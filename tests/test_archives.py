@@ -210,3 +210,12 @@ def test_broken_archives_are_refused(name: str, tmp_path: Path) -> None:
         ns.load(path)
     assert text in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".mtx", ".tns", ".smtx", ".csv"])
+@pytest.mark.parametrize("obj", [{"w": torch.ones(2)}, torch.ones(2, 2), torch.eye(2).to_sparse_csr(), [1, 2]], ids=["dict", "dense", "csr", "list"])
+def test_other_objects_are_not_written_under_suffixes_of_sparse_tensors(obj: object, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a{suffix}"
+    with pytest.raises(ns.FormatError, match=r"holds a SparseTensor; save .*to a \.pt file" if suffix != ".csv" else "csv"):
+        ns.save(obj, path)
+    assert not path.exists()

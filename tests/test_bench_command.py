@@ -293,4 +293,4 @@ def test_bad_input_is_one_clean_message(
 def test_usage(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main([*COMMAND, *more])
-    assert "usage: python -m numscorch bench" in capsys.readouterr().err
+    assert "usage: numscorch bench" in capsys.readouterr().err

@@ -46,7 +46,7 @@ class GATConv(Convolution):
         flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or a
+        x (nodes, in_channels), or a pair of those of sources and targets; edge_index (2, edges), from sources to targets, or a
         matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs); edge_attr (edges, edge_dim), beside an
         edge_index only; result (targets, heads * out_channels), or (targets, out_channels) of an average.
 
@@ -121,7 +121,7 @@ class GATConv(Convolution):
     def forward(
         self,
         x: Features | tuple[Features, Features | None],
-        graph: Any,
+        edge_index: Any,
         edge_attr: Tensor | None = None,
         size: Sequence[int | None] | None = None,
         return_attention_weights: bool | None = None,
@@ -137,7 +137,7 @@ class GATConv(Convolution):
         """
         own, others = take_pair(x, self._channels, self)
         self._meet(own, others, edge_attr)
-        nodes, graph = size_of(own, others, size), self._directed(graph, own, others)
+        nodes, graph = size_of(own, others, size), self._directed(edge_index, own, others)
         sources, targets = self._transformed(own, others)
         if targets is sources and isinstance(own, SparseTensor):
             scores, wanted = self._scores(own)

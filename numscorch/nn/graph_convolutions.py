@@ -45,7 +45,7 @@ class GCNConv(Convolution):
         node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
-        x (nodes, in_channels), dense or sparse, or dense (\\*, nodes, in_channels); graph: edge_index (2, edges), from sources to
+        x (nodes, in_channels), dense or sparse, or dense (\\*, nodes, in_channels); edge_index (2, edges), from sources to
         targets, with edge_weight (edges,), or a matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs);
         result (\\*, nodes, out_channels).
 
@@ -92,14 +92,14 @@ class GCNConv(Convolution):
             torch.nn.init.zeros_(self.bias)
         self._kept: dict[torch.dtype, SparseTensor] = {}
 
-    def forward(self, x: Features, graph: Any, edge_weight: Tensor | None = None) -> Tensor:
+    def forward(self, x: Features, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """The features after the convolution, of shape (nodes, out_channels)."""
         if isinstance(x, tuple | list):
             raise UnsupportedError("GCNConv takes features of one kind of nodes, not a pair: use SAGEConv, GATConv or GINConv")
         x = take_features(x, self.lin.in_features, self, node_dim=self.node_dim)
         meet(self.lin, x.shape[-1])
         nodes = folded(x, self.node_dim).shape[0]
-        matrix = self._matrix(nodes, x.dtype, directed(graph, self.flow), edge_weight)
+        matrix = self._matrix(nodes, x.dtype, directed(edge_index, self.flow), edge_weight)
         if x.ndim == 2:
             return _propagated(matrix, x, self.lin.weight, self.bias)
         moved = transformed(x, self.lin.weight)
@@ -142,7 +142,7 @@ class SAGEConv(Convolution):
         node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or a
+        x (nodes, in_channels), or a pair of those of sources and targets; edge_index (2, edges), from sources to targets, or a
         matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs); its values multiply features in sums and
         means, and must be 1 for the other aggregations; result (targets, out_channels). Dense features may have more dimensions,
         (\\*, nodes, in_channels).
@@ -196,10 +196,10 @@ class SAGEConv(Convolution):
         for own in self.children():
             own.reset_parameters()  # type: ignore[operator]
 
-    def forward(self, x: Features | tuple[Features, Features | None], graph: Any, size: Sequence[int | None] | None = None) -> Tensor:
+    def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """The features of targets, of shape (targets, out_channels); ``size``, (sources, targets), where features don't say it."""
         sources, targets = take_pair(x, self._channels, self, self.node_dim)
-        graph, nodes = self._directed(graph, sources, targets), self._size(sources, targets, size)
+        graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size)
         if self.project:
             sources = transformed(sources, self.lin.weight, self.lin.bias).relu()
         meet(self.lin_l, sources.shape[-1] * len(self._aggregations))
@@ -231,7 +231,7 @@ class GINConv(Convolution):
         node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and targets; graph: edge_index (2, edges), from sources to targets, or a
+        x (nodes, in_channels), or a pair of those of sources and targets; edge_index (2, edges), from sources to targets, or a
         matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs), whose values multiply features; result:
         the network's output for (targets, in_channels).
 
@@ -271,11 +271,11 @@ class GINConv(Convolution):
         _reset(self.nn)
         torch.nn.init.constant_(self.eps, self.initial_eps)
 
-    def forward(self, x: Features | tuple[Features, Features | None], graph: Any, size: Sequence[int | None] | None = None) -> Tensor:
+    def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """What the network makes of the sums; ``size``, (sources, targets), where features don't say it."""
         sources, targets = take_pair(x, (LAZY, LAZY), self, self.node_dim)
         nodes = self._size(sources, targets, size)
-        result: Any = self._arriving(sources, self._directed(graph, sources, targets), nodes)
+        result: Any = self._arriving(sources, self._directed(edge_index, sources, targets), nodes)
         if targets is not None:
             result = result + (1 + self.eps) * targets
         return self.nn(result)

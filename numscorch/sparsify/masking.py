@@ -114,7 +114,7 @@ def _of_sparse(A: SparseTensor, sparsifier: Any, format: Format | None) -> Spars
     elif isinstance(sparsifier, random):
         kept = sparsifier.mask_for(A.shape)[tuple(coordinates(A.pattern))]
     else:
-        mask = mask_of(densified(A, f"sparsify with {named_in_errors(sparsifier)}").detach(), sparsifier)
+        mask = mask_of(densified(A, f"sparsify with {type(sparsifier).__name__}").detach(), sparsifier)
         kept = mask[tuple(coordinates(A.pattern))]
     target = format or (A.format if own in (None, CSR) else own)
     return from_coo(coordinates(A.pattern)[:, kept], values[kept], A.shape, target)
