@@ -339,7 +339,7 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         return torch.save(obj, f, *args, **kwargs)
     if not isinstance(A, SparseTensor):
         kind, way_out = type(obj).__name__, "ns.from_torch(tensor), or " if isinstance(obj, torch.Tensor) else ""
-        raise FormatError(f"save of a {kind} to {f}: a {suffix} file holds a SparseTensor; save {way_out}to a .pt file, as torch.save writes")
+        raise FormatError(f"save of a {kind} to {f}: a {suffix} file holds a SparseTensor; save {way_out}to a .pt file")
     if args or kwargs.keys() - {"progress"}:
         raise UnsupportedError(f"save of a SparseTensor to a {suffix} file takes just progress=: other arguments are torch.save's")
     if suffix == ".npz":

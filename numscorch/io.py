@@ -43,7 +43,7 @@ class Graph:
     def __repr__(self) -> str:
         """The sizes alone: arrays of indices would fill the screen."""
         features = "no features" if self.features is None else f"{self.features.shape[1]:,} features"
-        splits = ", ".join(f"{len(own):,} {name}" for name, own in (("train", self.train_idx), ("val", self.val_idx), ("test", self.test_idx)))
+        splits = f"{len(self.train_idx):,} train, {len(self.val_idx):,} val, {len(self.test_idx):,} test"
         return f"Graph({self.adj_t.shape[0]:,} nodes, {self.adj_t.nnz:,} edges, {features}, labels of {len(self.labels):,}; {splits})"
 
 

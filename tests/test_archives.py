@@ -159,8 +159,8 @@ def test_other_files_are_torchs(tmp_path: Path) -> None:
 
 
 def test_what_is_no_sparse_tensor_is_torchs(tmp_path: Path) -> None:
-    ns.save({"weight": torch.ones(2)}, tmp_path / "a.mtx")
-    assert torch.equal(torch.load(tmp_path / "a.mtx")["weight"], torch.ones(2))
+    ns.save({"weight": torch.ones(2)}, tmp_path / "a.pt")
+    assert torch.equal(torch.load(tmp_path / "a.pt")["weight"], torch.ones(2))
 
 
 def test_an_old_archive_stays_where_a_new_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,9 +213,9 @@ def test_broken_archives_are_refused(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".mtx", ".tns", ".smtx", ".csv"])
-@pytest.mark.parametrize("obj", [{"w": torch.ones(2)}, torch.ones(2, 2), torch.eye(2).to_sparse_csr(), [1, 2]], ids=["dict", "dense", "csr", "list"])
+@pytest.mark.parametrize("obj", [{"w": torch.ones(2)}, torch.ones(2, 2), torch.eye(2).to_sparse_csr()], ids=["dict", "dense", "csr"])
 def test_other_objects_are_not_written_under_suffixes_of_sparse_tensors(obj: object, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{suffix}"
-    with pytest.raises(ns.FormatError, match=r"holds a SparseTensor; save .*to a \.pt file" if suffix != ".csv" else "csv"):
+    with pytest.raises(ns.FormatError, match=r"holds a SparseTensor; save .*to a \.pt file$" if suffix != ".csv" else "csv"):
         ns.save(obj, path)
     assert not path.exists()

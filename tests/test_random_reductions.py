@@ -56,6 +56,8 @@ FOUND = (
          result="(i, j) -> (j: dense, i: dense)", grads=(0, 1)),
     Case("ij,k,j->ik", ((4, 4), (4,), (4,)), ("ds", "strided", "strided"), "max", "float64", "distinct", 15157, grads=(0, 1, 2)),
     Case("ij,k,j->ik", ((4, 2), (4,), (2,)), ("oo", "strided", "strided"), "min", "float32", "distinct", 22374, grads=(1, 2)),
+    Case("ijk->j", ((0, 3, 3),), ("(i, j, k) -> (k: dense, j: identity, i: band(0, 1))",), "min", "float64", "distinct", 1388, result="d",
+         grads=(0,), junk=7.0),
     Case("i->i", ((1,),), ("(i) -> (i: hash)",), "max", "float32", "small", 101102, result="(i) -> (i: bitmap)"),
 )  # fmt: skip
 

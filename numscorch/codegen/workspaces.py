@@ -134,15 +134,17 @@ def _cleared(producer: ix.Stmt, space: ix.Access) -> Block:
 
 
 def _with_absent(producer: ix.Stmt, space: ix.Access) -> Block:
-    """Join 0 to each value that has fewer terms than the loops have steps."""
+    """Join 0 to each value that has fewer terms than the loops have steps; loops within a term add nothing if they have no steps."""
     loops, added = around_result(producer)
+    within = [loop.var for loop in ix.loops_of(producer) if loop not in loops and loop.var not in space.indices]
     name, at = space.tensor.name, Var(f"p{space.tensor.name}")
     place = _part(name, "list")[at] if is_listed(space) else at
     places = _part(name, "count") if is_listed(space) or is_hashed(space) else size_of(space.indices[0])
     values, zero = _part(name, "vals"), Const(0.0, space.tensor.dtype)
     complete = Store(values, place, joined(added.op, values[place], zero))
     terms = _steps([loop.var for loop in loops if loop.var not in space.indices])
-    return (For(at, Const(0), places, (If(_part(name, "seen")[place] < terms, (complete,)),)),)
+    join: Stmt = For(at, Const(0), places, (If(_part(name, "seen")[place] < terms, (complete,)),))
+    return (If(Const(0) < _steps(within), (join,)),) if within else (join,)
 
 
 def _steps(variables: list[ix.IndexVar]) -> Expr:
