@@ -125,13 +125,13 @@ def _why_not(choice: Choice, speed: SpeedUp | None, size: int) -> str:
 
 
 def _larger(choice: Choice, size: int) -> str:
-    """That a weight takes no fewer bytes sparse, which estimates its time too; empty where it takes fewer."""
+    """Why a weight should stay dense if its time is uncertain: it takes no fewer bytes sparse; empty where it takes fewer."""
     dense = choice.parameter.nbytes
     return f"takes {shown_bytes(size)} sparse, and {shown_bytes(dense)} dense" if size >= dense else ""
 
 
 def _cells(speed: SpeedUp | None) -> tuple[float | None, bool]:
-    """What a row of the table holds of a timing."""
+    """The speed-up and its certainty, as two cells of the table."""
     return (None, True) if speed is None else (speed.ratio, speed.is_certain)
 
 
