@@ -60,7 +60,7 @@ def save() -> None:
     buffer.seek(0)
     assert real.equal(real.load(buffer)[0], real.arange(2))
     with tempfile.TemporaryDirectory() as folder:
-        for path in (f"{folder}/a.pt", Path(folder) / "a.npz"):
+        for path in (f"{folder}/a.pt", Path(folder) / "b.pt"):
             torch.save({"weight": real.arange(3.0)}, path)
             assert real.equal(real.load(path)["weight"], real.arange(3.0))
 

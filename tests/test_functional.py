@@ -67,7 +67,7 @@ BAD: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "no classes": ([1], (0,), "num_classes=0"),
     "a negative number of them": ([1], (-3,), "num_classes=-3"),
     "floats": ([1.0], (3,), "convert it with .to"),
-    "empty": (torch.empty(0, dtype=torch.int64), (), "give num_classes="),
+    "empty": (torch.empty(0, dtype=torch.int64), (), "needs num_classes="),
 }
 
 

@@ -604,7 +604,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "batches of attention": (lambda: ns.nn.GATConv(IN, OUT)(X3[None], GRAPH), ns.SizeError, r"takes \(nodes, 6\)"),
     "no channels": (lambda: ns.nn.GCNConv(0, OUT), ns.SizeError, "in_channels=0: sizes are positive, or -1 for inputs"),
     "results to be found later": (lambda: ns.nn.GCNConv(IN, -1), ns.SizeError, "out_channels=-1: sizes are positive"),
-    "projections to be found later": (lambda: ns.nn.SAGEConv(-1, OUT, project=True), ns.SizeError, "project=True: give the size"),
+    "projections to be found later": (lambda: ns.nn.SAGEConv(-1, OUT, project=True), ns.SizeError, "project=True needs the size"),
 }
 
 
