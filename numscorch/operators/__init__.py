@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, update_wrapper
 from typing import Any
 
 import torch
@@ -259,6 +259,6 @@ def public(name: str) -> Callable[..., Any]:
         made = ours(*map(_ours, args), **{key: _ours(value) for key, value in kwargs.items()})
         return _theirs(made) if all(isinstance(t, torch.Tensor) for t in found) else made
 
+    update_wrapper(function, ours, assigned=("__doc__",), updated=())
     function.__name__ = function.__qualname__ = name
-    function.__doc__, function.__wrapped__ = ours.__doc__, ours  # type: ignore[attr-defined]  # whose signature is shown
     return function
