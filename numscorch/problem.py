@@ -12,7 +12,7 @@ from .errors import FormatError, ScheduleError, SizeError, UnsupportedError
 from .ir.derived_formats import can_be_assembled, without_parts
 from .ir.format import CSF, Format, as_format, dense
 from .ir.functions import REDUCTIONS, is_zero, simplified, start_of
-from .ir.index import Access, Assignment, IndexVar, TensorVar, is_product, variables_in
+from .ir.index import Access, Assignment, IndexVar, TensorVar, accesses_in, is_product, variables_in
 from .ir.level import INT32_MAX
 from .ir.levels import Dense
 from .ir.parts import Part
@@ -288,10 +288,17 @@ def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: F
         return Choice(inferred, why)
     if can_be_assembled(wanted) and set(wanted.parts) == set(parts):
         order = [parts.index(part) for part in wanted.parts]
-        return Choice(_assembled(stmt, Format(wanted.levels, order), index_dtype), would)
+        if _fits_edges(stmt, [stmt.lhs.indices[at] for at in order]):
+            return Choice(_assembled(stmt, Format(wanted.levels, order), index_dtype), would)
     if inferred.lhs.tensor.format.is_dense:
         inferred = _assembled(stmt, CSF(len(parts)), index_dtype)
     return Choice(inferred, f"{why}, then converted to {wanted.name}", wanted)
+
+
+def _fits_edges(stmt: Assignment, variables: Sequence[IndexVar]) -> bool:
+    """Whether loops in this order reach each block of an uneven dimension before what lies in it: its end depends on the block."""
+    edges = [access for access in accesses_in(stmt.rhs) if any(level.ends for level in access.tensor.format.levels)]
+    return all([var for var in variables if var in edge.indices] == [var for var in edge.indices if var in variables] for edge in edges)
 
 
 def _is_filled_without_terms(stmt: Assignment, accesses: Accesses) -> bool:

@@ -58,6 +58,9 @@ FOUND = (
     Case("ij,k,j->ik", ((4, 2), (4,), (2,)), ("oo", "strided", "strided"), "min", "float32", "distinct", 22374, grads=(1, 2)),
     Case("ijk->j", ((0, 3, 3),), ("(i, j, k) -> (k: dense, j: identity, i: band(0, 1))",), "min", "float64", "distinct", 1388, result="d",
          grads=(0,), junk=7.0),
+    Case("ijk,k->ij", ((3, 3, 3), (3,)),
+         ("(i, j, k) -> (i // 2: dense, j: dense, i % 2: dense, k: compressed)", "(i) -> (i: compressed(ordered=False))"), "+=",
+         "float32", "distinct", 23107, result="(i, j) -> (i % 2: dense, j: compressed, i // 2: dense)", grads=(1,)),
     Case("i->i", ((1,),), ("(i) -> (i: hash)",), "max", "float32", "small", 101102, result="(i) -> (i: bitmap)"),
 )  # fmt: skip
 
