@@ -10,13 +10,18 @@ from pathlib import Path
 from . import __version__
 from .commands.bench import add_bench, positive
 from .commands.cache import add_cache
+from .commands.explain import add_explain
 from .errors import NumscorchError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status: 0, 1 where ``doctor`` or ``bench`` found something amiss, 2 for bad input."""
-    arguments = _parser().parse_args(argv)
-    command: Callable[[argparse.Namespace], int] = arguments.command
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    command: Callable[[argparse.Namespace], int] | None = arguments.command
+    if command is None:
+        parser.print_help()
+        return 0
     try:
         return command(arguments)
     except (NumscorchError, OSError) as error:
@@ -27,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="numscorch", description="A sparse tensor compiler for PyTorch.")
     parser.add_argument("--version", action="version", version=f"numscorch {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    parser.set_defaults(command=None)
 
     demo = commands.add_parser("demo", help="train a GCN on a real graph, beside torch.sparse and PyTorch Geometric")
     data = demo.add_mutually_exclusive_group()
@@ -40,13 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(command=_demo)
 
-    explain = commands.add_parser("explain", help="print every stage between an expression and its kernel")
-    explain.add_argument("expression", metavar="EXPR", help='in einsum notation, as in "ij,jk->ik"')
-    formats = 'one an operand: CSR, COO, dense, ds, or "(i, j) -> (j: dense, i: compressed)"'
-    explain.add_argument("formats", metavar="FORMAT", nargs="+", help=formats)
-    explain.add_argument("--html", type=Path, metavar="FILE.html", help="write it as a page instead")
-    explain.set_defaults(command=_explain)
-
+    add_explain(commands)
     add_bench(commands)
     add_cache(commands)
     doctor = commands.add_parser("doctor", help="print versions, threading layer, processor, cache folder, and what is amiss")
@@ -61,18 +61,6 @@ def _demo(arguments: argparse.Namespace) -> int:
     if file is not None:
         graph, matrix = (file, None) if file.suffix == ".npz" else (None, file)
     demo.run(graph, matrix, arguments.threads, arguments.out)
-    return 0
-
-
-def _explain(arguments: argparse.Namespace) -> int:
-    import numscorch
-
-    explained = numscorch.explain(arguments.expression, *arguments.formats)
-    if arguments.html is None:
-        print(explained)
-        return 0
-    explained.save(arguments.html)
-    print(f"{arguments.html}: {arguments.html.stat().st_size / 1e3:.0f} kB")
     return 0
 
 

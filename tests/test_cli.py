@@ -16,6 +16,7 @@ from numscorch.demo import matrix, training
 from numscorch.errors import FormatError
 from numscorch.explanation import read_formats
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format
+from numscorch.pages import roofline
 from numscorch.runtime import doctor, kernel_cache
 
 pytest.importorskip("sklearn")
@@ -169,13 +170,36 @@ def test_bad_input_is_one_clean_message(arguments: list[str], message: str, caps
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["dance"], ["cache", "burn"], ["explain"], ["demo", "--threads", "0"], ["demo", "--graph", "a", "--matrix", "b"]]
+    "arguments", [["dance"], ["cache", "burn"], ["explain"], ["demo", "--threads", "0"], ["demo", "--graph", "a", "--matrix", "b"]]
 )
 def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         cli.main(arguments)
     assert raised.value.code == 2
     assert "usage: numscorch" in capsys.readouterr().err
+
+
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("usage: numscorch")
+    assert "explain" in shown.out
+    assert not shown.err
+
+
+@pytest.mark.parametrize("formats", [["CSR", "dense"], ["NM(2, 4)", "dense"], ["BCSR(4, 4)", "dense"]])
+def test_explain_times_random_operands(formats: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(roofline, "SECONDS", 0.01)
+    monkeypatch.setattr(roofline, "ROOF_SECONDS", 0.01)
+    assert cli.main(["explain", "ij,j->i", *formats, "--timed"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("timed ")
+    assert "its roof (" in last
+
+
+def test_explain_refuses_to_time_operands_larger_than_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "ijkl,j->i", "dense", "s", "--timed"]) == 2
+    assert "a dense operand of shape (1024, 1024, 1024, 1024) takes 4.4e+12 bytes" in capsys.readouterr().err
 
 
 def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import re
 import runpy
 import struct
 import sys
+import time
 import weakref
 import zlib
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from numscorch.ir.index import loops_of
 from numscorch.ir.level import Mode
 from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.loop import Expr, call
+from numscorch.measuring import roofs
+from numscorch.measuring.work import Work
 from numscorch.packing import coordinates, pack
 from numscorch.pages import roofline, trees
 from numscorch.pages.explaining import page
@@ -490,6 +493,29 @@ def test_a_timed_run_is_drawn_under_its_roofs(A: ns.SparseTensor, monkeypatch: p
     assert masked.run is not None
     assert masked.run.flops > 0
     checked(page(masked))
+
+
+def run_at(share: float) -> roofline.Run:
+    """A run of a million operations and bytes, bound by a triad of 10 GB/s, that reaches this share of its roof."""
+    return roofline.Run(1e-4 / share, 3, 1_000_000, 1_000_000, 1e10, 1e9, 1e12, 2, "float32")
+
+
+def test_a_run_names_its_roof_and_no_share_above_it() -> None:
+    assert "31 % of its roof (10 GB/s of a triad over as many bytes)" in str(run_at(0.31))
+    assert "100 % of its roof" in str(run_at(1.04))
+    above = run_at(500)
+    assert "%" not in str(above)
+    assert "faster than its roof (10 GB/s of a triad over as many bytes), so no share is given: the machine is busy" in str(above)
+    assert "%" not in roofline.report(above)
+
+
+def test_the_roof_is_that_of_the_faster_of_one_and_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, a triad of two threads waits longer for the second one than a small request takes."""
+    monkeypatch.setattr(roofs, "triad", lambda size, workers: roofs.Roof(lambda: time.sleep(0.02 if workers > 1 else 0.001), 10**6))
+    monkeypatch.setattr(roofs, "rates", lambda workers: roofs.Rates(1e9, 1e11))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    run = roofline.timed_run(lambda: torch.ones(4), lambda result: Work(8, 32))
+    assert run.near > 2e8
 
 
 def test_formats_cant_be_timed(A: ns.SparseTensor) -> None:

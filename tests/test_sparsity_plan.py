@@ -13,7 +13,19 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.sparsify import ModelReport, SparsityPlan, block_magnitude, erk, global_magnitude, magnitude, sparsify_model, uniform
+from numscorch.sparsify import (
+    GradualPruning,
+    ModelReport,
+    SparsityPlan,
+    block_magnitude,
+    erk,
+    global_magnitude,
+    magnitude,
+    schedules,
+    sparsify,
+    sparsify_model,
+    uniform,
+)
 
 pytestmark = pytest.mark.usefixtures("plain")
 half = magnitude(0.5)
@@ -28,6 +40,22 @@ def reported(model: torch.nn.Module, plan: SparsityPlan, **options: Any) -> Mode
     reports: list[ModelReport] = []
     sparsify_model(model, plan, report=reports.append, **options)
     return reports[0]
+
+
+@pytest.mark.parametrize("budget", [erk(0.9), uniform(0.9), global_magnitude(0.9)])
+def test_a_budget_in_place_of_a_sparsifier(budget: Any) -> None:
+    name = type(budget).__name__
+    told = re.escape(f"{name}(fraction=0.9) is a budget") + ".*" + re.escape(f'SparsityPlan().weights("*", {name}(0.9))')
+    model = net()
+    calls: list[Callable[[], object]] = [
+        *(lambda: SparsityPlan().weight("*", budget), lambda: SparsityPlan().activation("*", budget)),
+        *(lambda: ns.nn.SparseLinear.from_dense(torch.nn.Linear(8, 8), budget), lambda: sparsify(torch.ones(2, 2), budget)),
+    ]
+    for call in calls:
+        with pytest.raises(ns.OperandError, match=told):
+            call()
+    with pytest.raises(ns.OperandError, match="returns no sparsifier for a fraction, but is a budget"):
+        GradualPruning(model, torch.optim.SGD(model.parameters(), 0.1), budget, schedules.one_shot(0.9, at=1))
 
 
 def test_plans_are_values_and_methods_return_new_ones() -> None:

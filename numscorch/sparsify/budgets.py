@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import torch
 
@@ -30,6 +31,7 @@ class uniform:
     """
 
     fraction: float
+    is_budget: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_fraction(self, self.fraction)
@@ -56,6 +58,7 @@ class erk:
     """
 
     fraction: float
+    is_budget: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_fraction(self, self.fraction)
@@ -91,6 +94,7 @@ class global_magnitude:
     """
 
     fraction: float
+    is_budget: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_fraction(self, self.fraction)

@@ -12,7 +12,7 @@ import torch
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..sparse_parameter import SparseParameter
 from .masking import Sparsifier, named_in_errors
-from .names import named
+from .names import is_budget, named
 
 Schedule = Callable[[int], float]
 Factory = Callable[[float], Sparsifier]
@@ -61,8 +61,8 @@ def check_factory(factory: Any) -> None:
         OperandError: it makes none.
     """
     is_made = callable(factory) and hasattr(factory, "kind") and not isinstance(factory, type)
-    if is_made or not callable(factory):
-        told = ", but is one already" if is_made else ""
+    if is_made or not callable(factory) or (is_budget(factory) and not isinstance(factory, type)):
+        told = ", but is one already" if is_made else ", but is a budget, which plans take" if is_budget(factory) else ""
         raise OperandError(f"{factory!r} returns no sparsifier for a fraction{told}: pass magnitude or lambda f: block_magnitude(16, 1, f)")
 
 

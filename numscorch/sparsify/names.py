@@ -19,7 +19,7 @@ def named(sparsifier: Any) -> Any:
     """The sparsifier that was registered under a name; anything but a name as it is.
 
     Raises:
-        OperandError: no sparsifier has this name; or it is a class, a mask or a format.
+        OperandError: no sparsifier has this name; or it is a class, a budget, a mask or a format.
 
     >>> named("magnitud")
     Traceback (most recent call last):
@@ -28,6 +28,12 @@ def named(sparsifier: Any) -> Any:
     """
     if isinstance(sparsifier, type):
         raise OperandError(f"{sparsifier.__name__} is a class, and no sparsifier yet: call it with its parameters, as magnitude(0.9)")
+    if is_budget(sparsifier):
+        share = sparsifier.fraction
+        raise OperandError(
+            f"{sparsifier!r} is a budget, which is shared among several weights: give it to the plan's method weights, as in "
+            f'SparsityPlan().weights("*", {type(sparsifier).__name__}({share})); a sparsifier of one tensor is magnitude({share})'
+        )
     if isinstance(sparsifier, torch.Tensor):
         raise OperandError(f"{described(sparsifier)} is not a sparsifier: give same_pattern(mask) to keep what a mask says")
     if isinstance(sparsifier, Format) or (isinstance(sparsifier, str) and sparsifier not in REGISTERED and _is_format(sparsifier)):
@@ -40,6 +46,11 @@ def named(sparsifier: Any) -> Any:
         told = f"did you mean {' or '.join(map(repr, near))}?" if near else "those with parameters are called, as magnitude(0.9)"
         raise OperandError(f"no sparsifier is registered as {sparsifier!r}: register_sparsifier gives one a name; {told}")
     return REGISTERED[sparsifier]
+
+
+def is_budget(given: Any) -> bool:
+    """Whether it is one of our budgets, ``uniform``, ``erk`` or ``global_magnitude``."""
+    return getattr(given, "is_budget", False) is True
 
 
 def described(value: Any) -> str:

@@ -1,0 +1,65 @@
+"""``python -m numscorch explain``: every stage between an expression and its kernel, as text or as a page."""
+
+from __future__ import annotations
+
+import argparse
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..api import explain
+from ..constructors import rand
+from ..errors import SizeError
+from ..explanation import ROW, SIZE, read_formats
+from ..ir.format import Format
+from ..runtime.memory import available
+from ..sparsify.masking import sparsify
+from ..sparsify.structures import structured
+
+EACH = 4  # bytes of a float32
+
+
+def add_explain(commands: Any) -> None:
+    """The command."""
+    text = "print every stage between an expression and its kernel"
+    command = commands.add_parser("explain", help=text, description=text)
+    command.add_argument("expression", metavar="EXPR", help='in einsum notation, as in "ij,jk->ik"')
+    formats = 'one an operand: CSR, COO, dense, ds, or "(i, j) -> (j: dense, i: compressed)"'
+    command.add_argument("formats", metavar="FORMAT", nargs="+", help=formats)
+    command.add_argument("--html", type=Path, metavar="FILE.html", help="write it as a page instead")
+    timed = f"run it on random operands as well, of size {SIZE} in each dimension, with {ROW} entries per row where they are sparse"
+    command.add_argument("--timed", action="store_true", help=timed)
+    command.set_defaults(command=_explain)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    operands: list[Any] = arguments.formats
+    if arguments.timed:
+        operands = [_example(format) for format in read_formats(arguments.expression, operands)]
+    explained = explain(arguments.expression, *operands, timed=arguments.timed)
+    if arguments.html is None:
+        print(explained)
+        return 0
+    explained.save(arguments.html)
+    print(f"{arguments.html}: {arguments.html.stat().st_size / 1e3:.0f} kB")
+    return 0
+
+
+def _example(format: Format) -> Any:
+    """A random tensor in a format.
+
+    Raises:
+        SizeError: it would not fit in memory.
+    """
+    shape = (SIZE,) * format.order
+    if format.is_dense:
+        size, room = EACH * prod(shape), available()
+        if size > room / 2:
+            raise SizeError(f"--timed: a dense operand of shape {shape} takes {size:.2g} bytes, and {room:.2g} are free: use bench instead")
+        return torch.rand(shape)
+    if (keep := structured(format)) is not None:
+        return sparsify(torch.rand(shape), keep, format)
+    count = ROW * SIZE if format.order > 1 else ROW
+    return rand(*shape, density=count / prod(shape), format=format)
