@@ -164,6 +164,6 @@ def test_a_folder_with_nothing_to_read_is_refused(tmp_path: Path) -> None:
         run_suite("--data", str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["records", "bars", "report", "selection"])
+@pytest.mark.parametrize("name", ["records", "bars", "report", "selection", "first_steps", "cold_start", "kernel_counts"])
 def test_examples_in_the_suite_hold(name: str) -> None:
     assert not doctest.testmod(importlib.import_module(f"benchmarks.{name}"), optionflags=doctest.NORMALIZE_WHITESPACE).failed
