@@ -2,8 +2,8 @@
 
 Every name that is not ours is torch's, so that ``import numscorch as torch`` works.
 
-The first call of each kind compiles a kernel, which stays on disk for later processes. A terminal shows one line once that
-has taken two seconds; ``logging.getLogger("numscorch").setLevel(logging.ERROR)`` switches it off, and ``INFO`` lists every kernel.
+The first call of each kind compiles a kernel, which stays on disk for later processes. A terminal shows a line while that takes
+more than a second; ``NUMSCORCH_PROGRESS=0`` turns it off. ``logging.getLogger("numscorch").setLevel(logging.INFO)`` lists every kernel.
 """
 
 from typing import Any
@@ -47,6 +47,7 @@ from .programs.fusing import fuse
 from .selfcheck import register_level
 from .sparse_tensor import SparseTensor
 from .sparsify.registration import register_sparsifier
+from .warmup import warm
 
 add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
@@ -130,6 +131,7 @@ __all__ = [
     "sub",
     "sum",
     "tensor",
+    "warm",
     "zeros",
 ]
 

@@ -1,13 +1,16 @@
-"""Kernels that are compiled are told of by Python's logging, and those that are found on disk are not."""
+"""Kernels that are compiled are told of by Python's logging, and by a line on a terminal; those that are found on disk are not."""
 
 from __future__ import annotations
 
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,56 +61,146 @@ class Terminal(io.StringIO):
         return True
 
 
+Notebook = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})  # isatty() is False, as that of ipykernel's
+SOURCE = Source("kernel_0", '"""y[i] = 2\n"""', cast("Any", None))
+LINE = re.compile(r"\rnumscorch: (\d+ kernels? done, \d+ s, compiling y\[i\] = 2) *")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was compiled so far, and a line appears soon."""
+    monkeypatch.setattr(telling, "PATIENCE", 0.01)
+    monkeypatch.setattr(telling, "EVERY", 0.01)
+    monkeypatch.setattr(telling, "counts", telling.Counts())
+
+
+def compile_on(stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch, until: str = "compiling") -> str:
+    """What is written while a kernel is compiled: for a while, or until a text appears."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    with telling.waiting(SOURCE):
+        latest = time.monotonic() + (5 if until else 0.1)
+        while time.monotonic() < latest and not (until and stream is not None and until in stream.getvalue()):
+            time.sleep(0.005)
+    return "" if stream is None else stream.getvalue()
+
+
+def seen(written: str) -> str:
+    """What is on the screen in the end: text after a return overwrites."""
+    screen: list[str] = []
+    for part in written.split("\r"):
+        screen[: len(part)] = part
+    return "".join(screen).rstrip()
+
+
+@pytest.mark.parametrize("stream", [Terminal, Notebook])
+def test_a_line_says_what_is_compiled_and_disappears(
+    stream: Callable[[], io.StringIO], quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = compile_on(stream(), monkeypatch)
+    found = LINE.match(written)
+    assert found is not None and found[1] == "0 kernels done, 0 s, compiling y[i] = 2"
+    assert seen(written) == "" and "\n" not in written
+
+
+def test_the_line_counts_kernels_of_one_burst(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for count in ("0 kernels done", "1 kernel done", "2 kernels done"):
+        assert count in compile_on(Terminal(), monkeypatch)
+    with telling.expecting(7, "requests") as goal:
+        goal.done += 2
+        assert "2 of 7 requests, 3 kernels done" in compile_on(Terminal(), monkeypatch)
+    telling.counts.ended -= telling.PAUSE  # a while later
+    assert "0 kernels done" in compile_on(Terminal(), monkeypatch)
+
+
+def test_the_line_changes_while_a_kernel_takes_long(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    telling.counts.seconds, telling.counts.ended = 3.7, time.monotonic()
+    written = compile_on(Terminal(), monkeypatch, until="5 s")
+    assert "4 s" in written and seen(written) == ""
+
+
 @pytest.mark.parametrize(
-    ("stderr", "level", "total", "is_shown"),
+    ("stream", "level", "setting"),
     [
-        (Terminal(), logging.NOTSET, 0.0, True),
-        (Terminal(), logging.ERROR, 0.0, False),
-        (Terminal(), logging.NOTSET, 9.0, False),
-        (io.StringIO(), logging.NOTSET, 0.0, False),
-        (None, logging.NOTSET, 0.0, False),
+        (Terminal(), logging.ERROR, "1"),
+        (Terminal(), logging.NOTSET, "0"),
+        (Notebook(), logging.NOTSET, "0"),
+        (io.StringIO(), logging.NOTSET, "1"),
+        (None, logging.NOTSET, "1"),
     ],
-    ids=["terminal", "switched off", "not the first", "pipe", "no stderr"],
+    ids=["logging is off", "progress is off", "progress is off in a notebook", "pipe", "no stderr"],
 )
-def test_a_line_on_a_terminal_while_compiling(
-    stderr: io.StringIO | None,
+def test_nothing_is_written_where_nobody_reads_or_wants_it(
+    stream: io.StringIO | None,
     level: int,
-    total: float,
-    is_shown: bool,
+    setting: str,
+    quick: None,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", stderr)
-    monkeypatch.setattr(telling, "PATIENCE", 0.01)
-    monkeypatch.setattr(telling, "_total", total)
+    monkeypatch.setenv("NUMSCORCH_PROGRESS", setting)
     caplog.set_level(level, logger="numscorch")
-    source = Source("kernel_0", '"""y[i] = 2\n"""', cast("Any", None))
-    with telling.waiting(source):
-        until = time.monotonic() + 5
-        while is_shown and stderr is not None and not stderr.getvalue().endswith("\n") and time.monotonic() < until:
-            time.sleep(0.01)
-    told = "numscorch: compiling kernels, now y[i] = 2; they are kept on disk for later runs\n"
-    assert (stderr.getvalue() if stderr is not None else "") == (told if is_shown else "")
+    assert compile_on(stream, monkeypatch, until="") == ""
 
 
-def test_short_compiling_shows_nothing_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stderr_does_no_harm(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = Terminal()
+    monkeypatch.setattr(sys, "stderr", closed)
+    with telling.waiting(SOURCE):
+        time.sleep(0.05)
+        closed.close()
+        time.sleep(0.05)
+    with telling.waiting(SOURCE):
+        time.sleep(0.05)
+
+
+def test_short_compiling_shows_nothing_on_a_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "PATIENCE", 0.2)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setattr(telling, "PATIENCE", 0.05)
-    monkeypatch.setattr(telling, "_total", 0.0)
-    with telling.waiting(Source("kernel_0", "", cast("Any", None))):
+    with telling.waiting(SOURCE):
         pass
-    time.sleep(0.1)
+    time.sleep(0.3)
     assert cast("Terminal", sys.stderr).getvalue() == ""
+
+
+def test_threads_share_one_line(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    def compile_some() -> None:
+        for _ in range(5):
+            with telling.waiting(SOURCE):
+                time.sleep(0.03)
+
+    threads = [threading.Thread(target=compile_some) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    written = terminal.getvalue()
+    assert (telling.counts.ready, telling.counts.active) == (20, 0)
+    assert seen(written) == ""
+    assert not re.sub(r"\r *\r", "", LINE.sub("", written)).strip()  # whole lines alone
+    assert not [thread for thread in threading.enumerate() if thread.name == "numscorch-progress"]
+
+
+def test_a_line_is_cut_to_the_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "COLUMNS", 20)
+    written = compile_on(Terminal(), monkeypatch, until="0 ker")
+    assert max(map(len, written.split("\r"))) == 19
 
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
-def test_a_first_call_on_a_terminal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["", "0"])
+def test_a_first_call_on_a_terminal(setting: str, tmp_path: Path) -> None:
     shown, terminal = os.openpty()
-    program = f"import torch; from numscorch.codegen import telling; telling.PATIENCE = 0.05; import numscorch as ns; {CALL}; {CALL}"
-    environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(tmp_path)}
+    change = "from numscorch.codegen import telling; telling.PATIENCE = 0.05"
+    program = f"import os, sys, torch; {change}; import numscorch as ns; {CALL}; print('.', file=sys.stderr); {CALL}"
+    environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(tmp_path), "NUMSCORCH_PROGRESS": setting}
     subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, check=True)
     os.close(terminal)
     written = os.read(shown, 10_000).decode()
     os.close(shown)
-    assert written.splitlines() == ["numscorch: compiling kernels, now C[i] += A[i,j] * B[j]; they are kept on disk for later runs"]
+    before, _, after = written.partition(".")
+    assert after.strip() == "" and seen(before) == ""
+    assert ("compiling C[i] += A[i,j] * B[j]" in before) == (setting != "0")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ExpressionError, NumscorchError
-from ..files.progress import Progress
 from ..runtime import kernel_cache
 from ..runtime.memory import size_in_words
 from .asking import request_of, requests_in
@@ -35,7 +34,8 @@ def add_cache(commands: Any) -> None:
     which.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="requests, one a line, as what follows: python -m numscorch bench"
     )
-    which.add_argument("--common", action="store_true", help="the products, sums and sampled products of common formats")
+    common = "products and sums in common formats, layers of graphs, attention, and sparse linear layers"
+    which.add_argument("--common", action="store_true", help=common)
 
 
 def _action(actions: Any, name: str, command: Callable[[argparse.Namespace], int], told: str) -> argparse.ArgumentParser:
@@ -95,10 +95,13 @@ def _warm(arguments: argparse.Namespace) -> int:
     from .. import warming
 
     lines = warming.common() if arguments.common else _lines(arguments.file)
+    modules = warming.modules() if arguments.common else ()
     where = "--common" if arguments.common else str(arguments.file)
-    folder, before = _folder(), warming.ready()
-    count = _warmed(lines, where)
-    print(f"{count} requests have their kernels in {folder}: {warming.ready() - before} were compiled")
+    folder, before, started = _folder(), warming.ready(), time.perf_counter()
+    count = _warmed(lines, where, modules)
+    new, seconds = warming.ready() - before, time.perf_counter() - started
+    named = f"{count} requests and {len(modules)} modules have" if modules else f"{count} requests have"
+    print(f"{named} their kernels in {folder}: {new} were compiled, in {seconds:.0f} s")
     return 0
 
 
@@ -109,15 +112,22 @@ def _lines(path: Path) -> list[str]:
         raise ExpressionError(f"{path} is no text: give a file of requests, one a line") from error
 
 
-def _warmed(lines: Sequence[str], where: str) -> int:
-    from ..warming import warm
+def _warmed(lines: Sequence[str], where: str, modules: Sequence[tuple[str, Callable[[], Any]]] = ()) -> int:
+    """Compile the kernels of requests and modules, and print a line for each module; the number of requests."""
+    from ..codegen.telling import expecting
+    from ..warming import warm, warm_all
 
     requests = list(requests_in(lines, where))
-    with Progress("compiling", len(requests), shown=sys.stderr.isatty()) as progress:
-        for done, (number, request) in enumerate(requests, 1):
+    with expecting(len(requests) + len(modules), "requests and modules" if modules else "requests") as goal:
+        for number, request in requests:
             try:
                 warm(request_of(request))
             except (NumscorchError, OSError) as error:
                 raise NumscorchError(f"{where}, line {number}: {error}") from error
-            progress.reach(done)
+            goal.done += 1
+        for name, run in modules:
+            started = time.perf_counter()
+            count = warm_all(run)
+            print(f"{name}: {count} kernels, {time.perf_counter() - started:.1f} s", flush=True)
+            goal.done += 1
     return len(requests)

@@ -1,0 +1,199 @@
+"""Compiling ahead of the first step: a module or function is run once, on inputs like those that will come."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.nn import Module
+from torch.nn.parameter import is_lazy
+
+from .codegen.kernel import jit_is_disabled
+from .codegen.telling import counts
+from .errors import OperandError, UnsupportedError
+from .sparse_tensor import SparseTensor
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Warmed:
+    """What :func:`warm` did: kernels that it compiled and that it loaded from the cache folder, and seconds for all of it.
+
+    >>> Warmed(compiled=3, loaded=1, seconds=2.514)
+    <warm: 3 kernels compiled, 1 loaded, 2.5 s>
+    """
+
+    compiled: int
+    loaded: int
+    seconds: float
+
+    def __repr__(self) -> str:
+        return f"<warm: {self.compiled} kernel{'' if self.compiled == 1 else 's'} compiled, {self.loaded} loaded, {self.seconds:.1f} s>"
+
+
+def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
+    """Compile or load the kernels of a module or function: forward and backward run once.
+
+    Parameters, buffers, gradients, the training mode and the random state of torch, numpy and Python stay as they are: a copy of the module
+    runs. Of a function, the tensors of modules in its closure, its globals and its bound arguments are restored afterwards.
+    Backward runs for results that require grad; within ``torch.no_grad()``, forward runs alone. Kernels depend on formats, data types and
+    rough sizes: pass inputs like those of the first step.
+
+    Args:
+        call: the module, or a function, as one that computes a loss.
+        inputs: its arguments.
+        kwargs: its arguments by name.
+
+    Returns:
+        The number of kernels that were compiled and that were loaded from disk, both 0 if this process has them all, and seconds.
+
+    Raises:
+        OperandError: it is neither a module nor a function.
+        UnsupportedError: the module can't be copied, or NUMBA_DISABLE_JIT is set.
+
+    >>> import numscorch as ns
+    >>> layer = ns.nn.SparseLinear(8, 4, density=0.5)
+    >>> report = ns.warm(layer, torch.rand(2, 8))
+    >>> layer.weight.values.grad is None
+    True
+    >>> ns.warm(layer, torch.rand(2, 8))
+    <warm: 0 kernels compiled, 0 loaded, 0.0 s>
+    """
+    _check(call)
+    if jit_is_disabled():
+        raise UnsupportedError("NUMBA_DISABLE_JIT asks for plain Python, so that nothing is compiled: unset it")
+    started, ready, compiled = time.perf_counter(), counts.ready, counts.compiled
+    with _random_states(), _restored(_modules_of(call)):
+        _run(_copied(call), _detached(inputs), _detached(kwargs))
+    new = counts.compiled - compiled
+    return Warmed(new, max(counts.ready - ready - new, 0), time.perf_counter() - started)
+
+
+def _check(call: object) -> None:
+    way_out = "pass the module or function first, then its inputs, as in ns.warm(model, x)"
+    if isinstance(call, type):
+        raise OperandError(f"warm takes a module, not the class {call.__name__}: make one, as in ns.warm({call.__name__}(...), x)")
+    if not callable(call):
+        raise OperandError(f"warm takes a module or a function, not {type(call).__name__}: {way_out}")
+
+
+def _run(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Forward, and backward for all results that require grad."""
+    try:
+        result = call(*inputs, **kwargs)
+    except Exception as error:
+        error.add_note("while ns.warm ran forward: it takes the inputs of the first step, as in ns.warm(model, x, edge_index)")
+        raise
+    results = [tensor for tensor in _tensors(result) if tensor.requires_grad]
+    leaves = _leaves(results)
+    if leaves:  # gradients are returned, not accumulated; graphs that began before stay
+        torch.autograd.grad(results, leaves, [torch.ones_like(own) for own in results], retain_graph=True, allow_unused=True)
+
+
+def _copied(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A module's copy, or a function as it is."""
+    owner = getattr(call, "__self__", None)
+    if isinstance(owner, Module) and isinstance(call, MethodType):
+        return MethodType(call.__func__, _copied(owner))
+    if not isinstance(call, Module):
+        return call
+    try:
+        return copy.deepcopy(call)
+    except Exception as error:
+        raise UnsupportedError(
+            f"warm runs a copy of the module, but {type(call).__name__} can't be copied ({error}): pass a function, as in "
+            "ns.warm(lambda x: model(x), x)"
+        ) from error
+
+
+def _modules_of(call: Any) -> list[Module]:
+    """The modules that a function refers to."""
+    if isinstance(call, functools.partial):
+        bound = [value for value in (*call.args, *call.keywords.values()) if isinstance(value, Module)]
+        return [*bound, *_modules_of(call.func)]
+    if isinstance(call, Module) or not inspect.isfunction(call):
+        return []
+    found = inspect.getclosurevars(call)
+    values = (*found.nonlocals.values(), *found.globals.values(), *(call.__defaults__ or ()), *(call.__kwdefaults__ or {}).values())
+    return [value for value in values if isinstance(value, Module)]
+
+
+@contextmanager
+def _restored(modules: Sequence[Module]) -> Iterator[None]:
+    """Parameters, buffers, gradients and training modes of modules are the same afterwards."""
+    owned = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+    tensors = [tensor for tensor in {id(own): own for own in owned}.values() if not is_lazy(tensor) and not tensor.is_inference()]
+    kept = [(tensor, tensor._version, tensor.detach().clone(), tensor.grad) for tensor in tensors]
+    modes = [(part, part.training) for module in modules for part in module.modules()]
+    for tensor in tensors:
+        tensor.grad = None
+    try:
+        yield
+    finally:
+        for tensor, version, values, gradient in kept:
+            if tensor._version != version or not torch.equal(tensor, values):  # statistics of batches change without a new version
+                with torch.no_grad():
+                    tensor.copy_(values)
+            tensor.grad = gradient
+        for part, mode in modes:
+            part.training = mode
+
+
+@contextmanager
+def _random_states() -> Iterator[None]:
+    """The random states of torch, numpy and Python are the same afterwards."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    ours, numpys = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(ours)
+        np.random.set_state(numpys)
+
+
+def _detached(value: Any) -> Any:
+    """Inputs whose gradients and graphs are apart from those of the originals."""
+    if isinstance(value, SparseTensor):
+        return SparseTensor(value.pattern, _detached(value.values)) if value.requires_grad else value
+    if isinstance(value, torch.Tensor):
+        return value.detach().requires_grad_() if value.requires_grad else value
+    if type(value) is dict:
+        return {key: _detached(own) for key, own in value.items()}
+    return type(value)(map(_detached, value)) if type(value) in (tuple, list) else value
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a result."""
+    if isinstance(value, SparseTensor):
+        yield value.values
+    elif isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping | tuple | list):
+        for own in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(own)
+
+
+def _leaves(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors that gradients of these results reach."""
+    found: dict[int, torch.Tensor] = {id(own): own for own in results if own.is_leaf}
+    waiting, seen = [own.grad_fn for own in results], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if type(node).__name__ == "AccumulateGrad":
+            leaf = cast("Any", node).variable
+            found[id(leaf)] = leaf
+        waiting += [following for following, _ in node.next_functions]
+    return list(found.values())

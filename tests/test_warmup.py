@@ -1,0 +1,235 @@
+"""``ns.warm``: kernels are ready after it, and nothing else has changed."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import random
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch import __main__ as cli
+from numscorch import warming
+from numscorch.codegen.telling import counts
+from numscorch.errors import OperandError, UnsupportedError
+from numscorch.warmup import Warmed
+
+WIDTH = 11
+
+
+class Model(torch.nn.Module):
+    """A sparse layer with buffers and randomness."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = ns.nn.SparseLinear(WIDTH, WIDTH, density=0.3)
+        self.norm = torch.nn.BatchNorm1d(WIDTH)
+        self.drop = torch.nn.Dropout(0.5)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        random.random(), np.random.rand()
+        result: torch.Tensor = self.drop(self.norm(self.layer(x)))
+        return result
+
+    def twice(self, x: torch.Tensor) -> Any:
+        return {"once": [self(x)], "twice": 2 * self(x)}
+
+
+def state_of(model: Model) -> list[Any]:
+    """All that must not change."""
+    tensors = [own.clone() for own in (*model.parameters(), *model.buffers())]
+    gradients = [None if own.grad is None else own.grad.clone() for own in model.parameters()]
+    numbers = str(np.random.get_state()), random.getstate(), torch.get_rng_state()
+    return [tensors, gradients, [own._version for own in model.parameters()], model.calls, [m.training for m in model.modules()], *numbers]
+
+
+def assert_same(found: Any, known: Any) -> None:
+    if isinstance(known, list):
+        assert len(found) == len(known)
+        for own, other in zip(found, known, strict=True):
+            assert_same(own, other)
+    elif isinstance(known, torch.Tensor):
+        assert found is not None and torch.equal(found, known)
+    else:
+        assert found == known
+
+
+def rows(count: int = 5) -> torch.Tensor:
+    return torch.rand(count, WIDTH, requires_grad=True)
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize("has_gradients", [True, False])
+def test_a_module_is_as_it_was(is_training: bool, has_gradients: bool) -> None:
+    model, x = Model(), rows()
+    if has_gradients:
+        model(x).sum().backward()
+    model.train(is_training)
+    gradient, version, before = copy.copy(x.grad), x._version, state_of(model)
+    ns.warm(model, x)
+    assert_same(state_of(model), before)
+    assert x._version == version
+    assert_same(x.grad, gradient)
+
+
+def test_a_step_after_it_compiles_nothing() -> None:
+    layer = ns.nn.SparseLinear(37, 29, density=0.2, dtype=torch.float64)
+    x = torch.rand(3, 37, dtype=torch.float64, requires_grad=True)
+    report = ns.warm(layer, x)
+    assert report.compiled + report.loaded > 0 and report.seconds > 0
+    ready = counts.ready
+    result = layer(x)
+    result.backward(torch.ones_like(result))
+    assert counts.ready == ready
+    assert layer.weight.values.grad is not None and x.grad is not None
+    again = ns.warm(layer, x)
+    assert (again.compiled, again.loaded) == (0, 0)
+
+
+def changes_of(call: Callable[[Model], Callable[..., Any]]) -> None:
+    """Warm a function of a model, and compare."""
+    model, x = Model(), rows()
+    model(x).sum().backward()
+    function, before = call(model), state_of(model)
+    before[3] = None
+    ns.warm(function, x)
+    after = state_of(model)
+    after[3] = None  # plain attributes of what a function refers to are its own affair
+    before[2] = after[2] = None  # tensors that were written to are written back
+    assert_same(after, before)
+
+
+def trained(model: Model, x: torch.Tensor) -> torch.Tensor:
+    """A whole step."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.zero_grad()
+    loss: torch.Tensor = model.eval()(x).sum()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: lambda x: model(x).square().mean(),
+        lambda model: lambda x: trained(model, x),
+        lambda model: functools.partial(trained, model),
+        lambda model: model.twice,
+    ],
+    ids=["closure", "training step", "partial", "method"],
+)
+def test_modules_of_a_function_are_as_they_were(call: Callable[[Model], Callable[..., Any]]) -> None:
+    changes_of(call)
+
+
+def test_a_graph_that_began_before_stays() -> None:
+    weight = torch.rand(WIDTH, requires_grad=True)
+    scaled = weight.exp()
+    A = ns.rand(WIDTH, WIDTH, density=0.5, format=ns.CSR)
+    ns.warm(lambda: A @ scaled)
+    ns.warm(lambda x: A @ x, scaled)
+    assert weight.grad is None
+    scaled.sum().backward()  # its saved tensors are still there
+    assert weight.grad is not None
+
+
+def test_sparse_inputs_and_results() -> None:
+    A, x = ns.rand(WIDTH, WIDTH, density=0.5, format=ns.CSR), torch.rand(WIDTH, requires_grad=True)
+    A.values.requires_grad_()
+    ns.warm(lambda A, x: (A * 2, {"y": A @ x}), A, x=x)
+    assert A.grad is None and x.grad is None
+    with torch.no_grad():
+        ns.warm(lambda A: A @ A, A)
+    ns.warm(lambda: None)
+    ns.warm(lambda x: x, x)
+
+
+def test_the_report_reads_well() -> None:
+    assert repr(Warmed(1, 2, 0.26)) == "<warm: 1 kernel compiled, 2 loaded, 0.3 s>"
+    assert repr(Warmed(0, 0, 0.0)) == "<warm: 0 kernels compiled, 0 loaded, 0.0 s>"
+
+
+class Uncopied(torch.nn.Module):
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        raise TypeError("a handle of a file")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (3, OperandError, r"not int: pass the module or function first, then its inputs, as in ns.warm\(model, x\)"),
+        (torch.rand(2), OperandError, "not Tensor"),
+        (Model, OperandError, r"not the class Model: make one, as in ns.warm\(Model\(...\), x\)"),
+        (Uncopied(), UnsupportedError, r"Uncopied can't be copied \(a handle of a file\): pass a function"),
+    ],
+)
+def test_bad_input_names_the_way_out(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ns.warm(call, 1)
+
+
+def test_errors_of_the_module_are_its_own_with_a_note() -> None:
+    model, x = Model(), torch.rand(2, WIDTH + 1)
+    before = state_of(model)
+    with pytest.raises(ns.SizeError) as caught:
+        ns.warm(model, x)
+    assert "ns.warm(model, x, edge_index)" in caught.value.__notes__[0]
+    with pytest.raises(TypeError) as missing:
+        ns.warm(model)
+    assert missing.value.__notes__
+    assert_same(state_of(model), before)
+
+
+def test_nothing_is_compiled_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    with pytest.raises(UnsupportedError, match="NUMBA_DISABLE_JIT"):
+        ns.warm(Model(), rows())
+
+
+def test_threads_warm_at_the_same_time() -> None:
+    model, x, reports = Model().eval(), rows(), []
+    threads = [threading.Thread(target=lambda: reports.append(ns.warm(model, x))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(reports) == 4 and all(own.grad is None for own in model.parameters())
+
+
+# -- python -m numscorch cache warm --common -----------------------------------------------------------------------
+
+
+def test_common_modules_are_those_that_are_promised() -> None:
+    names = [name for name, _ in warming.modules()]
+    assert len(set(names)) == len(names)
+    for kind in ("GCNConv", "SAGEConv", "GINConv", "GATConv", "SparseAttention", "SparseLinear"):
+        assert any(name.startswith(kind) for name in names), kind
+
+
+def test_the_command_says_what_it_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(warming, "common", lambda: ("ij->i --operand A=uniform:30x40:0.1",))
+    few = tuple(own for own in warming.modules() if own[0] == "GCNConv(16, 16)")
+    monkeypatch.setattr(warming, "modules", lambda: few)
+    assert cli.main(["cache", "warm", "--common"]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"GCNConv\(16, 16\): \d kernels, \d+\.\d s", first)
+    assert f"1 requests and 1 modules have their kernels in {tmp_path}: " in last
+    assert len(list(tmp_path.glob("kernel_*.py"))) >= 5
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name, _ in warming.modules()])
+def test_common_modules_have_kernels(name: str) -> None:
+    assert warming.warm_all(dict(warming.modules())[name]) > 0
