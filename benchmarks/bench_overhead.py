@@ -57,6 +57,29 @@ def test_overhead(kind: str, product: str, threads: int, compare: Compare) -> No
     )
 
 
+@pytest.mark.parametrize("product", list(PRODUCTS))
+@pytest.mark.parametrize("kind", ["a SparseTensor", "torch's CSR, int32"])
+@pytest.mark.parametrize("threads", [1], indirect=True, ids=["1t"])
+def test_plans(kind: str, product: str, threads: int, compare: Compare) -> None:
+    """A call of a bound einsum."""
+    expression, shape = PRODUCTS[product]
+    matrix = Matrix("uniform", uniform(16, 16, 4))
+    A, peer = operand(kind, matrix)
+    B = dense(*shape)
+    plan = ns.plan(expression, A, B)
+    compare(
+        "overhead",
+        lambda: plan(A, B),
+        {"torch CSR, int32": lambda: peer @ B, "ours, einsum": lambda: ns.einsum(expression, A, B)},
+        case=matrix,
+        threads=threads,
+        calls=CALLS,
+        asked=(expression, A, B),
+        what=f"call of a plan on 16 x 16, {product}, {kind}",
+        facts={"bar": {"above_peer": 0.0}},
+    )
+
+
 OPERATORS: dict[str, tuple[str, Callable[..., Any], int]] = {
     "torch.matmul(A, X)": ("ij,jk->ik", torch.matmul, 2),
     "torch.mv(A, x)": ("ij,j->i", torch.mv, 1),

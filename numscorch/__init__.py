@@ -23,6 +23,7 @@ from .array_constructors import (
     sparse_csr_tensor,
 )
 from .autotuning import autotune
+from .bound import BoundEinsum, plan
 from .construct import from_coo, from_csr, from_scipy, from_torch
 from .constructors import empty, eye, full, ones, rand, randn, tensor, zeros
 from .errors import (
@@ -69,6 +70,7 @@ __all__ = [
     "ELL",
     "NM",
     "NMG",
+    "BoundEinsum",
     "DenseFallbackWarning",
     "ExpressionError",
     "Format",
@@ -111,6 +113,7 @@ __all__ = [
     "nn",
     "ones",
     "operators",
+    "plan",
     "rand",
     "randn",
     "rearrange",

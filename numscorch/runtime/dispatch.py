@@ -198,6 +198,11 @@ def apart(tables: Tables) -> Iterator[Tables]:
         _apart.reset(token)
 
 
+def is_apart() -> bool:
+    """Whether the plans that are made in this context are forgotten with it."""
+    return _apart.get() is not None
+
+
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """Within it, kernels are plain Python that checks every access; the plans made there are forgotten."""
