@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,57 @@ def test_what_says_which_entries_are_stored(name: str) -> None:
 
 def test_each_layer_names_itself() -> None:
     assert told(lambda: SparseEmbedding(8, 4), ns.UnsupportedError).startswith("SparseEmbedding needs")
+
+
+PAIRS = torch.tensor([[0, 1], [1, 2]])
+LAYERS: dict[str, tuple[Callable[[], torch.nn.Module], tuple[int, ...], tuple[Any, ...]]] = {
+    "GCNConv": (lambda: ns.nn.GCNConv(4, 2), (3, 4), (PAIRS,)),
+    "SAGEConv": (lambda: ns.nn.SAGEConv(4, 2), (3, 4), (PAIRS,)),
+    "GATConv": (lambda: ns.nn.GATConv(4, 2), (3, 4), (PAIRS,)),
+    "GINConv": (lambda: ns.nn.GINConv(torch.nn.Linear(4, 2)), (3, 4), (PAIRS,)),
+    "SparseLinear": (lambda: SparseLinear(4, 2, density=0.5), (3, 4), ()),
+    "SparseConv2d": (lambda: ns.nn.SparseConv2d(4, 2, 1, density=0.5), (4, 3, 3), ()),
+    "MoE": (lambda: ns.nn.MoE(2, d_in=4, d_out=2), (3, 4), ()),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64])
+def test_inputs_of_another_data_type_than_the_weights(name: str, dtype: torch.dtype) -> None:
+    """Each layer refuses them, as torch.nn.Linear does, in the same words."""
+    make, shape, more = LAYERS[name]
+    layer, x = make(), torch.ones(shape, dtype=dtype)
+    text = told(lambda: layer(x, *more), RuntimeError)
+    expected = rf"(x|input) has data type {str(dtype)[6:]}, but the weights of {name} have float32: pass (x|input)\.to\(torch\.float32\)"
+    assert re.match(expected, text), text
+    assert ("layer.to(torch.float64)" in text) == (dtype == torch.float64)
+    assert layer.double()(torch.ones(shape, dtype=torch.float64), *more).dtype == torch.float64
+
+
+def test_sparse_features_of_another_data_type() -> None:
+    x = ns.from_torch(torch.eye(3, 4, dtype=torch.float64), ns.CSR)
+    text = told(lambda: ns.nn.GCNConv(4, 2)(x, PAIRS), ns.UnsupportedError)
+    assert text.startswith("x has data type float64, but the weights of GCNConv")
+
+
+WEIGHTS: dict[str, tuple[Any, type[Exception], str]] = {
+    "dense parameter": (torch.nn.Parameter(torch.ones(4, 8)), ns.OperandError, "of shape (4, 8), not a Parameter: set ns.nn.Parameter(A)"),
+    "dense tensor": (torch.ones(4, 8), ns.OperandError, "not a Tensor: set ns.nn.Parameter(A) of a SparseTensor A, as of ns.from_torch"),
+    "sparse tensor": (ns.from_torch(torch.ones(4, 8)), ns.OperandError, "not a SparseTensor: set ns.nn.Parameter(A)"),
+    "other shape": (ns.nn.Parameter(A), ns.SizeError, "has shape (4, 8), but the parameter has (4, 4)"),
+    "none": (None, ns.OperandError, "not a NoneType"),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_that_a_sparse_layer_cannot_have(name: str) -> None:
+    layer = SparseLinear(8, 4, density=0.5)
+    given, kind, text = WEIGHTS[name]
+    before = layer.weight
+    assert text in told(lambda: setattr(layer, "weight", given), kind)
+    assert layer.weight is before
+    layer.weight = ns.nn.Parameter(ns.from_torch(torch.ones(4, 8), ns.CSC))
+    assert layer(torch.ones(2, 8)).shape == (2, 4)
 
 
 NAMES = "there are CSR, CSC, DCSR, DCSC, COO(2), CSF(3), ELL, DIA, BCSR(4, 4), NM(2, 4), NMG(2, 4, 8), letters"

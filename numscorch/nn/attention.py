@@ -11,6 +11,7 @@ import torch
 from ..errors import SizeError, UnsupportedError
 from ..sparse_parameter import SparseParameter, deepcopied
 from ..sparse_tensor import SparseTensor
+from .dtypes import check_dtype
 from .functional import _sparse_attention
 from .joined import as_pattern
 from .weights import check_attention, check_device
@@ -207,6 +208,7 @@ class SparseAttention(torch.nn.Module):
             if own.ndim not in (2, 3) or own.shape[-1] != self.embed_dim:
                 form = "(N, L, embed_dim)" if self.batch_first else "(L, N, embed_dim)"
                 raise SizeError(f"{name} has shape {tuple(own.shape)}: with embed_dim={self.embed_dim} it is {form}, or (L, embed_dim)")
+            check_dtype(self, self.in_proj_weight, own, name)
 
     def extra_repr(self) -> str:
         told = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else _name(self.pattern)

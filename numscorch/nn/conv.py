@@ -13,6 +13,7 @@ from ..ir.format import CSR, Format
 from ..ledgers import note
 from ..sparse_tensor import SparseTensor
 from ..sparsify import Sparsifier, sparsify
+from .dtypes import check_dtype
 from .weights import WithSparseWeight, check_dense, new_weight
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class SparseConv2d(WithSparseWeight):
         """The layer's output, (N, out_channels, H', W'), or without N."""
         if input.ndim not in (3, 4) or input.shape[-3] != self.in_channels:
             raise SizeError(f"input has shape {tuple(input.shape)}, but the layer takes (N, {self.in_channels}, H, W), or without N")
+        check_dtype(self, self.weight.values, input)
         batch = input if input.ndim == 4 else input[None]
         sizes = self._sizes(batch.shape[2], batch.shape[3])
         made: torch.Tensor = einsum("ok,nkl->nol", self.weight.tensor, self._unfolded(batch))

@@ -12,6 +12,7 @@ from torch.nn import functional
 from ..errors import SizeError, UnsupportedError
 from ..gradients import attached
 from ..sparse_tensor import SparseTensor, beside_programs
+from .dtypes import check_dtype
 from .lazy import LAZY
 
 Features = Tensor | SparseTensor
@@ -23,14 +24,14 @@ def transformed(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return made
 
 
-def take_features(x: Any, channels: int, layer: object, name: str = "x", node_dim: int | None = None) -> Features:
+def take_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:
     """Features of nodes, (nodes, channels), dense or sparse; any number of channels where that is -1.
 
     With a ``node_dim``, dense ones may have more dimensions, of which that one counts nodes, and the last one channels.
 
     Raises:
         SizeError: another shape.
-        UnsupportedError: it is no tensor.
+        UnsupportedError: it is no tensor, or has another data type than the layer's weights.
     """
     if not isinstance(x, Tensor | SparseTensor):
         raise UnsupportedError(f"{name} is {type(x).__name__}: {layer} takes a tensor of features, of shape (nodes, {channels})")
@@ -43,6 +44,8 @@ def take_features(x: Any, channels: int, layer: object, name: str = "x", node_di
             f"{name} has shape {tuple(x.shape)}, of which {layer} with node_dim={node_dim} takes no dimension for nodes: "
             "give one of them, but not the last one, which counts channels"
         )
+    if (weight := next(layer.parameters(), None)) is not None:
+        check_dtype(layer, weight, x, name)
     if isinstance(x, SparseTensor) or x.layout is torch.strided:
         return x
     taken: Features = _attached(x)
@@ -54,7 +57,7 @@ def _attached(x: Tensor) -> Any:
     return attached(x)
 
 
-def take_pair(x: Any, channels: Sequence[int], layer: object, node_dim: int | None = None) -> tuple[Features, Features | None]:
+def take_pair(x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None) -> tuple[Features, Features | None]:
     """The features of sources and of targets, which are the same unless a pair is given."""
     if not isinstance(x, tuple | list):
         taken = take_features(x, channels[0], layer, node_dim=node_dim)

@@ -10,6 +10,7 @@ from ..ir.format import CSR, Format
 from ..operators.products import linear
 from ..sparse_tensor import SparseTensor
 from ..sparsify import Sparsifier, sparsify
+from .dtypes import check_dtype
 from .weights import WithSparseWeight, check_dense, new_weight
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class SparseLinear(WithSparseWeight):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The layer's output, of shape (\\*, out_features)."""
+        check_dtype(self, self.weight.values, input)
         result: torch.Tensor = linear(input, self.weight.tensor, self.bias)
         return result
 

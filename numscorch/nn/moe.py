@@ -18,6 +18,7 @@ from ..operators.elementwise import is_sparse
 from ..pattern import Pattern
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor, beside_programs
+from .dtypes import check_dtype
 from .rows import of_even_rows, of_same_rows, of_single
 from .weights import check_device
 
@@ -96,6 +97,7 @@ class MoE(torch.nn.Module):
             gates: None for those of ``gate``; scores (\\*, n), of which the top_k largest are taken as they are; or sparse gates
                 (tokens, n), which are taken as they are, however many a row has.
         """
+        check_dtype(self, self.experts, input)
         if gates is None:
             if self.gate is None:
                 raise UnsupportedError("MoE with gate=False needs to know the experts: call it with scores (*, n), or with sparse gates")

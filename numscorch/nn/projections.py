@@ -13,6 +13,7 @@ from ..ir.format import Format
 from ..operators.products import linear
 from ..sparse_parameter import SparseParameter
 from ..sparsify import Sparsifier, sparsify
+from .dtypes import check_dtype
 from .weights import check_attention
 
 
@@ -94,11 +95,12 @@ class SparseMultiheadAttention(torch.nn.MultiheadAttention):
 
     def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Queries, keys and values: thirds of one product, which is computed once for each different input."""
-        weight: Any = self.in_proj_weight
+        weight = unwrapped(self.in_proj_weight)
         made: dict[int, tuple[torch.Tensor, ...]] = {}
         for own in (query, key, value):
             if id(own) not in made:
-                made[id(own)] = linear(own, unwrapped(weight), self.in_proj_bias).chunk(3, -1)
+                check_dtype(self, weight, own)
+                made[id(own)] = linear(own, weight, self.in_proj_bias).chunk(3, -1)
         return made[id(query)][0], made[id(key)][1], made[id(value)][2]
 
     def _heads(self, projected: torch.Tensor, turned: bool) -> torch.Tensor:

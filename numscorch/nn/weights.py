@@ -30,6 +30,11 @@ class WithSparseWeight(torch.nn.Module):
     weight: SparseParameter
     bias: torch.nn.Parameter | None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "weight" and "weight" in self._modules:
+            check_weight(self, value)
+        super().__setattr__(name, value)
+
     def reset_parameters(self) -> None:
         """Draw the values anew."""
         rows = self.weight.shape[0]
@@ -87,6 +92,26 @@ class WithSparseWeight(torch.nn.Module):
                 Explained(key, f"{why} of which {kind}.from_dense(module, sparsifier) makes this one") if key == prefix + "weight" else key
                 for key in unexpected_keys
             ]
+
+
+def check_weight(owner: WithSparseWeight, given: Any) -> None:
+    """That a module's sparse weight is replaced by a sparse one of its shape.
+
+    Raises:
+        OperandError: it isn't sparse, or no parameter.
+        SizeError: it has another shape.
+    """
+    kind, shape = type(owner).__name__, tuple(owner.weight.shape)
+    if not isinstance(given, SparseParameter):
+        what = "a SparseTensor" if isinstance(given, SparseTensor) else f"a {type(given).__name__}"
+        way_out = "ns.nn.Parameter(A)"
+        way_out += "" if isinstance(given, SparseTensor) else " of a SparseTensor A, as of ns.from_torch(weight)"
+        raise OperandError(f"the weight of {kind} is a sparse parameter of shape {shape}, not {what}: set {way_out}")
+    if tuple(given.shape) != shape:
+        raise SizeError(
+            f"the weight of {kind} has shape {shape}, but the parameter has {tuple(given.shape)}: "
+            f"set one of shape {shape}, or make a new {kind}"
+        )
 
 
 def check_device(owner: object, device: torch.device | str | int | None) -> None:

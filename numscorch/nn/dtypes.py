@@ -1,0 +1,30 @@
+"""The data types of inputs and weights, which torch's layers don't mix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..errors import UnsupportedError
+
+
+def check_dtype(layer: torch.nn.Module, weight: Any, input: Any, name: str = "input") -> None:
+    """That an input has the data type of a layer's weights; under autocast, torch and einsum convert both.
+
+    Raises:
+        UnsupportedError: it has another one.
+
+    >>> layer = torch.nn.Linear(2, 2)
+    >>> check_dtype(layer, layer.weight, torch.ones(2, dtype=torch.float64), "x")
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.UnsupportedError: x has data type float64, but the weights of Linear have float32: pass x.to(torch.float32), or ...
+    """
+    given: torch.dtype = getattr(input, "dtype", weight.dtype)
+    if given == weight.dtype or torch.is_autocast_enabled("cpu"):
+        return
+    kind, own, other = type(layer).__name__, str(weight.dtype), str(given)
+    text = f"{name} has data type {other.removeprefix('torch.')}, but the weights of {kind} have {own.removeprefix('torch.')}"
+    convert = f", or convert the layer with layer.to({other})" if given.is_floating_point else ""
+    raise UnsupportedError(f"{text}: pass {name}.to({own}){convert}")
