@@ -10,7 +10,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .computing import compute
-from .errors import ExpressionError, FormatError, UnsupportedError
+from .errors import ExpressionError, FormatError, OperandError, UnsupportedError
 from .explanation import Explanation, timed_story
 from .files.archives import save_tensor
 from .files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
@@ -207,6 +207,10 @@ def explain(
     Returns:
         An :class:`Explanation`; ``print`` it, ``save`` it as a page, or read ``.source`` and ``.path``.
 
+    Raises:
+        OperandError: a module or a function is given in place of an expression.
+        ExpressionError, FormatError, SizeError: as for :func:`einsum`.
+
     >>> import numscorch as ns
     >>> text = str(ns.explain("ij,j->i", ns.CSR, "dense"))
     >>> "forall(i, where(C[i] = t" in text
@@ -214,6 +218,7 @@ def explain(
     >>> "relu(A[i]) + B[i]" in str(ns.explain("y[i] = relu(A[i,j] * x[j]) + b[i]", A=ns.CSR, x=ns.Format("d"), b=ns.Format("s")))
     True
     """
+    _check_expression(expr)
     if isinstance(expr, str) and "=" in expr:
         names = tensor_names(expr)
         if isinstance(mask, OPERANDS) and "mask" in names:
@@ -235,6 +240,17 @@ def explain(
         return told
     options: dict[str, Any] = {"format": format, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
     return timed_story(told, lambda: einsum(expr, *operands, **options), request, taken)
+
+
+def _check_expression(given: Any) -> None:
+    """That an expression is no module and no function."""
+    if isinstance(given, torch.nn.Module) and not isinstance(given, SparseParameter):
+        way_out = "give one of its products, as in explain('ni,oi->no', x, layer.weight)"
+    elif callable(given) and not isinstance(given, OPERANDS):
+        way_out = "call ns.fuse(function).explain(*arguments)"
+    else:
+        return
+    raise OperandError(f"explain takes an expression and its operands, not {type(given).__name__}: {way_out}")
 
 
 def _explained(

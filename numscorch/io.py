@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from errno import ENOENT
+from errno import EISDIR, ENOENT
 from os import PathLike
 from pathlib import Path
 
@@ -61,9 +61,14 @@ def check_there(path: str | PathLike[str], call: str, kinds: Sequence[str] = SUF
     """That a file is there.
 
     Raises:
+        IsADirectoryError: it is a folder; with a file in it that can be read.
         FileNotFoundError: with the call, what it reads, and the same name with another suffix where that is there.
     """
     file = Path(path)
+    if file.is_dir():
+        inside = sorted(own.name for own in file.iterdir() if own.name.lower().endswith(tuple(kinds)))
+        near = f"; did you mean {file / inside[0]}?" if inside else f"; it reads {', '.join(kinds)}{others}"
+        raise IsADirectoryError(EISDIR, f"{call} reads a file, not a folder{near}", str(path))
     if file.exists():
         return
     stem = file.name[: len(file.name) - len(suffix_of(file) or file.suffix)]

@@ -90,7 +90,7 @@ def _pack_levels(
             made, stored, positions, count = level.pack(entries)
             check_room(count, level, format)
         except FormatError as error:
-            raise FormatError(f"level {at + 1} ({level}) of {format} {error}") from error
+            raise FormatError(f"level {at + 1} ({level}) of {format} {error}{_kept_by(format)}") from error
         except MemoryError as error:
             raise SizeError(f"level {at + 1} ({level}) of {format.name} does not fit in memory: use compressed levels") from error
         except SizeError as error:
@@ -98,6 +98,12 @@ def _pack_levels(
         levels.append(made)
         arrays.append(stored)
     return levels, arrays, positions, count, order
+
+
+def _kept_by(format: Format) -> str:
+    """Which sparsifier keeps what an n:m format stores; empty for any other format."""
+    name = format.name
+    return f"; sparsify.{name.replace('NM', 'n_m')} keeps what {name} stores" if name.startswith("NM(") else ""
 
 
 def check_room(positions: int, level: Level, format: Format) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -272,3 +273,15 @@ def test_an_einsum_that_is_refused_is_not_explained() -> None:
     for call in (ns.einsum, ns.explain):
         with pytest.raises(ns.UnsupportedError, match="sums of truth values"):
             call("ij,jk->ik", A, B, reduce="prod")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (torch.nn.Linear(2, 2), r"not Linear: give one of its products, as in explain\('ni,oi->no', x, layer\.weight\)"),
+        (lambda A: A, r"not function: call ns\.fuse\(function\)\.explain\(\*arguments\)"),
+    ],
+)
+def test_modules_and_functions_are_no_expressions(given: Any, text: str) -> None:
+    with pytest.raises(ns.OperandError, match=text):
+        ns.explain(given)

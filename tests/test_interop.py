@@ -434,6 +434,34 @@ def test_arrays_of_numpy_where_a_tensor_belongs(call: Callable[..., Any], told: 
         call(ns.from_torch(torch.eye(2)), np.eye(2, dtype=np.float32))
 
 
+# ---- what adj_t takes no edges of
+
+
+class Data:
+    """A graph object with the attributes of PyTorch Geometric's."""
+
+    edge_index, num_nodes = torch.tensor([[0, 1], [1, 2]]), 3
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (Data(), r"adj_t takes an edge_index, not a Data: pass its edges, as in adj_t\(data\.edge_index, size=data\.num_nodes\)"),
+        (ns.from_torch(torch.eye(3)), r"not a SparseTensor: graph layers take A\[target, source\] as it is, else A\.t\(\)"),
+        (torch.eye(3).to_sparse(), r"not a matrix \(torch\.sparse_coo\): make it a SparseTensor with ns\.from_torch\(adj\)"),
+        (torch.eye(3), r"not a matrix of shape \(3, 3\): make a dense adjacency matrix sparse with ns\.from_torch\(adj\)"),
+    ],
+)
+def test_what_is_no_edge_list(given: Any, text: str) -> None:
+    with pytest.raises(ns.OperandError, match=text):
+        ns.adj_t(given)
+
+
+def test_a_graph_object_where_a_layer_takes_its_edges() -> None:
+    with pytest.raises(ns.OperandError, match=r"not a Data: pass data\.edge_index"):
+        ns.nn.GCNConv(3, 2)(torch.eye(3), Data())
+
+
 # ---- formats that can't hold a tensor, or waste memory on it
 
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from numscorch import adj_t
+from numscorch import load as ns_load
 from numscorch.errors import FormatError, NumscorchError, UnsupportedError
 from numscorch.io import load, load_graph, suffix_of
 from numscorch.ir.format import COO, CSC, CSF, CSR, dense
@@ -340,3 +341,13 @@ def test_whole_numbers_are_not_cut_off(tmp_path: Path) -> None:
         (tmp_path / "a.mtx").write_text(f"%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 {value}\n")
         with pytest.raises(FormatError, match="no whole number"):
             load(tmp_path / "a.mtx", dtype=dtype)
+
+
+def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
+    for read in (load, ns_load):
+        with pytest.raises(IsADirectoryError, match=r"reads a file, not a folder; it reads \.mtx"):
+            read(tmp_path)
+    (tmp_path / "graph.npz").write_bytes(b"")
+    (tmp_path / "notes.txt").write_bytes(b"")
+    with pytest.raises(IsADirectoryError, match=r"numscorch\.load reads a file, not a folder; did you mean .*graph\.npz\?"):
+        ns_load(tmp_path)

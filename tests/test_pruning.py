@@ -56,6 +56,19 @@ def train(
     return loss
 
 
+def test_a_schedule_that_ends_before_layers_become_sparse_is_warned_of() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    text = r"ends below sparse_from=0\.8: 2 layers are masked and stay dense.*give sparse_from=0\.7 to"
+    with pytest.warns(UserWarning, match=text) as seen:
+        pruning = GradualPruning(model, optimizer, magnitude, schedules.cubic(0.7, begin=0, end=2))
+        pruning.step()
+    assert len(seen) == 1
+    assert seen[0].filename == __file__
+    for schedule, sparse_from in ((schedules.cubic(0.7, begin=0, end=2), 0.7), (schedules.cubic(0.7, begin=0, end=2), None), (float, 0.8)):
+        GradualPruning(network(), None, magnitude, schedule, sparse_from=sparse_from)
+
+
 class TestFixedMask:
     """SparseLinear is trained as a dense layer whose weight is multiplied by a mask."""
 

@@ -76,6 +76,48 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
+UNCALLED: dict[str, tuple[Callable[[], object], str]] = {
+    "block": (lambda: block_magnitude(16, 0.75), "block_magnitude(16, 0.75): missing a required argument: 'fraction'; call it as block_m"),  # type: ignore[arg-type, call-arg]
+    "wanda": (lambda: wanda(0.5), "wanda(0.5): missing a required argument: 'calibration'; call it as wanda(0.5, inputs)"),  # type: ignore[call-arg]
+    "movement": (lambda: movement(0.5), "call it as movement(0.9, scores), the scores of a MovementScores"),  # type: ignore[call-arg]
+    "nothing": (lambda: magnitude(), "magnitude(): missing a required argument: 'fraction'; call it as magnitude(0.9)"),  # type: ignore[call-arg]
+    "n:m": (lambda: n_m(2), "call it as n_m(2, 4)"),  # type: ignore[call-arg]
+    "n:m:g": (lambda: n_m_g(2, 4), "call it as n_m_g(2, 4, 8)"),  # type: ignore[call-arg]
+    "another name": (lambda: magnitude(amount=0.5), "magnitude(amount=0.5): missing a required argument: 'fraction'"),  # type: ignore[call-arg]
+    "a tensor": (lambda: threshold(D, 1), "threshold(a tensor of shape (2, 2), 1): too many positional arguments"),  # type: ignore[arg-type, call-arg]
+    "budget": (lambda: uniform(), "call it as uniform(0.9)"),  # type: ignore[call-arg]
+}
+
+
+@pytest.mark.parametrize("name", UNCALLED)
+def test_sparsifiers_say_how_they_are_called(name: str) -> None:
+    call, text = UNCALLED[name]
+    with pytest.raises(TypeError) as error:
+        call()
+    assert isinstance(error.value, ns.OperandError)
+    assert text in str(error.value)
+
+
+def test_a_report_without_layouts_compares_usual_ones() -> None:
+    assert [row.layout for row in report(torch.rand(8, 8)).rows] == [
+        *("magnitude(0.5)", "magnitude(0.9)", "n_m(2, 4)", "block_magnitude(4, 4, 0.9)")
+    ]
+    assert [row.layout for row in report(torch.rand(8)).rows] == ["magnitude(0.5)", "magnitude(0.9)"]
+    model: Any = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    with pytest.raises(ns.OperandError, match=r'of a model, give a weight, as model\.get_parameter\("0\.weight"\)'):
+        report(model)
+
+
+@pytest.mark.parametrize("text", ["NM(2, 4)", "NM(1, 4, 2)"])
+def test_a_pattern_that_an_n_m_format_cannot_store_names_the_sparsifier(text: str) -> None:
+    way_out = f"sparsify.{text.replace('NM', 'n_m')} keeps what {text} stores"
+    mask = torch.ones(8, 8) > 0
+    for call in (lambda: ns.nn.SparseLinear(8, 8, pattern=mask, format=text), lambda: ns.from_torch(torch.ones(8, 8), text)):
+        with pytest.raises(ns.FormatError) as error:
+            call()
+        assert way_out in str(error.value)
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_what_was_mistaken_is_said(name: str) -> None:
     call, told = WRONG[name]

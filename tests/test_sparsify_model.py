@@ -306,6 +306,20 @@ class TestTraining:
         with pytest.raises(ns.OperandError, match="optimizer= with inplace=False"):
             sparsify_model(model, ALL, optimizer=optimizer, inplace=False)
 
+    def test_an_optimizer_of_another_model(self) -> None:
+        model, other = mlp(), torch.optim.SGD(mlp().parameters(), lr=0.1)
+        for change in (lambda: sparsify_model(model, ALL, optimizer=other), lambda: densify_model(model, other)):
+            with pytest.raises(ns.OperandError, match=r"SGD holds no parameter of this model.*make the optimizer of model\.parameters\(\)"):
+                change()
+        assert isinstance(model[0], torch.nn.Linear)
+
+    def test_an_optimizer_in_the_place_of_examples(self) -> None:
+        model = mlp()
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+        for given in (optimizer, [optimizer, optimizer]):
+            with pytest.raises(ns.OperandError, match=r"the third argument is example_inputs; pass optimizer=optimizer"):
+                sparsify_model(model, ALL, given)
+
     def test_what_isnt_trained_by_an_old_optimizer_is_said(self) -> None:
         _, report = made_sparse(mlp())
         assert report.notes

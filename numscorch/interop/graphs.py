@@ -15,7 +15,7 @@ import torch
 
 from ..arrays import as_indices, as_shape, as_values
 from ..construct import from_coo, from_csr
-from ..errors import FormatError, SizeError, UnsupportedError
+from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..packing import of_entries
 
@@ -53,6 +53,7 @@ def adj_t(
     Raises:
         FormatError: numbers that are no nodes.
         SizeError: lengths that disagree.
+        OperandError: a matrix, or an object that has edges.
         UnsupportedError: weights that kernels can't read.
 
     >>> adj_t([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], size=3).to_dense()
@@ -60,6 +61,7 @@ def adj_t(
             [0., 0., 0.],
             [1., 0., 0.]])
     """
+    _check_edges(edge_index)
     if size is None and hasattr(edge_index, "sparse_size"):
         size = edge_index.sparse_size()
     if hasattr(edge_index, "as_tensor"):
@@ -69,6 +71,38 @@ def adj_t(
         hint = "; did you mean edge_index.T?" if edges.ndim == 2 and edges.shape[1] == 2 else ""
         raise SizeError(f"edge_index has shape {tuple(edges.shape)}: pass sources and targets, shape (2, edges){hint}")
     return _matrix(edges.flip(0), edge_weight, _size(edges, size)[::-1], format)
+
+
+def _check_edges(given: Any) -> None:
+    """That edges are no graph that has them, and no matrix.
+
+    Raises:
+        OperandError: they are.
+    """
+    kind = type(given).__name__
+    if not isinstance(given, torch.Tensor) and hasattr(given, "edge_index"):
+        raise OperandError(f"adj_t takes an edge_index, not a {kind}: {of_data('adj_t', given)}")
+    if hasattr(given, "pattern"):
+        raise OperandError(f"adj_t takes an edge_index, not a {kind}: graph layers take A[target, source] as it is, else A.t()")
+    if isinstance(given, torch.Tensor) and given.layout is not torch.strided:
+        raise OperandError(f"adj_t takes an edge_index, not a matrix ({given.layout}): make it a SparseTensor with ns.from_torch(adj)")
+    if isinstance(given, torch.Tensor) and given.ndim == 2 and given.shape[0] == given.shape[1] and given.is_floating_point():
+        raise OperandError(
+            f"adj_t takes an edge_index, not a matrix of shape {tuple(given.shape)}: make a dense adjacency matrix sparse with "
+            "ns.from_torch(adj), transposed if it is A[source, target]"
+        )
+
+
+def of_data(function: str, data: Any) -> str:
+    """How a function takes the edges of a graph object, as PyTorch Geometric's Data.
+
+    >>> from types import SimpleNamespace
+    >>> of_data("adj_t", SimpleNamespace(edge_index=None, edge_weight=torch.ones(1), num_nodes=3))
+    'pass its edges, as in adj_t(data.edge_index, data.edge_weight, size=data.num_nodes)'
+    """
+    weight = ", data.edge_weight" if getattr(data, "edge_weight", None) is not None else ""
+    size = ", size=data.num_nodes" if getattr(data, "num_nodes", None) is not None else ""
+    return f"pass its edges, as in {function}(data.edge_index{weight}{size})"
 
 
 def _size(edges: torch.Tensor, size: int | Sequence[int | None] | None) -> tuple[int, ...]:

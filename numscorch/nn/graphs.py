@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..api import einsum, evaluate
 from ..arrays import as_indices, as_values
-from ..errors import RangeError, SizeError, UnsupportedError
+from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..gradients import attached
 from ..interop.graphs import to_edge_index
 from ..ir.format import CSR
@@ -291,6 +291,8 @@ def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | N
     """
     if is_matrix(graph):
         return _from_matrix(graph, edge_weight, size)
+    if not isinstance(graph, Tensor) and hasattr(graph, "edge_index"):
+        raise OperandError(f"a graph is an edge_index or a matrix, not a {type(graph).__name__}: pass data.edge_index")
     if not isinstance(graph, Tensor):
         raise UnsupportedError(
             f"a graph is an edge_index or an adjacency matrix, not {type(graph).__name__}: pass torch.as_tensor(edges) of shape (2, edges),"

@@ -13,12 +13,14 @@ from typing import ClassVar
 import torch
 
 from ..errors import OperandError
+from .names import called_as
 from .selecting import bound_of, counts_of
 from .sparsifiers import check_fraction
 
 Sized = torch.Tensor | Sequence[int]
 
 
+@called_as("uniform(0.9)")
 @dataclass(frozen=True)
 class uniform:
     """The same share of each weight becomes zero.
@@ -41,6 +43,7 @@ class uniform:
         return dict.fromkeys(weights, self.fraction)
 
 
+@called_as("erk(0.9)")
 @dataclass(frozen=True)
 class erk:
     """Erdős-Rényi-kernel: the share that is kept goes with the sum of a weight's sizes over their product, so that small ones keep more.
@@ -76,6 +79,7 @@ class erk:
         return {name: 1 - scale * sum(free[name]) / prod(free[name]) if name in free else 0.0 for name in weights}
 
 
+@called_as("global_magnitude(0.9)")
 @dataclass(frozen=True)
 class global_magnitude:
     """One bound for all: the smallest absolute values of the whole model become zero, wherever they are. Of equal ones, the first.

@@ -11,7 +11,7 @@ import torch
 from ..errors import OperandError, SizeError
 from ..ir.format import CSR, Format
 from .kinds import Kind
-from .names import described
+from .names import called_as, described
 from .sparsifiers import check_fraction, is_number, lowest, magnitudes
 
 
@@ -41,6 +41,7 @@ class keep_all:
         return "keep_all()"
 
 
+@called_as("threshold(0.01)")
 @dataclass(frozen=True)
 class threshold:
     """The entries whose absolute value is greater than t are kept, as torch.nn.functional.hardshrink keeps them.
@@ -87,6 +88,7 @@ class threshold:
         return f"threshold({self.t})"
 
 
+@called_as("random(0.9)")
 @dataclass(frozen=True)
 class random:
     """Entries at random places become zero, whatever their values: the same ones each time in tensors of one shape.

@@ -13,11 +13,13 @@ from ..ir.combinations import table
 from ..ir.format import NMG, Format
 from ..runtime.sharing import shared_out
 from .kinds import Block, Kind
+from .names import called_as
 from .sparsifiers import magnitudes
 
 SLAB = 1 << 22  # magnitudes that are looked at together, so that what is made beside the tensor stays small
 
 
+@called_as("n_m_g(2, 4, 8)")
 @dataclass(frozen=True)
 class n_m_g:
     """Of every m values along the first dimension n are kept, such that in a chunk of C(m, n) * g columns each choice of n rows

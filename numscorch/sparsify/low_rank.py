@@ -12,7 +12,7 @@ from ..ir.format import CSR, Format
 from ..sparse_tensor import SparseTensor
 from .kinds import Kind
 from .masking import mask_of, sparsify
-from .names import named
+from .names import called_as, named
 from .sparsifiers import magnitudes
 
 OVERSAMPLED = 10  # more directions than are wanted, so that the wanted ones are found
@@ -36,6 +36,7 @@ class LowRankPlusSparse(NamedTuple):
         return made
 
 
+@called_as("low_rank_plus_sparse(8, magnitude(0.9))")
 @dataclass(frozen=True)
 class low_rank_plus_sparse:
     """A matrix is what a product of low rank makes of it, and of the rest the entries that another sparsifier keeps.

@@ -18,14 +18,17 @@ from .flowing import attach, flows_of
 from .flows import remove_flows
 from .layers import is_adapted, tell_missing
 from .matching import Choice, chosen, why_bound
-from .optimizers import Optimizer, Optimizers, check_states, hand_over, listed
+from .optimizers import Optimizer, Optimizers, check_holding, check_states, hand_over, listed
 from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
 from .plan import SparsityPlan
 from .settling import Settling
 from .table import ModelReport, ModelRow
 
 Module = torch.nn.Module
-NO_OPTIMIZER = "no optimizer was given: one made before holds the dense weights, not these; pass optimizer=, or make a new one"
+NO_OPTIMIZER = (
+    "no optimizer was given: one made before holds the dense weights, and its state does not fit the sparse ones; "
+    "pass optimizer=, or make a new one"
+)
 
 
 def sparsify_model(
@@ -67,7 +70,7 @@ def sparsify_model(
 
     Raises:
         ExpressionError: a rule names nothing; the nearest names are listed.
-        OperandError: a weight has NaN, a sparsifier makes no mask, or the plan is none.
+        OperandError: a weight has NaN, a sparsifier makes no mask, the plan is none, or an optimizer holds no parameter of the model.
         FormatError: a format can't store what is kept.
         UnsupportedError: the optimizer or DistributedDataParallel can't follow; or within ``ns.strict()``, a module has no sparse version.
 
@@ -88,7 +91,9 @@ def sparsify_model(
     )
     """
     _check(model, plan, inplace or optimizer is None)
+    _check_example(example_inputs)
     optimizers = listed(optimizer)
+    check_holding(model, optimizers)
     model = model if inplace else copy.deepcopy(model)
     choices, flows = chosen(model, plan), flows_of(model, plan)
     tell_missing([choice.missing for choice in choices if choice.missing is not None])
@@ -132,6 +137,7 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     """
     optimizers = listed(optimizer)
     check_alone(model)
+    check_holding(model, optimizers)
     modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or is_adapted(module)]
     for name, module in modules:
         for key, weight in _sparse_weights(module).items():
@@ -164,6 +170,19 @@ def _check(model: object, plan: object, optimizer_fits: bool) -> None:
         raise OperandError("the plan has no rules: its methods return a new plan, as in plan = plan.weight('*.weight', magnitude(0.9))")
     if not optimizer_fits:
         raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one of the copy's")
+
+
+def _check_example(given: Any) -> None:
+    """That examples are no optimizers, which have the same place in other functions.
+
+    Raises:
+        OperandError: they are.
+    """
+    several = given if isinstance(given, list | tuple) and given else [given]
+    if all(isinstance(own, Optimizer) for own in several):
+        raise OperandError(
+            f"sparsify_model(model, plan, {type(several[0]).__name__}): the third argument is example_inputs; pass optimizer=optimizer"
+        )
 
 
 def check_alone(model: Module) -> None:

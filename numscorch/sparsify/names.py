@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar
 
 import torch
 
 from ..errors import ExpressionError, FormatError, OperandError
 from ..ir.format import Format
 
+T = TypeVar("T")
 REGISTERED: dict[str, Any] = {}
 
 
@@ -46,6 +49,37 @@ def named(sparsifier: Any) -> Any:
         told = f"did you mean {' or '.join(map(repr, near))}?" if near else "those with parameters are called, as magnitude(0.9)"
         raise OperandError(f"no sparsifier is registered as {sparsifier!r}: register_sparsifier gives one a name; {told}")
     return REGISTERED[sparsifier]
+
+
+def called_as(example: str) -> Callable[[type[T]], type[T]]:
+    """A decorator of a class whose constructor, called with other arguments than it has, says how it is called.
+
+    >>> @called_as("half(0.5)")
+    ... class half:
+    ...     def __init__(self, fraction: float): ...
+    >>> half()
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.OperandError: half(): missing a required argument: 'fraction'; call it as half(0.5)
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        construct: Any = cls.__init__
+        parameters = signature(construct)
+
+        @wraps(construct)
+        def __init__(self: T, *args: Any, **kwargs: Any) -> None:
+            try:
+                parameters.bind(self, *args, **kwargs)
+            except TypeError as error:
+                given = [*map(described, args), *(f"{name}={described(value)}" for name, value in kwargs.items())]
+                raise OperandError(f"{cls.__name__}({', '.join(given)}): {error}; call it as {example}") from None
+            construct(self, *args, **kwargs)
+
+        cls.__init__ = __init__  # type: ignore[assignment]
+        return cls
+
+    return decorate
 
 
 def is_budget(given: Any) -> bool:

@@ -57,6 +57,21 @@ def holds(optimizer: Optimizer, parameter: torch.Tensor) -> bool:
     return any(parameter is own for group in optimizer.param_groups for own in group["params"])
 
 
+def check_holding(model: torch.nn.Module, optimizers: Iterable[Optimizer]) -> None:
+    """That each optimizer trains some of a model's parameters.
+
+    Raises:
+        OperandError: one trains those of another model, or of a copy.
+    """
+    own = {id(parameter) for parameter in model.parameters()}
+    for optimizer in optimizers:
+        if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+            raise OperandError(
+                f"{type(optimizer).__name__} holds no parameter of this model, as after model = copy.deepcopy(model) or densify_model: "
+                "make the optimizer of model.parameters(), or pass the one that was"
+            )
+
+
 def check_held(name: str, weight: torch.Tensor, optimizer: Optimizers) -> None:
     """That optimizers hold a weight that is trained, and can follow.
 

@@ -16,10 +16,11 @@ from ..packing import coordinates
 from ..sparse_parameter import unwrapped
 from ..sparse_tensor import SparseTensor
 from .kinds import WHOLE, Block, Kind
-from .names import described
+from .names import called_as, described
 from .sparsifiers import least, magnitudes
 
 
+@called_as("topk(16)")
 @dataclass(frozen=True)
 class topk:
     """The k entries with the largest absolute values of each slice are kept.
@@ -87,6 +88,7 @@ def ranks(scores: torch.Tensor) -> torch.Tensor:
     return torch.stack(made, -1)
 
 
+@called_as("n_m(2, 4)")
 @dataclass(frozen=True)
 class n_m:
     """n entries of every m consecutive ones along the last dimension are kept, those with the largest absolute values.

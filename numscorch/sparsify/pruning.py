@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -61,7 +62,8 @@ class GradualPruning:
         weights: patterns of names, as a plan takes them: ``"encoder.*.weight"``; vectors among these are left out. By default the names
             of a dict, or else the weights of all ``torch.nn.Linear`` and ``Conv2d`` that aren't of a class derived from these, and the
             sparse weights of the model.
-        sparse_from: the fraction from which on layers are sparse; None for never.
+        sparse_from: the fraction from which on layers are sparse; None for never. A schedule of ``schedules`` that ends below it
+            warns.
         format: how sparse layers store their weight; by default as the sparsifier says.
 
     Raises:
@@ -109,6 +111,7 @@ class GradualPruning:
         self.count, self.fraction = 0, 0.0
         self._hooks: dict[str, Any] = {}
         tell_order(self.model)
+        self._warn_if_never_sparse()
         for name, weight in self.sparse.items():
             check_placed(name, weight)
         for own in chosen:
@@ -117,6 +120,16 @@ class GradualPruning:
             raise UnsupportedError(
                 "DistributedDataParallel takes no parameters that change their number of values: give sparse_from=None, by which weights "
                 "are masked, or give the model within, and wrap it anew whenever step() returns True"
+            )
+
+    def _warn_if_never_sparse(self) -> None:
+        """Warn of a schedule that ends before layers become sparse; where a function ends is not known."""
+        final = getattr(self.schedule, "final", None)
+        if self.sparse_from is not None and self.dense and final is not None and final < self.sparse_from:
+            warnings.warn(
+                f"{self.schedule} ends below sparse_from={self.sparse_from}: {len(self.dense)} layers are masked and stay dense, as large "
+                f"and slow as before; give sparse_from={final} to store them sparse at the end, or sparse_from=None to only mask them",
+                stacklevel=3,
             )
 
     def step(self) -> bool:

@@ -13,17 +13,19 @@ from ..errors import OperandError
 from ..ir.format import Format, as_format
 from ..ledgers import shown_bytes
 from ..packing import entry_count
+from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
 from .entries import threshold
 from .masking import Sparsifier, named_in_errors, sparsify
 from .names import named
 from .patterned import n_m
-from .sparsifiers import least, magnitudes
+from .sparsifiers import block_magnitude, least, magnitude, magnitudes
 from .structures import structured
 
 LARGEST_BLOCK = 16  # of the plain n:m that a layout is compared with
 SMALLEST_BLOCK = 4
 CLOSE = 0.005  # by how much its density may differ
+USUAL = (magnitude(0.5), magnitude(0.9), n_m(2, 4), block_magnitude(4, 4, 0.9))
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
     Args:
         tensor: a dense tensor, as a layer's weight.
         layouts: sparsifiers, or names of registered ones; or pairs of one and the format it is stored in. A format alone stands
-            for what it is made for: NM for ``n_m``, NMG for ``n_m_g``, any other for storing what isn't 0.
+            for what it is made for: NM for ``n_m``, NMG for ``n_m_g``, any other for storing what isn't 0. By default
+            ``magnitude(0.5)`` and ``magnitude(0.9)``, and of a matrix ``n_m(2, 4)`` and ``block_magnitude(4, 4, 0.9)``.
 
     Raises:
         OperandError: something is not a sparsifier; the tensor isn't dense, or holds NaN, infinite or no floating-point numbers.
@@ -84,13 +87,16 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
     n_m(1, 2)       NM(1, 2)      0.5  0.625            0.714   1.000  16 bytes
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-        raise OperandError(f"report takes a dense tensor, not {type(tensor).__name__}: of a sparse one, show it A.to_dense()")
+        is_module = isinstance(tensor, torch.nn.Module) and not isinstance(tensor, SparseParameter)
+        way_out = 'of a model, give a weight, as model.get_parameter("0.weight")' if is_module else "of a sparse one, give A.to_dense()"
+        raise OperandError(f"report takes a dense tensor, not {type(tensor).__name__}: {way_out}")
     scores = magnitudes("report", tensor)
     total = _sum(scores)
     if not isfinite(total):
         raise OperandError(
             "report of a tensor whose sum is infinite: no share of it says anything; replace such entries, as with nan_to_num()"
         )
+    layouts = layouts or (USUAL if tensor.ndim == 2 else USUAL[:2])
     rows = tuple(_row(tensor, scores, total, *_pair(layout)) for layout in layouts)
     return LayoutReport(tuple(tensor.shape), tensor.nbytes, rows)
 

@@ -10,6 +10,7 @@ import torch
 from ..errors import OperandError, SizeError
 from ..ir.format import CSR, Format
 from .kinds import Kind
+from .names import called_as
 from .sparsifiers import check_fraction, least, lowest, magnitudes
 
 
@@ -66,6 +67,7 @@ class MovementScores:
         self.remove()
 
 
+@called_as("movement(0.9, scores), the scores of a MovementScores or a tensor")
 @dataclass(frozen=True, eq=False)
 class movement:
     """The entries that training moved towards zero the most become zero.
@@ -122,6 +124,7 @@ class movement:
         return f"movement({self.fraction})"
 
 
+@called_as("wanda(0.5, inputs), inputs of the layer that calibrate it")
 @dataclass(frozen=True, eq=False)
 class wanda:
     """In each row, the entries with the least absolute value times the norm of their input become zero.

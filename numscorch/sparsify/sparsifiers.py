@@ -15,10 +15,11 @@ from ..ir.format import BCSR, CSR, Format
 from ..ir.level import INT32_MAX
 from ..ir.parts import whole_numbers
 from .kinds import Kind
-from .names import described
+from .names import called_as, described
 from .selecting import has_nan, others_than_least
 
 
+@called_as("magnitude(0.9)")
 @dataclass(frozen=True)
 class magnitude:
     """The entries with the smallest absolute values become zero.
@@ -65,6 +66,7 @@ class magnitude:
         return f"magnitude({self.fraction})"
 
 
+@called_as("block_magnitude(16, 1, 0.9), rows and columns of a block and the share that becomes zero")
 @dataclass(frozen=True)
 class block_magnitude:
     """The blocks of a matrix with the least sums of absolute values become zero.
