@@ -56,7 +56,7 @@ def _slice(text: str, name: str, tensor: Any) -> Any:
     if not isinstance(tensor, SparseTensor | torch.Tensor):
         base = base_of(name)
         raise UnsupportedError(
-            f"{name} is a slice of {base}, which a format does not have; got {_shown(tensor)}: give a tensor as {base}\n  {text}"
+            f"{name} is a slice of {base}, and formats have no slices; got {_shown(tensor)}: give a tensor as {base}\n  {text}"
         )
     if tensor.ndim != len(key):
         raise ExpressionError(f"{name} has {len(key)} indices, but {base_of(name)} has {tensor.ndim} dimensions\n  {text}")

@@ -93,7 +93,7 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
     if request.op == "*=" and wanted(operands):
         return _in_format(multiplied(request, operands, format), format, request)
     if request.op not in (*SUMS, *EXTREMES, CONSTANT, "*="):
-        raise UnsupportedError(f"no gradient goes through {request.op} reductions: pass x.detach(), A.with_values(A.values.detach())")
+        raise UnsupportedError(f"{request.op} reductions have no gradient: pass x.detach(), or A.with_values(A.values.detach())")
     if (same := _by_values(request, operands)) is not None:
         return _in_format(same, format, request)
     names = request.subscripts.operands

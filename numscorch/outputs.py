@@ -60,4 +60,4 @@ def _check(out: Any, shape: Sequence[int], dtype: torch.dtype, is_sparse: bool) 
     if tuple(out.shape) != tuple(shape):
         raise SizeError(f"out has shape {tuple(out.shape)}, but the result has {tuple(shape)}")
     if not torch.can_cast(dtype, out.dtype):
-        raise UnsupportedError(f"out has dtype {out.dtype}, but the result is {dtype}: it would be cut off")
+        raise UnsupportedError(f"out has dtype {out.dtype}, but the result has {dtype}: pass an out of that data type")

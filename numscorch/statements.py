@@ -186,7 +186,7 @@ def _check_names(text: str, parts: Sequence[Part]) -> None:
             name = base_of(operand)
             if name in made and (name not in seen or is_size(operand)):
                 where = "in the statement that makes it" if name == part.name else "before it is assigned"
-                raise ExpressionError(f"{name} is read {where}: name one of the two otherwise, or assign {name} first\n  {text}")
+                raise ExpressionError(f"{name} is read {where}: rename one of the two, or assign {name} first\n  {text}")
             if operand == name and made.get(name, len(indices)) != len(indices):
                 told = f"{written_access(name, indices, text)} has {len(indices)} indices, but {name} is assigned with {made[name]}"
                 raise ExpressionError(f"{told}: write as many\n  {text}")

@@ -107,7 +107,7 @@ class TestNames:
             (ns.UnsupportedError, r"weight: the model itself would be replaced", lambda: start(torch.nn.Linear(2, 3))),
             (ns.ExpressionError, r"the model has no torch\.nn\.Linear or Conv2d", lambda: start(torch.nn.LSTM(2, 3))),
             (ns.OperandError, r"given by name already", lambda: start(network(), {"*": magnitude}, weights="*")),
-            (ns.OperandError, r"0\.5 returns no sparsifier for a fraction", lambda: start(network(), 0.5)),
+            (ns.OperandError, r"0\.5 makes no sparsifiers: pass a function from a fraction", lambda: start(network(), 0.5)),
             (ns.UnsupportedError, r"0\.weight is sparse already", lambda: resparsify(sparse, magnitude(0.5), weights="*")),
         ):
             with pytest.raises(error, match=told):

@@ -314,7 +314,7 @@ def test_an_index_on_the_left_side_only_is_broadcast_along(plain: pytest.MonkeyP
 
 def test_explanations_of_slices() -> None:
     assert "A: C[:,0], 6 (" in str(ns.explain("R[i] = C[i,0] * b[i]", C=ns.from_torch(c, ns.CSR), b=torch.ones(6)))
-    with pytest.raises(ns.UnsupportedError, match="is a slice of C, which a format does not have; got a Format: give a tensor as C"):
+    with pytest.raises(ns.UnsupportedError, match="is a slice of C, and formats have no slices; got a Format: give a tensor as C"):
         ns.explain("R[i] = C[i,0]", C=ns.CSR)
 
 

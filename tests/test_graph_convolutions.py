@@ -557,7 +557,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "the largest of weighted messages": (
         lambda: ns.nn.SAGEConv(IN, OUT, aggr="max")(torch.ones(4, IN), EYE * 2),
         ns.UnsupportedError,
-        "other values than 1: leave its weights out",
+        r"values other than 1: drop them with",
     ),
     "another size": (
         lambda: ns.nn.SAGEConv(IN, OUT)((X3, None), GRAPH, size=(4, 3)),
@@ -584,7 +584,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ns.OperandError,
         "fill_value='median': give a number, a tensor, or one of add, sum, mean",
     ),
-    "loops without a norm": (lambda: ns.nn.GCNConv(IN, OUT, add_self_loops=True, normalize=False), ns.UnsupportedError, "so use both"),
+    "loops without a norm": (lambda: ns.nn.GCNConv(IN, OUT, add_self_loops=True, normalize=False), ns.UnsupportedError, "adds the loops"),
     "an unknown aggregation": (
         lambda: ns.nn.SAGEConv(IN, OUT, aggr="lstm"),
         ns.UnsupportedError,
@@ -600,9 +600,9 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ns.UnsupportedError,
         r"swap them, and pass edge_index.flip\(0\)",
     ),
-    "channels as nodes": (lambda: ns.nn.GCNConv(IN, OUT, node_dim=-1)(X3, GRAPH), ns.SizeError, "node_dim=-1 takes no dimension for nodes"),
+    "channels as nodes": (lambda: ns.nn.GCNConv(IN, OUT, node_dim=-1)(X3, GRAPH), ns.SizeError, r"node_dim=-1 of GCNConv\(6, 4\) is"),
     "batches of attention": (lambda: ns.nn.GATConv(IN, OUT)(X3[None], GRAPH), ns.SizeError, r"takes \(nodes, 6\)"),
-    "no channels": (lambda: ns.nn.GCNConv(0, OUT), ns.SizeError, "in_channels=0: sizes are positive, or -1 for inputs"),
+    "no channels": (lambda: ns.nn.GCNConv(0, OUT), ns.SizeError, "in_channels=0: sizes are positive, or -1 for a size"),
     "results to be found later": (lambda: ns.nn.GCNConv(IN, -1), ns.SizeError, "out_channels=-1: sizes are positive"),
     "projections to be found later": (lambda: ns.nn.SAGEConv(-1, OUT, project=True), ns.SizeError, "project=True needs the size"),
 }

@@ -296,7 +296,7 @@ class TestSchedules:
             (lambda: schedules.cubic(90, begin=0, end=1), r"cubic\(final=90.*lies between 0 and 1"),
             (lambda: schedules.linear(0.9, begin=5, end=5), "give begin= before end="),
             (lambda: schedules.linear(0.9, begin=0, end=5, every=0), "0 is no number of steps"),
-            (lambda: schedules.one_shot(0.9, at=-1), "a number of steps from 0 on"),
+            (lambda: schedules.one_shot(0.9, at=-1), "at= is the number of a step, at least 0"),
             (lambda: schedules.cosine(0.9, until=0), "0 is no number of steps"),
         ],
     )

@@ -64,7 +64,7 @@ def test_threshold_keeps_what_hardshrink_keeps(t: float, dtype: torch.dtype) -> 
 
 @pytest.mark.parametrize("t", [-0.1, float("nan"), "much", None])
 def test_thresholds_start_at_0(t: Any) -> None:
-    with pytest.raises(ns.SizeError, match="absolute values are compared with t, which is a number from 0 on"):
+    with pytest.raises(ns.SizeError, match="t, the bound of absolute values, is a number of at least 0"):
         threshold(t)
 
 
@@ -120,7 +120,7 @@ def test_topk_of_too_few() -> None:
     with pytest.raises(ns.RangeError, match="it has 2 dimensions"):
         topk(1, 2)(W)
     for k, dim in ((-1, 0), (1.5, 0), (1, "rows")):
-        with pytest.raises(ns.SizeError, match="k is a whole number from 0 on"):
+        with pytest.raises(ns.SizeError, match="k is a whole number of at least 0"):
             topk(k, dim)  # type: ignore[arg-type]
     assert topk(0)(torch.empty(3, 0)).shape == (3, 0)
 
@@ -288,7 +288,7 @@ def test_low_rank_of_a_large_matrix_is_nearly_the_best_and_always_the_same() -> 
 def test_low_rank_of_what_has_none() -> None:
     with pytest.raises(ns.SizeError, match="it takes a matrix with 8 rows and columns or more"):
         low_rank_plus_sparse(8, magnitude(0.5)).split(W)
-    with pytest.raises(ns.SizeError, match="the rank is a whole number from 0 on"):
+    with pytest.raises(ns.SizeError, match="the rank is a whole number of at least 0"):
         low_rank_plus_sparse(-1, magnitude(0.5))
     with pytest.raises(ns.OperandError, match="is not a sparsifier"):
         low_rank_plus_sparse(1, 0.5)  # type: ignore[arg-type]

@@ -309,7 +309,7 @@ class TestTraining:
     def test_an_optimizer_of_another_model(self) -> None:
         model, other = mlp(), torch.optim.SGD(mlp().parameters(), lr=0.1)
         for change in (lambda: sparsify_model(model, ALL, optimizer=other), lambda: densify_model(model, other)):
-            with pytest.raises(ns.OperandError, match=r"SGD holds no parameter of this model.*make the optimizer of model\.parameters\(\)"):
+            with pytest.raises(ns.OperandError, match=r"SGD holds no parameter of this model.*pass an optimizer of model\.parameters\(\)"):
                 change()
         assert isinstance(model[0], torch.nn.Linear)
 
@@ -558,7 +558,7 @@ class TestWhatStaysDense:
             assert isinstance(made_sparse(model)[0][0], SparseLinear)
         with (
             registered(Mine, lambda *_: torch.nn.Linear(4, 4)),
-            pytest.raises(ns.OperandError, match=r"0\.weight: what is registered for Mine"),
+            pytest.raises(ns.OperandError, match=r"0\.weight: the conversion registered for Mine"),
         ):
             sparsify_model(torch.nn.Sequential(Mine(4, 4)), ALL)
         with pytest.raises(ns.OperandError, match="give a class of modules"):

@@ -232,5 +232,5 @@ def test_a_copied_plan_has_the_scores_of_movement_so_far() -> None:
     for again in (copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
         made, _ = made_sparse(copy.deepcopy(layer), again)
         assert torch.equal(made.weight.to_dense() != 0, movement(0.5, moved.scores)(layer.weight))
-    with pytest.raises(ns.UnsupportedError, match="lose what has low rank"):
+    with pytest.raises(ns.UnsupportedError, match="a layer stores the sparse part only"):
         plan.weight("*", low_rank_plus_sparse(1, half))

@@ -54,7 +54,7 @@ def test_a_budget_in_place_of_a_sparsifier(budget: Any) -> None:
     for call in calls:
         with pytest.raises(ns.OperandError, match=told):
             call()
-    with pytest.raises(ns.OperandError, match="returns no sparsifier for a fraction, but is a budget"):
+    with pytest.raises(ns.OperandError, match="is a budget for plans: pass a function from a fraction to a sparsifier"):
         GradualPruning(model, torch.optim.SGD(model.parameters(), 0.1), budget, schedules.one_shot(0.9, at=1))
 
 
@@ -169,7 +169,7 @@ def test_registered_sparsifiers_have_names(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_nothing_of_a_weight_is_lost_silently() -> None:
-    with pytest.raises(ns.UnsupportedError, match="lose what has low rank"):
+    with pytest.raises(ns.UnsupportedError, match="a layer stores the sparse part only"):
         SparsityPlan().weight("*", ns.sparsify.low_rank_plus_sparse(2, half))
 
 

@@ -149,7 +149,7 @@ class TestArguments:
 
     def test_a_factory_that_makes_none(self) -> None:
         pruning = gradual(dense_network(), lambda fraction: fraction)
-        with pytest.raises(ns.OperandError, match=r"0\.weight: <lambda> made 0\.5 of 0\.5, which is not a sparsifier"):
+        with pytest.raises(ns.OperandError, match=r"0\.weight: <lambda> returned 0\.5 for 0\.5, not a sparsifier"):
             pruning.step()
 
     def test_a_budget_that_returns_no_shares(self) -> None:
@@ -183,13 +183,13 @@ class TestStates:
         last = good["patterns"]["2.weight"]
         empty, short = {"shape": (3, 8)}, {**last, "arrays": last["arrays"][:1]}
         for damaged, told in (
-            ({**good, "step": "many"}, "counts 'many' steps"),
+            ({**good, "step": "many"}, "has 'many' as its count of steps"),
             (
                 {**good, "patterns": {**good["patterns"], "2.weight": empty}},
                 "no state of a weight's pattern: it lacks arrays, format",
             ),
             ({**good, "patterns": {**good["patterns"], "2.weight": short}}, "1 index arrays"),
-            *([({**good, "generator": 1}, "for a generator's")] if kind == "SET" else []),
+            *([({**good, "generator": 1}, "as the state of its generator")] if kind == "SET" else []),
         ):
             with pytest.raises((ns.OperandError, ns.FormatError), match=told):
                 control.load_state_dict(damaged)

@@ -59,7 +59,7 @@ class _Parser(argparse.ArgumentParser):
         return self.parse_args(words)
 
     def error(self, message: str) -> NoReturn:
-        raise ExpressionError(f"{message}: a line is as what follows python -m numscorch bench")
+        raise ExpressionError(f"{message}: a line holds the arguments of python -m numscorch bench")
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -125,7 +125,7 @@ def _check_names(expr: str, names: tuple[str, ...], given: Mapping[str, str], is
             raise ExpressionError(f"{name} is no operand of {expr!r}: {told}")
     missing = [name for name in names if name not in given]
     if is_whole and missing:
-        raise ExpressionError(f"nothing is said of {missing[0]} in {expr!r}: {told}; give each {SPECS}")
+        raise ExpressionError(f"operand {missing[0]} of {expr!r} is missing: {told}; give each {SPECS}")
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -168,7 +168,7 @@ def _file_and_shape(spec: str) -> tuple[str, tuple[int, ...] | None]:
 def _sizes(spec: str, text: str) -> tuple[int, ...]:
     parts = text.split("x")
     if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise FormatError(f"{spec!r} has no sizes as in 1000x64: give {SPECS}")
+        raise FormatError(f"{spec!r} has no sizes, as 1000x64: give {SPECS}")
     return tuple(map(int, parts))
 
 
@@ -183,7 +183,7 @@ def _share(spec: str, text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise FormatError(f"{spec!r} has no share of entries as in 0.01: give {SPECS}") from error
+        raise FormatError(f"{spec!r} has no share of entries, as 0.01: give {SPECS}") from error
 
 
 def _numbers(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> Tensor:

@@ -105,7 +105,7 @@ class Table:
         yield f"  {memory:.0%} of {triad}, what a triad from memory reaches, and {peak:.0%} of {multiply_adds}, what multiply-adds do."
         yield f"  Its first call compiles in {_time(self.compile_seconds)}; later processes load that in {_time(self.load_seconds)}."
         yield (
-            "  Memory isn't told by this system."
+            "  This system does not report memory."
             if self.peak is None
             else f"  A call takes {self.peak / 1e6:,.1f} MB at most, its result among them."
         )

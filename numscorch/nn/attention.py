@@ -247,7 +247,7 @@ def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:
     if padding.dtype is not torch.bool and not padding.is_floating_point():
         raise UnsupportedError(f"key_padding_mask of {padding.dtype}: pass .to(torch.bool) for which keys are padding, or floats to add")
     if padding.shape[-1] != key.shape[-2]:
-        raise SizeError(f"key_padding_mask says it of {padding.shape[-1]} keys, but there are {key.shape[-2]}: give one entry for each")
+        raise SizeError(f"key_padding_mask has {padding.shape[-1]} entries for {key.shape[-2]} keys: give one for each key")
 
 
 def _check_weights(need_weights: bool, attn_mask: Any) -> None:

@@ -41,8 +41,8 @@ def take_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x"
         raise SizeError(f"{name} has shape {tuple(x.shape)}, but {layer} takes (nodes, {wanted})")
     if node_dim is not None and (not -x.ndim <= node_dim < x.ndim or node_dim % x.ndim == x.ndim - 1):
         raise SizeError(
-            f"{name} has shape {tuple(x.shape)}, of which {layer} with node_dim={node_dim} takes no dimension for nodes: "
-            "give one of them, but not the last one, which counts channels"
+            f"{name} has shape {tuple(x.shape)}, so node_dim={node_dim} of {layer} is no dimension of nodes: "
+            "give one before the last, which holds the channels"
         )
     if (weight := next(layer.parameters(), None)) is not None:
         check_dtype(layer, weight, x, name)

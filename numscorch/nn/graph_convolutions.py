@@ -79,7 +79,9 @@ class GCNConv(Convolution):
         self.improved, self.cached, self.normalize = improved, cached, normalize
         self.add_self_loops = normalize if add_self_loops is None else add_self_loops
         if self.add_self_loops and not normalize:
-            raise UnsupportedError("GCNConv with add_self_loops=True, normalize=False: loops are added by the normalisation, so use both")
+            raise UnsupportedError(
+                "GCNConv with add_self_loops=True, normalize=False: the normalisation adds the loops; leave one of the two arguments out"
+            )
         self.lin = projection(in_channels, out_channels, False, draw_glorot)
         self.bias = torch.nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()

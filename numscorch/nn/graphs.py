@@ -128,8 +128,8 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     def make() -> SparseTensor:
         if taken.weights is not None and not bool((taken.weights == 1).all()):
             raise UnsupportedError(
-                "the largest of weighted messages is not compiled, and the adjacency matrix has other values than 1: leave its weights"
-                " out with adj.with_values(torch.ones(adj.values.shape)), or use aggr='mean'"
+                "aggr='max' and 'min' take no weighted messages, but the adjacency matrix has values other than 1: drop them with"
+                " adj.with_values(torch.ones(adj.values.shape)), or use aggr='mean'"
             )
         pattern = taken.place(AS_THEY_ARE).pattern
         return SparseTensor(pattern, torch.zeros(pattern.nnz, dtype=dtype))

@@ -90,4 +90,4 @@ def check_channels(layer: str, **channels: int) -> None:
     """
     for name, size in channels.items():
         if size < 1 and not (size == LAZY and name in ("in_channels", "sources", "targets", "edge_dim")):
-            raise SizeError(f"{layer} with {name}={size}: sizes are positive, or -1 for inputs whose size the first one tells")
+            raise SizeError(f"{layer} with {name}={size}: sizes are positive, or -1 for a size that the first input sets")

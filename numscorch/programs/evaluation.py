@@ -100,7 +100,7 @@ def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None,
     if not isinstance(text, str):
         raise ExpressionError(f"evaluate takes a program's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
     if isinstance(format, SparseTensor | Tensor):
-        raise ExpressionError(f"format= is the result's format, not an operand: name that tensor otherwise\n  {text}")
+        raise ExpressionError(f"format= is the result's format, not an operand: rename that tensor\n  {text}")
     if given.keys() != tensor_names(text):
         _refuse_names(text, given)
     parts = parse_program(text)
@@ -194,7 +194,7 @@ def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
     made = sorted({part.name for part in parse_program(text)} & set(unknown))
     if made and not missing:
         raise ExpressionError(
-            f"operands: {', '.join(made)} assigned in the text\n  {text}     leave it out, or name one of the two otherwise"
+            f"operands: {', '.join(made)} assigned in the text\n  {text}     leave it out, or rename one of the two"
         )
     if sizes := [name for name in missing if is_index_size(text, name)]:
         raise ExpressionError(f"index {sizes[0]} is on the left side only, so its extent is unknown: give it, as {sizes[0]}=5\n  {text}")

@@ -80,7 +80,10 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
     kernels = {own.stem: files for own in taken if (files := _stored(own))}
     left_out = [own.stem for own in taken if not kernels.keys() & {own.stem, f"{own.stem}_serial"}]  # a variant that ran is enough
     if not kernels:
-        raise BundleError(f"no kernel in {kernel_cache.folder()} is compiled for this machine: run what needs them first, or cache warm")
+        raise BundleError(
+            f"no kernel in {kernel_cache.folder()} is compiled for this machine: run the program that needs them first, or "
+            "python -m numscorch cache warm"
+        )
     schedules = tuned.kept()
     files = {name: data for own in kernels.values() for name, data in own.items()}
     files |= {tuned.FILE: json.dumps(schedules, sort_keys=True).encode()} if schedules else {}
@@ -149,7 +152,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Files]:
             raise BundleError(f"{path} {what} ({error}): make one with python -m numscorch cache export") from error
     told = _told(path, files.pop(TOLD))
     if entries != len(files) + 1:
-        raise _damaged(path, "a name stands twice")
+        raise _damaged(path, "it lists a file twice")
     _check_files(path, files, told["digests"])
     return told, files
 
@@ -169,9 +172,9 @@ def _unpacked(path: Path, file: BinaryIO) -> tuple[int, Files]:
 def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
     name = entry.filename
     if name not in (TOLD, tuned.FILE) and not SOURCE.fullmatch(name) and not COMPILED.fullmatch(name):
-        raise BundleError(f"{path} has {name!r} in it, which is not a kernel file: nothing was imported")
+        raise BundleError(f"{path} contains {name!r}, not a kernel file: nothing was imported")
     if entry.file_size > LARGEST_ENTRY:
-        raise BundleError(f"{path} has {name!r} of {entry.file_size:,} bytes in it, more than any kernel: nothing was taken from it")
+        raise BundleError(f"{path} contains {name!r} of {entry.file_size:,} bytes, more than any kernel: nothing was imported")
 
 
 def _told(path: Path, text: bytes) -> dict[str, Any]:
@@ -185,7 +188,7 @@ def _told(path: Path, text: bytes) -> dict[str, Any]:
     if told.get("layout") != LAYOUT:
         raise BundleError(f"{path} has layout {told.get('layout')}, but this version of numscorch reads {LAYOUT}: {WARM}")
     if not tells_maker(told.get("made")):
-        raise _damaged(path, f"{TOLD} doesn't say what made it")
+        raise _damaged(path, f"{TOLD} does not name the versions that made it")
     return told
 
 
@@ -201,7 +204,7 @@ def _check_files(path: Path, files: Files, digests: Mapping[str, Any]) -> None:
 
 
 def _damaged(path: Path, why: str) -> BundleError:
-    return BundleError(f"{path} is damaged, {why}: nothing was taken from it; copy it again")
+    return BundleError(f"{path} is damaged, {why}: nothing was imported; copy it again")
 
 
 def _schedules(path: Path, text: bytes) -> dict[str, str]:
@@ -218,7 +221,7 @@ def _folder() -> Path:
     status = kernel_cache.status()
     if status.problem is not None or status.folder is None:
         raise BundleError(
-            f"{status.problem}, and kernels elsewhere are gone with this process: set NUMSCORCH_CACHE_DIR to a folder of yours"
+            f"{status.problem}, and kernels in a temporary folder end with this process: set NUMSCORCH_CACHE_DIR to a folder that you own"
         )
     return status.folder
 

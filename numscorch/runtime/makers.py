@@ -65,7 +65,7 @@ def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
         told = f"for the processor {theirs['processor']}{_features(theirs['features'], ours['features'])}"
         raise BundleError(f"{path} was made {told}, but this is {ours['processor']}: {WARM}")
     if theirs["compiler"] != ours["compiler"]:
-        raise BundleError(f"{path} was made by another state of numscorch {ours['versions']['numscorch']}: install the same, or {WARM}")
+        raise BundleError(f"{path} was made by another build of numscorch {ours['versions']['numscorch']}: install the same, or {WARM}")
 
 
 def code_name(kernel: str, source: bytes) -> str:

@@ -62,8 +62,10 @@ def check_factory(factory: Any) -> None:
     """
     is_made = callable(factory) and hasattr(factory, "kind") and not isinstance(factory, type)
     if is_made or not callable(factory) or (is_budget(factory) and not isinstance(factory, type)):
-        told = ", but is one already" if is_made else ", but is a budget, which plans take" if is_budget(factory) else ""
-        raise OperandError(f"{factory!r} returns no sparsifier for a fraction{told}: pass magnitude or lambda f: block_magnitude(16, 1, f)")
+        what = "is a sparsifier already" if is_made else "is a budget for plans" if is_budget(factory) else "makes no sparsifiers"
+        raise OperandError(
+            f"{factory!r} {what}: pass a function from a fraction to a sparsifier, as magnitude or lambda f: block_magnitude(16, 1, f)"
+        )
 
 
 def sparsifier_of(name: str, factory: Factory, fraction: float) -> Any:
@@ -75,7 +77,7 @@ def sparsifier_of(name: str, factory: Factory, fraction: float) -> Any:
     made = named(factory(fraction))
     if not callable(made):
         raise OperandError(
-            f"{name}: {named_in_errors(factory)} made {made!r} of {fraction:.3g}, which is not a sparsifier: give magnitude, or "
+            f"{name}: {named_in_errors(factory)} returned {made!r} for {fraction:.3g}, not a sparsifier: give magnitude, or "
             "lambda f: block_magnitude(16, 1, f)"
         )
     return made
@@ -134,8 +136,8 @@ def check_current(model: torch.nn.Module, name: str, weight: torch.nn.Module, ow
     found: Any = (module._modules.get(key) if key else module) if of_sparse else module
     if found is not weight or (not of_sparse and key not in module._parameters):
         raise OperandError(
-            f"{name}: {owner} trains a weight that the model has no more, as after densify_model, sparsify_model or a parametrization: "
-            f"make a new {owner} of the present model"
+            f"{name}: the model no longer has the weight that {owner} trains, as after densify_model, sparsify_model or a parametrization: "
+            f"make a new {owner} for the model as it is now"
         )
 
 

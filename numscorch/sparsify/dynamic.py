@@ -84,7 +84,8 @@ class SET(Evolution):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_keys(state, "SET", self.KEYS)
         if not isinstance(state["generator"], torch.Tensor):
-            raise OperandError(f"the state of SET has {state['generator']!r} for a generator's: give what its state_dict() made")
+            given = repr(state["generator"])
+            raise OperandError(f"the state of SET has {given} as the state of its generator: give what its state_dict() made")
         generator = torch.Generator().set_state(state["generator"])  # which is refused before anything is changed
         super().load_state_dict(state)
         self.generator = generator

@@ -66,7 +66,7 @@ class threshold:
 
     def __post_init__(self) -> None:
         if not is_number(self.t) or not self.t >= 0:
-            raise SizeError(f"threshold({described(self.t)}): absolute values are compared with t, which is a number from 0 on")
+            raise SizeError(f"threshold({described(self.t)}): t, the bound of absolute values, is a number of at least 0")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""

@@ -84,7 +84,7 @@ def converted(module: torch.nn.Module, weight: str, sparsifier: Sparsifier, form
     made = _versions[type(module), weight](module, sparsifier, format)
     if not isinstance(made, torch.nn.Module) or not isinstance(getattr(made, weight, None), SparseParameter):
         raise OperandError(
-            f"what is registered for {type(module).__name__} made {type(made).__name__}: it has to make a module whose {weight!r} is"
+            f"the conversion registered for {type(module).__name__} returned {type(made).__name__}: return a module whose {weight!r} is"
             " ns.nn.Parameter(ns.sparsify.sparsify(weight, sparsifier, format))"
         )
     return made
@@ -116,7 +116,7 @@ def tell_missing(missing: list[Missing]) -> None:
     kinds = {(own.kind, own.weight): [other.name for other in missing if other.kind is own.kind] for own in missing}
     told = "\n".join([f"{len(missing)} weights stay dense, as there is no sparse version of their modules", *_templates(kinds)])
     if is_strict():
-        raise UnsupportedError(f"{told}\n  within ns.strict(), nothing stays dense unasked")
+        raise UnsupportedError(f"{told}\n  ns.strict() refuses layers that stay dense")
     warnings.warn(told, DenseFallbackWarning, stacklevel=3)
     for own in missing:
         note("densification", f"{own.name}: {own.kind.__name__} has no sparse version", own.bytes, asked=False)

@@ -107,12 +107,12 @@ def _check(model: Any, state: Any) -> None:
         raise OperandError(f"load_patterns takes a model's state, not {type(state).__name__}: give what its state_dict() made")
     if any(isinstance(own, DistributedDataParallel) for own in model.modules()):
         raise UnsupportedError(
-            "DistributedDataParallel would go on with the parameters that it was made with: load into the model within, its .module, and"
-            " wrap that afterwards, as sparsify.data_parallel does"
+            "DistributedDataParallel keeps the parameters that it wraps: load into the model within, its .module, and wrap that anew"
+            " with sparsify.data_parallel"
         )
     parts = [name for name, own in state.items() if isinstance(own, Mapping)]
     if parts and not state.keys() & model.state_dict().keys():
-        raise OperandError(f"the state has those of others, {', '.join(map(repr, parts))}: give the model's, as state[{parts[0]!r}]")
+        raise OperandError(f"the state is a dict of states ({', '.join(map(repr, parts))}), not one of the model: give state[{parts[0]!r}]")
 
 
 def _becoming(model: Module, given: Mapping[str, Pattern]) -> list[Choice]:
@@ -131,8 +131,8 @@ def _becoming(model: Module, given: Mapping[str, Pattern]) -> list[Choice]:
                 made = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
             if not getattr(made, site.key).pattern.stores_as(given[choice.name]):
                 raise UnsupportedError(
-                    f"{choice.name}: what is registered for {type(site.module).__name__} stores other entries than those that it is asked"
-                    " for: make that layer sparse first, and call load_patterns then"
+                    f"{choice.name}: the conversion registered for {type(site.module).__name__} stores other entries than the state"
+                    " has: make that layer sparse first, then call load_patterns"
                 )
     return choices
 

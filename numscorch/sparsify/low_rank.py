@@ -71,7 +71,7 @@ class low_rank_plus_sparse:
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 0:
-            raise SizeError(f"{self}: the rank is a whole number from 0 on")
+            raise SizeError(f"{self}: the rank is a whole number of at least 0")
         object.__setattr__(self, "sparsifier", named(self.sparsifier))
         if not callable(self.sparsifier):
             raise OperandError(f"{self}: {self.sparsifier!r} is not a sparsifier: give one, as magnitude(0.9)")

@@ -238,5 +238,5 @@ def _share_budgets(choices: list[Choice]) -> None:
             choice.sparsifier = rule.sparsifier(shares[name])
             if not callable(choice.sparsifier):
                 raise OperandError(
-                    f"{rule} made {choice.sparsifier!r} of the share {shares[name]:g}, which is not a sparsifier: pass magnitude"
+                    f"{rule}: sparsifier= returned {choice.sparsifier!r} for the share {shares[name]:g}, not a sparsifier: pass magnitude"
                 )

@@ -193,8 +193,8 @@ def check_alone(model: Module) -> None:
     """
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise UnsupportedError(
-            "DistributedDataParallel would go on with the weights that it was made with: take the model out, as its .module, and wrap"
-            " it again afterwards; sparsify.data_parallel wraps sparse ones"
+            "DistributedDataParallel keeps the weights that it wraps: pass the model within, its .module, and wrap the result anew with"
+            " sparsify.data_parallel"
         )
 
 

@@ -44,8 +44,8 @@ def held(values: torch.Tensor, optimizer: Optimizers) -> list[Optimizer]:
     found = [own for own in given if holds(own, values)]
     if given and not found:
         raise OperandError(
-            f"{' or '.join(type(own).__name__ for own in given)} doesn't hold the values of this weight, so that it would not be trained: "
-            "make the optimizer of model.parameters(), or give the one that was"
+            f"{' or '.join(type(own).__name__ for own in given)} doesn't hold this weight, which would not be trained: "
+            "pass an optimizer of model.parameters()"
         )
     for own in found:
         followers(values, own)
@@ -68,7 +68,7 @@ def check_holding(model: torch.nn.Module, optimizers: Iterable[Optimizer]) -> No
         if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
             raise OperandError(
                 f"{type(optimizer).__name__} holds no parameter of this model, as after model = copy.deepcopy(model) or densify_model: "
-                "make the optimizer of model.parameters(), or pass the one that was"
+                "pass an optimizer of model.parameters()"
             )
 
 
@@ -108,7 +108,7 @@ def followers(parameter: torch.Tensor, optimizer: Optimizer) -> list[str]:
         UnsupportedError: it remembers a tensor of another shape, which says nothing of single entries; or it is LBFGS.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise UnsupportedError("LBFGS joins all parameters in one vector, which can't follow a pattern: use SGD, Adam, or make it anew")
+        raise UnsupportedError("LBFGS joins all parameters in one vector, which can't follow a pattern: use SGD or Adam, or make a new one")
     state: dict[str, Any] = optimizer.state.get(parameter, {})
     found = [key for key, own in state.items() if isinstance(own, torch.Tensor) and own.ndim and own.shape == parameter.shape]
     for key, own in state.items():

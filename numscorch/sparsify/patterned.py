@@ -49,7 +49,7 @@ class topk:
 
     def __post_init__(self) -> None:
         if not isinstance(self.k, int) or isinstance(self.k, bool) or self.k < 0 or not isinstance(self.dim, int):
-            raise SizeError(f"topk({described(self.k)}, dim={described(self.dim)}): k is a whole number from 0 on, and dim a dimension")
+            raise SizeError(f"topk({described(self.k)}, dim={described(self.dim)}): k is a whole number of at least 0, and dim a dimension")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what is kept."""

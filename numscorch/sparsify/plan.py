@@ -88,7 +88,7 @@ class SparsityPlan:
             share = budget if is_number(budget) else 0.9
             raise OperandError(f"{budget!r} is no budget: give uniform({share}), erk({share}) or global_magnitude({share})")
         if not isinstance(sparsifier, type) and (not callable(sparsifier) or hasattr(sparsifier, "kind")):
-            raise OperandError(f"{sparsifier!r} makes no sparsifier of a share: give magnitude, which is called with each weight's share")
+            raise OperandError(f"{sparsifier!r} is no function from a share to a sparsifier: give magnitude, without a share")
         return self._with("weight", names, sparsifier, format, always, budget)
 
     def activation(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:
@@ -129,8 +129,8 @@ class SparsityPlan:
         sparsifier = named(sparsifier) if budget is None else sparsifier
         if isinstance(sparsifier, low_rank_plus_sparse):
             raise UnsupportedError(
-                f'{kind}("{names}", {sparsifier!r}): a layer would keep what is sparse of it, and lose what has low rank;'
-                " register_sparse_module takes a layer that has both, of sparsifier.split(weight)"
+                f'{kind}("{names}", {sparsifier!r}): a layer stores the sparse part only;'
+                " for both parts, register a layer made of sparsifier.split(weight) with register_sparse_module"
             )
         if not callable(sparsifier):
             raise OperandError(f'{kind}("{names}", {sparsifier!r}): give a sparsifier, as magnitude(0.9)')

@@ -146,7 +146,7 @@ class GradualPruning:
         self._check_current()
         fraction = share_at(self.schedule, self.count + 1)
         if fraction < self.fraction:
-            raise SizeError(f"{self.schedule} falls from {self.fraction} to {fraction} at step {self.count + 1}: what is pruned stays so")
+            raise SizeError(f"{self.schedule} falls from {self.fraction} to {fraction} at step {self.count + 1}: give one that never falls")
         changed = fraction > self.fraction and self._prune(fraction)
         self.count, self.fraction = self.count + 1, fraction
         for name, own in self.dense.items():
@@ -283,7 +283,7 @@ class GradualPruning:
         shapes |= {name: tuple(own.parameter.flatten(1).shape) for name, own in self.dense.items()}
         patterns = patterns_of(state["patterns"], "GradualPruning", {n: s for n, s in shapes.items() if n in state["patterns"]})
         if early := [name for name in self.sparse if name not in patterns]:
-            raise UnsupportedError(f"{early[0]} was dense in the state, and is sparse: load it into a model that was made anew")
+            raise UnsupportedError(f"{early[0]} is dense in the state, but sparse in the model: load it into a newly built model")
         dropped: dict[str, torch.Tensor] = dict(state["dropped"])
         check_names(dropped, "GradualPruning", [name for name in dropped if name in self.dense])
         for name, mask in dropped.items():

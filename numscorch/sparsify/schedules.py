@@ -107,7 +107,7 @@ class one_shot:
         check_fraction(self, self.start)
         check_fraction(self, self.final)
         if self.at < 0:
-            raise SizeError(f"{self}: the step of a schedule is a number of steps from 0 on")
+            raise SizeError(f"{self}: at= is the number of a step, at least 0")
 
     def __call__(self, step: int) -> float:
         """The fraction after so many steps."""
@@ -147,15 +147,15 @@ def check_count(owner: object, count: object) -> None:
     """That something counts steps.
 
     Raises:
-        OperandError: it is no whole number from 0 on.
+        OperandError: it is no whole number of at least 0.
 
     >>> check_count("the state of SET", "many")
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: the state of SET counts 'many' steps: that is a whole number from 0 on
+    numscorch.errors.OperandError: the state of SET has 'many' as its count of steps: it is a whole number of at least 0
     """
     if not isinstance(count, int) or count < 0:
-        raise OperandError(f"{owner} counts {count!r} steps: that is a whole number from 0 on")
+        raise OperandError(f"{owner} has {count!r} as its count of steps: it is a whole number of at least 0")
 
 
 def check_steps(owner: object, steps: object) -> None:

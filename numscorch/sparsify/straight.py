@@ -52,12 +52,12 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     if not callable(sparsifier):
         raise OperandError(f"{sparsifier!r} is not a sparsifier: give a callable that makes a mask of a tensor, as magnitude(0.9)")
     if not isinstance(decay, int | float) or not decay >= 0:
-        raise SizeError(f"decay={decay}: what isn't kept is drawn to 0 by a number from 0 on, as 2e-4")
+        raise SizeError(f"decay={decay}: the decay of dropped weights is a number of at least 0, as 2e-4")
     chosen = _dense(model, sparsifier, weights)
     for own in chosen:
         if len(own.modules()) > 1:
             raise UnsupportedError(
-                f"{', '.join(site.name for site in own.sites)} are one weight: each would have a mask of its own; untie them"
+                f"{', '.join(site.name for site in own.sites)} share one weight, and each would get another mask: untie them"
             )
     for own in chosen:
         parametrize.register_parametrization(own.sites[0].module, own.sites[0].key, StraightThrough(sparsifier, decay))
