@@ -125,6 +125,11 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert "def kernel(" in capsys.readouterr().out
 
 
+def test_explain_a_statement(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "y[i] = A[i,j] * x[j]", "A=CSR", "x=dense"]) == 0
+    assert "def kernel(" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("expression", "texts", "formats"),
     [
@@ -157,6 +162,8 @@ def test_formats_that_make_no_sense(texts: list[str], clash: str) -> None:
     [
         (["explain", "ij,jk->ik", "CSR"], "has 2 operands"),
         (["explain", "ij,jk->iz", "CSR", "dense"], "z"),
+        (["explain", "y[i] = A[i,j] * x[j]", "CSR", "dense"], "'CSR' names no operand: a statement's formats have names, as in A=CSR"),
+        (["explain", "y[i] = A[i,j] * x[j]", "A=CSR", "x=dense", "--timed"], "numscorch bench times statements"),
         (["demo", "--graph", "missing.npz"], "missing.npz"),
         (["demo", "--matrix", "missing.mtx"], "missing.mtx"),
     ],

@@ -11,7 +11,7 @@ import torch
 
 from ..api import explain
 from ..constructors import rand
-from ..errors import SizeError
+from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..explanation import ROW, SIZE, read_formats
 from ..ir.format import Format
 from ..runtime.memory import available
@@ -25,8 +25,8 @@ def add_explain(commands: Any) -> None:
     """The command."""
     text = "print every stage between an expression and its kernel"
     command = commands.add_parser("explain", help=text, description=text)
-    command.add_argument("expression", metavar="EXPR", help='in einsum notation, as in "ij,jk->ik"')
-    formats = 'one an operand: CSR, COO, dense, ds, or "(i, j) -> (j: dense, i: compressed)"'
+    command.add_argument("expression", metavar="EXPR", help='an einsum, as "ij,jk->ik", or a statement, as "y[i] = A[i,j] * x[j]"')
+    formats = 'one for each operand: CSR, COO, dense, ds, or "(i, j) -> (j: dense, i: compressed)"; of a statement A=CSR x=dense'
     command.add_argument("formats", metavar="FORMAT", nargs="+", help=formats)
     command.add_argument("--html", type=Path, metavar="FILE.html", help="write it as a page instead")
     timed = f"run it on random operands as well, of size {SIZE} in each dimension, with {ROW} entries per row where they are sparse"
@@ -35,16 +35,37 @@ def add_explain(commands: Any) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    operands: list[Any] = arguments.formats
+    named = _named(arguments.expression, arguments.formats) if "=" in arguments.expression else {}
+    operands: list[Any] = [] if named else arguments.formats
+    if arguments.timed and named:
+        raise UnsupportedError("--timed takes an einsum: numscorch bench times statements, on operands of yours")
     if arguments.timed:
         operands = [_example(format) for format in read_formats(arguments.expression, operands)]
-    explained = explain(arguments.expression, *operands, timed=arguments.timed)
+    explained = explain(arguments.expression, *operands, timed=arguments.timed, **named)
     if arguments.html is None:
         print(explained)
         return 0
     explained.save(arguments.html)
     print(f"{arguments.html}: {arguments.html.stat().st_size / 1e3:.0f} kB")
     return 0
+
+
+def _named(text: str, formats: list[str]) -> dict[str, str]:
+    """The formats of a statement's operands, by their names.
+
+    Raises:
+        ExpressionError: one has no name.
+
+    >>> _named("y[i] = A[i,j] * x[j]", ["A=CSR", "x=dense"])
+    {'A': 'CSR', 'x': 'dense'}
+    """
+    named = {}
+    for given in formats:
+        name, _, format = given.partition("=")
+        if not name.isidentifier() or not format:
+            raise ExpressionError(f"{given!r} names no operand: a statement's formats have names, as in A=CSR x=dense\n  {text}")
+        named[name] = format
+    return named
 
 
 def _example(format: Format) -> Any:
