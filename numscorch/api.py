@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from errno import EISDIR
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -352,6 +354,8 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         raise unwritable(f, foreign, SUFFIXES)
     suffix = suffix_of(f) if is_path else None
     if suffix is None:
+        if is_path and Path(f).is_dir():
+            raise IsADirectoryError(EISDIR, "numscorch.save writes a file, not a folder: name a file in it, as A.npz", str(f))
         return torch.save(obj, f, *args, **kwargs)
     if not isinstance(A, SparseTensor):
         kind, way_out = type(obj).__name__, "ns.from_torch(tensor), or " if isinstance(obj, torch.Tensor) else ""

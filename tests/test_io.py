@@ -13,6 +13,7 @@ import torch
 
 from numscorch import adj_t
 from numscorch import load as ns_load
+from numscorch import save as ns_save
 from numscorch.errors import FormatError, NumscorchError, UnsupportedError
 from numscorch.io import load, load_graph, suffix_of
 from numscorch.ir.format import COO, CSC, CSF, CSR, dense
@@ -347,6 +348,8 @@ def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
     for read in (load, ns_load):
         with pytest.raises(IsADirectoryError, match=r"reads a file, not a folder; it reads \.mtx"):
             read(tmp_path)
+    with pytest.raises(IsADirectoryError, match="writes a file, not a folder: name a file in it"):
+        ns_save(adj_t([[0], [1]]), tmp_path)
     (tmp_path / "graph.npz").write_bytes(b"")
     (tmp_path / "notes.txt").write_bytes(b"")
     with pytest.raises(IsADirectoryError, match=r"numscorch\.load reads a file, not a folder; did you mean .*graph\.npz\?"):

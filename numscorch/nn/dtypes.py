@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
+from ..sparse_tensor import SparseTensor
 
 
 def check_dtype(layer: torch.nn.Module, weight: Any, input: Any, name: str = "input") -> None:
@@ -21,10 +22,9 @@ def check_dtype(layer: torch.nn.Module, weight: Any, input: Any, name: str = "in
     ...
     numscorch.errors.UnsupportedError: x has data type float64, but the weights of Linear have float32: pass x.to(torch.float32), or ...
     """
-    given: torch.dtype = getattr(input, "dtype", weight.dtype)
-    if given == weight.dtype or torch.is_autocast_enabled("cpu"):
+    if not isinstance(input, torch.Tensor | SparseTensor) or input.dtype == weight.dtype or torch.is_autocast_enabled("cpu"):
         return
-    kind, own, other = type(layer).__name__, str(weight.dtype), str(given)
+    kind, own, other = type(layer).__name__, str(weight.dtype), str(input.dtype)
     text = f"{name} has data type {other.removeprefix('torch.')}, but the weights of {kind} have {own.removeprefix('torch.')}"
-    convert = f", or convert the layer with layer.to({other})" if given.is_floating_point else ""
+    convert = f", or convert the layer with layer.to({other})" if input.dtype.is_floating_point else ""
     raise UnsupportedError(f"{text}: pass {name}.to({own}){convert}")
