@@ -131,7 +131,11 @@ class TestLayersThatDiffer:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         scores = {name: MovementScores(own) for name, own in model.named_parameters() if own.ndim == 2}
         pruning = GradualPruning(
-            model, optimizer, {name: partial(movement, scores=own) for name, own in scores.items()}, schedules.one_shot(0.75, at=4)
+            model,
+            optimizer,
+            {name: partial(movement, scores=own) for name, own in scores.items()},
+            schedules.one_shot(0.75, at=4),
+            sparse_from=None,
         )
         for _ in range(4):
             step(model, optimizer)
@@ -157,7 +161,7 @@ class TestOneWayToReplace:
     def test_a_second_pruning_goes_on_where_the_first_left_off(self) -> None:
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        GradualPruning(model, optimizer, magnitude, AT_ONCE).step()
+        GradualPruning(model, optimizer, magnitude, AT_ONCE, sparse_from=None).step()
         was = model[0].weight == 0
         GradualPruning(model, optimizer, magnitude, schedules.one_shot(0.9, at=1)).step()
         assert model[0].weight.nnz == 5

@@ -146,7 +146,7 @@ class TestErrors:
         wrapped = DistributedDataParallel.__new__(DistributedDataParallel)
         nn.Module.__init__(wrapped)
         wrapped.module = within
-        with pytest.raises(ns.UnsupportedError, match=r"load into the model within, its \.module, and wrap that afterwards"):
+        with pytest.raises(ns.UnsupportedError, match=r"load into the model within, its \.module, and wrap that anew"):
             load_patterns(wrapped, state)
         assert type(within[0]) is nn.Linear
 

@@ -485,7 +485,7 @@ class TestGradualPruning:
         pruning.step()
         with pytest.raises(ns.OperandError, match=r"of other weights: it has 2\.weight"):
             other.load_state_dict(pruning.state_dict())
-        with pytest.raises(ns.UnsupportedError, match=r"0\.weight was dense in the state, and is sparse"):
+        with pytest.raises(ns.UnsupportedError, match=r"0\.weight is dense in the state, but sparse in the model"):
             pruning.load_state_dict(early)
         wide = pruning_of(
             torch.nn.Sequential(torch.nn.Linear(7, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), None, 0.9, 2, sparse_from=None

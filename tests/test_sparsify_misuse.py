@@ -56,7 +56,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "percent": (lambda: magnitude(50), f"magnitude(50): {SHARE}"),
     "movement": (lambda: movement(D, 0.5), f"movement: {SHARE}; a tensor of shape (2, 2)"),  # type: ignore[arg-type]
     "wanda": (lambda: wanda(D, 0.5), f"wanda: {SHARE}; a tensor of shape (2, 2)"),  # type: ignore[arg-type]
-    "threshold": (lambda: threshold(D), "threshold(a tensor of shape (2, 2)): absolute values"),  # type: ignore[arg-type]
+    "threshold": (lambda: threshold(D), "threshold(a tensor of shape (2, 2)): t, the bound of absolute values"),  # type: ignore[arg-type]
     "topk": (lambda: topk(True), "topk(True, dim=-1): k is a whole number"),
     "seed": (lambda: random(0.5, 1 << 70), "a seed is a whole number of 64 bits"),
     "tensor second": (lambda: any_function(half, D), "not magnitude: the tensor comes first, as in sparsify(tensor, magnitude(0.9))"),

@@ -168,7 +168,7 @@ def test_parallel_models_are_taken_out_first(tmp_path: Path) -> None:
     try:
         model = nn.parallel.DistributedDataParallel(mlp())
         for call in (lambda: sparsify_model(model, ALL), lambda: densify_model(model)):
-            with pytest.raises(ns.UnsupportedError, match=r"take the model out, as its \.module"):
+            with pytest.raises(ns.UnsupportedError, match=r"pass the model within, its \.module"):
                 call()
         assert type(model.module[0]) is nn.Linear
     finally:

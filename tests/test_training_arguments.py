@@ -109,7 +109,7 @@ class TestArguments:
             (
                 lambda: gradual(dense_network(), magnitude(0.9)),
                 ns.OperandError,
-                r"no sparsifier for a fraction, but is one",
+                r"is a sparsifier already: pass a function",
             ),
             (lambda: gradual(dense_network(), {}), ns.ExpressionError, r"sparsifier=\{\}.*nothing would be pruned"),
             (lambda: gradual(dense_network(), schedule=0.9), ns.OperandError, r"schedule=0\.9.*give schedules\.one_shot"),

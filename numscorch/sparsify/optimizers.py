@@ -44,7 +44,7 @@ def held(values: torch.Tensor, optimizer: Optimizers) -> list[Optimizer]:
     found = [own for own in given if holds(own, values)]
     if given and not found:
         raise OperandError(
-            f"{' or '.join(type(own).__name__ for own in given)} doesn't hold this weight, which would not be trained: "
+            f"{' or '.join(type(own).__name__ for own in given)} doesn't hold the values of this weight, which would not be trained: "
             "pass an optimizer of model.parameters()"
         )
     for own in found:

@@ -111,7 +111,6 @@ class GradualPruning:
         self.count, self.fraction = 0, 0.0
         self._hooks: dict[str, Any] = {}
         tell_order(self.model)
-        self._warn_if_never_sparse()
         for name, weight in self.sparse.items():
             check_placed(name, weight)
         for own in chosen:
@@ -121,6 +120,7 @@ class GradualPruning:
                 "DistributedDataParallel takes no parameters that change their number of values: give sparse_from=None, by which weights "
                 "are masked, or give the model within, and wrap it anew whenever step() returns True"
             )
+        self._warn_if_never_sparse()
 
     def _warn_if_never_sparse(self) -> None:
         """Warn of a schedule that ends before layers become sparse; where a function ends is not known."""
