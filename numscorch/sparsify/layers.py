@@ -116,7 +116,7 @@ def tell_missing(missing: list[Missing]) -> None:
     kinds = {(own.kind, own.weight): [other.name for other in missing if other.kind is own.kind] for own in missing}
     told = "\n".join([f"{len(missing)} weights stay dense, as there is no sparse version of their modules", *_templates(kinds)])
     if is_strict():
-        raise UnsupportedError(f"{told}\n  ns.strict() refuses layers that stay dense")
+        raise UnsupportedError(f"{told}\n  within ns.strict(), layers that stay dense are refused")
     warnings.warn(told, DenseFallbackWarning, stacklevel=3)
     for own in missing:
         note("densification", f"{own.name}: {own.kind.__name__} has no sparse version", own.bytes, asked=False)
