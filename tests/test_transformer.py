@@ -267,7 +267,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "padding of other keys": (
         lambda: SparseAttention(patterns.causal, D, 2)(x, x, x, key_padding_mask=torch.zeros(2, 4, dtype=torch.bool)),
         ns.SizeError,
-        "of 4 keys, but there are 17",
+        "key_padding_mask has 4 entries for 17 keys: give one for each",
     ),
     "tokens of another size": (lambda: SparseAttention(patterns.causal, 4, 2)(x, x, x), ns.SizeError, r"query has shape \(2, 17, 8\)"),
     "uneven heads": (lambda: SparseAttention(PATTERN, 9, 2), ns.SizeError, "embed_dim=9 isn't num_heads=2 times"),
