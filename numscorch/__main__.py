@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        return command(arguments)
+        status = command(arguments)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader has enough, as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which Python flushes at the end
+        return 0
     except (NumscorchError, OSError) as error:
         print(f"numscorch: {error}", file=sys.stderr)
         return 2

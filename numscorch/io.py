@@ -67,8 +67,8 @@ def check_there(path: str | PathLike[str], call: str, kinds: Sequence[str] = SUF
     file = Path(path)
     if file.is_dir():
         inside = sorted(own.name for own in file.iterdir() if own.name.lower().endswith(tuple(kinds)))
-        near = f"; did you mean {file / inside[0]}?" if inside else f"; it reads {', '.join(kinds)}{others}"
-        raise IsADirectoryError(EISDIR, f"{call} reads a file, not a folder{near}", str(path))
+        way_out = f"did you mean {file / inside[0]}?" if inside else f"it reads {', '.join(kinds)}{others}"
+        raise IsADirectoryError(EISDIR, f"{call} reads a file, not a folder; {way_out}", str(path))
     if file.exists():
         return
     stem = file.name[: len(file.name) - len(suffix_of(file) or file.suffix)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -123,6 +124,18 @@ def test_demo_on_a_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str], zi
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["explain", "ij,jk->ik", "CSR", "dense"]) == 0
     assert "def kernel(" in capsys.readouterr().out
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise")
+def test_a_reader_that_stops_is_no_error() -> None:
+    command = [sys.executable, "-m", "numscorch", "explain", "ij,j->i", "CSR", "dense"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(cli.__file__).parents[1]) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read().decode()
+    assert (process.returncode, "Broken pipe" in err) == (0, False)
 
 
 def test_explain_a_statement(capsys: pytest.CaptureFixture[str]) -> None:

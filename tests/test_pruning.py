@@ -59,7 +59,7 @@ def train(
 def test_a_schedule_that_ends_before_layers_become_sparse_is_warned_of() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    text = r"ends below sparse_from=0\.8: 2 layers are masked and stay dense.*give sparse_from=0\.7 to"
+    text = r"ends below sparse_from=0\.8: weights \(2\) are masked and stay dense.*give sparse_from=0\.7 to"
     with pytest.warns(UserWarning, match=text) as seen:
         pruning = GradualPruning(model, optimizer, magnitude, schedules.cubic(0.7, begin=0, end=2))
         pruning.step()

@@ -35,7 +35,7 @@ def add_explain(commands: Any) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    named = _named(arguments.expression, arguments.formats) if "=" in arguments.expression else {}
+    named: dict[str, Any] = _named(arguments.expression, arguments.formats) if "=" in arguments.expression else {}
     operands: list[Any] = [] if named else arguments.formats
     if arguments.timed and named:
         raise UnsupportedError("--timed takes an einsum: numscorch bench times statements, on operands of yours")
@@ -50,7 +50,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _named(text: str, formats: list[str]) -> dict[str, str]:
+def _named(text: str, formats: list[str]) -> dict[str, Any]:
     """The formats of a statement's operands, by their names.
 
     Raises:

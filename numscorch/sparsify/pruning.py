@@ -127,8 +127,8 @@ class GradualPruning:
         final = getattr(self.schedule, "final", None)
         if self.sparse_from is not None and self.dense and final is not None and final < self.sparse_from:
             warnings.warn(
-                f"{self.schedule} ends below sparse_from={self.sparse_from}: {len(self.dense)} layers are masked and stay dense, as large "
-                f"and slow as before; give sparse_from={final} to store them sparse at the end, or sparse_from=None to only mask them",
+                f"{self.schedule} ends below sparse_from={self.sparse_from}: weights ({len(self.dense)}) are masked and stay dense, as "
+                f"large and slow as before; give sparse_from={final} to store them sparse at the end, or sparse_from=None to only mask them",
                 stacklevel=3,
             )
 
