@@ -128,7 +128,7 @@ class GradualPruning:
         if self.sparse_from is not None and self.dense and final is not None and final < self.sparse_from:
             warnings.warn(
                 f"{self.schedule} ends below sparse_from={self.sparse_from}: weights ({len(self.dense)}) are masked and stay dense, as "
-                f"large and slow as before; give sparse_from={final} to store them sparse at the end, or sparse_from=None to only mask them",
+                f"large and slow as before; give sparse_from={final} to store them sparse then, or sparse_from=None to mask them only",
                 stacklevel=3,
             )
 
