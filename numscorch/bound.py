@@ -14,7 +14,6 @@ from torch.autograd import forward_ad
 
 from .api import any_autocast, einsum
 from .chains import Chain
-from .compiling import aside
 from .computing import current_transform, pairs_for
 from .datatypes import COMPILED
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
@@ -125,6 +124,8 @@ class BoundEinsum:
         """The result in a program that torch compiles, as of einsum."""
         operands = tuple([operand for operand in given if operand is not ABSENT])
         if not _is_traced_alike(self.operands, operands):
+            from .compiling import aside  # late: it imports torch's compiler
+
             aside(self._check, operands)
         return self._einsum(operands, out)
 
