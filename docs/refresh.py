@@ -50,8 +50,8 @@ def passes() -> str:
 
 
 def kernel() -> str:
-    """The kernel's loops, without their prologue."""
-    return "...\n" + explanation.source[explanation.source.index("        pA2_start = ") :]
+    """The kernel's functions, without what they import."""
+    return "...\n" + explanation.source[explanation.source.index("def body(") :]
 
 
 def subscripts() -> str:
@@ -80,7 +80,7 @@ def loop_ir() -> str:
 
 def body() -> Block:
     """The kernel as loop IR."""
-    return plan.kernel.source.program.function.body
+    return plan.kernel.source.program.functions[0].body
 
 
 def source() -> str:

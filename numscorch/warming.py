@@ -17,7 +17,7 @@ from . import nn, warmup
 from .codegen.kernel import build, jit_is_disabled
 from .errors import UnsupportedError
 from .measuring.requests import Asked
-from .runtime import kernel_cache
+from .runtime import kernel_cache, launcher
 from .runtime.dispatch import Tables, apart
 from .runtime.machine_code import unsealed
 from .runtime.whole_files import read_whole
@@ -110,7 +110,7 @@ def _linear(batch: int) -> None:
 
 
 def warm(request: Asked) -> int:
-    """Compile the kernels of a request, with threads and without; how many there are.
+    """Compile the kernels of a request; how many there are.
 
     Raises:
         UnsupportedError: nothing is compiled for it, all its operands being dense, or with NUMBA_DISABLE_JIT.
@@ -122,7 +122,7 @@ def warm(request: Asked) -> int:
 
 
 def warm_all(call: Callable[[], Any]) -> int:
-    """Compile all kernels of a call, with threads and without; how many there are.
+    """Compile all kernels of a call; how many there are.
 
     Raises:
         UnsupportedError: NUMBA_DISABLE_JIT is set.
@@ -133,12 +133,11 @@ def warm_all(call: Callable[[], Any]) -> int:
     with apart(tables):
         call()
         for kernel in tables.kernels.values():
-            kernel.serial()
-            if kernel.source.program.parallel:
-                kernel.parallel()
+            if kernel.addresses and kernel.source.program.parallel:
+                launcher.keep()
     return len(tables.kernels)
 
 
 def ready() -> int:
-    """How many kernels of the cache have machine code, variants counted one by one."""
+    """How many kernels of the cache have machine code."""
     return sum(any(unsealed(read_whole(file)) is not None for file in kernel_cache.code_of(entry.path)) for entry in kernel_cache.entries())

@@ -88,7 +88,7 @@ jitted = cache(njit(**OPTIONS))  # for both data types, compiled once
 
 
 def run(kernel: Any, *arrays: Any, compiled: bool) -> None:
-    (jitted(kernel) if compiled else run_as_python(kernel))(*arrays)
+    (jitted(kernel) if compiled else run_as_python({**kernel.__globals__, "kernel": kernel}))(*arrays)
 
 
 def evaluated(first: np.ndarray, second: np.ndarray, third: np.ndarray, compiled: bool) -> dict[str, np.ndarray]:
@@ -211,5 +211,5 @@ def test_generated_source_imports_them() -> None:
     for name in sorted({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()}):
         body = (Assign(Var("y"), call(name, Var("x"))),)
         scope: dict[str, Any] = {}
-        exec(_imports(Program(Function("kernel", ("x",), body), (), zeroed=False, parallel=False)), scope)
+        exec(_imports(Program((Function("kernel", ("x",), body),), (), zeroed=False, parallel=False)), scope)
         assert name in scope

@@ -35,7 +35,6 @@ def test_a_process_that_asks_sees_what_it_compiles_and_the_next_one_compiles_not
     shown = "logging.basicConfig(level=logging.INFO, format='%(name)s %(levelname)s %(message)s')"
     (line,) = [line for line in told(tmp_path, shown) if line.startswith("numscorch ")]
     assert line.startswith("numscorch INFO compiled kernel_")
-    assert ", serial, in " in line
     assert line.endswith(" s: C[i] += A[i,j] * B[j]")
     assert not [line for line in told(tmp_path, shown) if line.startswith("numscorch ")]
 
@@ -47,11 +46,10 @@ def test_a_process_that_doesnt_ask_sees_nothing(tmp_path: Path) -> None:
 def test_long_compiling_is_told_once_with_what_saves_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(telling, "_total", 0.0)
     caplog.set_level(logging.INFO, logger="numscorch")
-    source = Source("kernel_0", '"""y[i] = 2\n"""', cast("Any", None))
     for seconds in (3.0, 2.5, 9.0):
-        telling.tell(source, True, seconds)
+        telling.tell("kernel_0", '"""y[i] = 2\n"""', seconds)
     lines = [record.getMessage() for record in caplog.records]
-    assert lines[0] == "compiled kernel_0, with threads, in 3.0 s: y[i] = 2"
+    assert lines[0] == "compiled kernel_0 in 3.0 s: y[i] = 2"
     assert [line for line in lines if "cache warm" in line] == [f"compiling has taken 5.5 s in this process: {telling.WAY_OUT}"]
     assert len(lines) == 4
 

@@ -1,13 +1,14 @@
-"""assemble: lowered loops become a function with parameters, and the result's memory gets its contract."""
+"""assemble: lowered loops become functions with parameters, and the result's memory gets its contract."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..ir import index as ix
 from ..ir.derived_formats import runs_of
 from ..ir.functions import REDUCTIONS, is_zero, simplified
-from ..ir.loop import Assign, Block, Const, For, Function, Var, call, has_threads, names_used
+from ..ir.loop import Assign, Block, Const, Do, For, Function, If, Store, Var, While, call, has_threads, map_blocks, names_used
 from ..ir.placing import is_placed
 from ..schedule.facts import Target
 from .bounded import Appending, around_result, bound_of, may_take_room
@@ -67,15 +68,20 @@ class Param:
 
 
 SCALARS = ("stride", "size", "capacity", "longest", "parents", "entries", "blocks", "workers")
+PARTIAL = Var("partial_vals")
 WORKSPACE = ("list", "mark", "seen", "flag", "table", "space")  # arrays of which each worker has a part, and so it has
 PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents"}  # of these, so many
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A kernel's function, its parameters, and whether the result must start as zeros, or as another value of ``fill``."""
+    """A kernel's functions, its parameters, and whether the result must start as zeros, or as another value of ``fill``.
 
-    function: Function
+    ``kernel``, the last function, has all parameters. Where it is ``parallel``, it calls ``body`` for each worker, and ``finish``
+    once all have returned, where something is left to do then; elsewhere it is the only function.
+    """
+
+    functions: tuple[Function, ...]
     params: tuple[Param, ...]
     zeroed: bool
     parallel: bool
@@ -99,7 +105,7 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
 
 
 def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> Program:
-    """Lower a scheduled statement into the function of one stage, of the parameters that it uses.
+    """Lower a scheduled statement into the functions of one stage, of the parameters that they use.
 
     ``lengths`` says about how many steps loops have, by their variable: long sums are taken in blocks.
     """
@@ -111,8 +117,77 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Leng
     if parallel:
         used |= {f"{p.of}_{PARTS[p.what]}" for p in known if p.what in PARTS and p.name in used}
     params = tuple(p for p in known if p.name in used)
-    names = tuple(f"{p.name}_array" if p.is_array else p.name for p in params)
-    return Program(Function("kernel", names, take_pointers(body, params)), params, must_be_zeroed(stmt), parallel, fill_of(stmt))
+    return Program(functions_of(body, params), params, must_be_zeroed(stmt), parallel, fill_of(stmt))
+
+
+def functions_of(block: Block, params: Sequence[Param]) -> tuple[Function, ...]:
+    """The functions of a kernel: of each worker, for the end, and the one that calls them."""
+    names = tuple(param.name for param in params)
+    if not has_threads(block):
+        return (Function("kernel", names, block),)
+    own, rest = _by_workers(block)
+    own = (*_parts(own, params), *own)
+    body, finish = _function("body", own, names, ("worker",)), _function("finish", rest, names)
+    calls = For(Var("worker"), Const(0), Var("workers"), (_called(body),), parallel=True)
+    if not rest:
+        return (body, Function("kernel", names, (calls,)))
+    return (body, finish, Function("kernel", names, (calls, _called(finish))))
+
+
+def _function(name: str, block: Block, names: Sequence[str], first: Sequence[str] = ()) -> Function:
+    """A function of what it uses."""
+    used = names_used(block)
+    return Function(name, (*first, *(name for name in names if name in used)), block)
+
+
+def _called(function: Function) -> Do:
+    return Do(call(function.name, *map(Var, function.params)))
+
+
+def _by_workers(block: Block) -> tuple[Block, Block]:
+    """What each worker does, with what is computed before, and what is done once all have done it.
+
+    A loop over tiles around the workers becomes part of each worker's: no worker reads what another one writes.
+    """
+    at = next(n for n, stmt in enumerate(block) if has_threads((stmt,)))
+    before, loop, after = block[:at], block[at], block[at + 1 :]
+    if not isinstance(loop, For) or not all(isinstance(stmt, Assign) for stmt in before):
+        raise TypeError(f"a parallel loop within {loop}, after {before}")
+    own, rest = (loop.body, ()) if loop.parallel else _by_tiles(loop)
+    return (*before, *own), ((*before, *rest, *after) if rest or after else ())
+
+
+def _by_tiles(loop: For) -> tuple[Block, Block]:
+    """The same of a loop over tiles. Where each block has a partial sum, each tile adds to it, and they are joined after all tiles."""
+    own, rest = _by_workers(loop.body)
+    if not rest:
+        return (replace(loop, body=own),), ()
+    rest = tuple(stmt for stmt in rest if not (isinstance(stmt, Assign) and loop.var.name in names_used((stmt,))))
+    if loop.var.name in names_used(rest):
+        raise TypeError(f"{rest} follows a parallel loop in each tile of {loop}")
+    block, worker = Var("block"), Var("worker")
+    start, stop = (Var("blocks") * at // Var("workers") for at in (worker, worker + 1))
+    emptied = For(block, start, stop, (Store(PARTIAL, block, Const(0)),))
+    return (emptied, replace(loop, body=_adding(own))), rest
+
+
+def _adding(block: Block) -> Block:
+    """The block with partial sums added to what there is."""
+    return tuple(
+        replace(stmt, add=True)
+        if isinstance(stmt, Store) and stmt.array == PARTIAL
+        else map_blocks(stmt, _adding)
+        if isinstance(stmt, For | While | If)
+        else stmt
+        for stmt in block
+    )
+
+
+def _parts(block: Block, params: Sequence[Param]) -> Block:
+    """Of workspaces, the worker's part."""
+    used = names_used(block)
+    own = [param for param in params if param.what in PARTS and param.name in used]
+    return tuple(Assign(Var(p.name), call("shifted", Var(p.name), Var("worker") * Var(f"{p.of}_{PARTS[p.what]}"))) for p in own)
 
 
 def fill_of(stmt: ix.Stmt) -> float:
@@ -141,36 +216,6 @@ def _kind_of(stmt: ix.Stmt, stage: Stage) -> type[Assembly]:
     if is_spaced(ix.result_of(stmt).tensor.format):
         return Spacing
     return Placement if is_placed(stmt) else Appending if stage == "once" or bound_of(stmt) else Assembly
-
-
-def take_pointers(block: Block, params: tuple[Param, ...]) -> Block:
-    """Turn arrays into pointers, inside a parallel loop for what it uses: pointers can't cross into it.
-
-    A loop over tiles around it is opened, since the parallel loop stands right in it.
-    """
-    arrays = {p.name: p for p in params if p.is_array}
-    at = next((n for n, stmt in enumerate(block) if has_threads((stmt,))), None)
-    if at is None:
-        return (*_pointers(block, arrays), *block)
-    loop, rest = block[at], block[at + 1 :]
-    if not isinstance(loop, For):
-        raise TypeError(f"a parallel loop within {loop}")
-    if loop.parallel:
-        opened = replace(loop, body=(*_pointers((loop,), arrays, Var("worker")), *loop.body))
-    else:
-        opened = replace(loop, body=take_pointers(loop.body, params))
-    return (*block[:at], opened, *_pointers(rest, arrays), *rest)
-
-
-def _pointers(block: Block, arrays: dict[str, Param], worker: Var | None = None) -> Block:
-    """What a block uses; of workspaces, the worker's part."""
-    out: list[Assign] = []
-    for name in sorted(names_used(block) & arrays.keys()):
-        taken = call("pointer", Var(f"{name}_array"))
-        if worker is not None and (part := PARTS.get(arrays[name].what)):
-            taken = call("shifted", taken, worker * Var(f"{arrays[name].of}_{part}"))
-        out.append(Assign(Var(name), taken))
-    return tuple(out)
 
 
 def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:

@@ -127,8 +127,7 @@ class Appending(Assembly):
         return (Assign(self.counters[0], Var("starts")[worker]),)
 
     def leave(self, worker: Expr) -> Block:
-        """Into the array itself: in the last statements of a parallel loop, Numba drops what is stored through a pointer."""
-        return (Store(Var("starts_array"), worker, self.counters[0]),)
+        return (Store(Var("starts"), worker, self.counters[0]),)
 
     def begin(self, block: Expr) -> Block:
         return ()

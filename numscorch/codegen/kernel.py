@@ -1,4 +1,4 @@
-"""Kernel: a source file, compiled by Numba for the types of its parameters."""
+"""Kernel: a source file, and its machine code, which Numba compiles for the types of its parameters."""
 
 from __future__ import annotations
 
@@ -10,59 +10,112 @@ from collections.abc import Callable
 from typing import Any
 
 from ..runtime import address_space, interrupts, kernel_cache, threads
-from ..runtime.machine_code import Stored
-from .assembly import Param
-from .source import OPTIONS, Source
+from ..runtime.launcher import address_of, callable_at, launcher
+from ..runtime.machine_code import DAMAGED, store_code, stored_code
+from . import machine
+from .source import Source
 from .telling import tell, waiting
 from .twins import run_as_python
 
 BUILDING = threading.RLock()  # held while a plan is made or a kernel compiled, and over a fork
+Run = Callable[[bytes, int], Any]
 
 
 class Kernel:
-    """A source file and the functions that Numba makes of it, each compiled when it is first asked for.
+    """A source file and the machine code of its functions, which is compiled, or loaded from disk, when it is first asked for.
 
-    The serial variant is the same file compiled without threads: it runs small problems, and large
-    ones where there is one thread, and gives the same bits.
+    A kernel is called as ``kernel.run(words, workers)``: the same code serves every number of workers, and gives the same bits.
     """
 
-    __slots__ = ("_parallel", "_serial", "plain", "source")
+    __slots__ = ("_addresses", "_run", "scope", "source")
 
-    def __init__(self, source: Source, plain: Callable[..., None]):
-        self.source, self.plain = source, plain
-        self._serial: Callable[..., None] | None = None
-        self._parallel: Callable[..., None] | None = None
+    def __init__(self, source: Source, scope: dict[str, Any]):
+        self.source, self.scope = source, scope
+        self._addresses: machine.Addresses | None = None
+        self._run: Run | None = None
 
-    def serial(self) -> Callable[..., None]:
-        """The kernel without threads; takes its parameters in order."""
-        if self._serial is None:
-            with BUILDING:
-                self._serial = self._serial or self.compiled(parallel=False)
-        return self._serial
+    @property
+    def is_compiled(self) -> bool:
+        """Whether arguments are passed as words; else :attr:`plain` takes arrays."""
+        return not jit_is_disabled()
 
-    def parallel(self) -> Callable[..., None]:
-        """The kernel whose prange loop runs in threads."""
-        if self._parallel is None:
-            with BUILDING:
-                self._parallel = self._parallel or self.compiled(parallel=True)
-        return self._parallel
+    @property
+    def plain(self) -> Callable[..., None]:
+        """The kernel as plain Python; takes its parameters in order."""
+        return run_as_python(self.scope)
 
-    def compiled(self, parallel: bool) -> Callable[..., None]:
-        """Compile for exactly one signature, or load the machine code from disk; Ctrl-C takes effect when that is done.
+    @property
+    def addresses(self) -> machine.Addresses:
+        """The addresses of the kernel's entries; Ctrl-C takes effect once they are compiled.
 
         Raises:
             MemoryLimitError: the process's limits leave too little memory.
         """
-        if jit_is_disabled():
-            return run_as_python(self.plain)
+        if self._addresses is None:
+            with BUILDING:
+                self._addresses = self._addresses or self._compiled()
+        return self._addresses
+
+    def _compiled(self) -> machine.Addresses:
+        source = self.source
         with interrupts.deferred():
             address_space.check_room()
-            # machine code lies beside a file of its variant
-            name = self.source.name if parallel == self.source.program.parallel else f"{self.source.name}_serial"
-            plain = _loaded(name, self.source.text)
-            if parallel:
-                threads.prepare()
-            return _jit(self.source, name, plain, parallel)
+            with waiting(source):
+                if (found := _stored(source)) is not None:
+                    return found
+                started = time.perf_counter()
+                addresses, code = machine.compiled(source, self.scope)
+            store_code(source.name, source.text, code)
+            tell(source.name, source.text, time.perf_counter() - started)
+            return addresses
+
+    @property
+    def run(self) -> Run:
+        """A function of the words and the number of workers that runs the kernel.
+
+        It raises MemoryError where the kernel needs memory of its own and finds none.
+        """
+        if self._run is None:
+            self._run = self._runner()
+        return self._run
+
+    def _runner(self) -> Run:
+        addresses = self.addresses
+        if "kernel" in addresses:
+            entry = callable_at(addresses["kernel"])
+
+            def run_alone(words: bytes, workers: int) -> None:
+                if entry(0, words):
+                    _fail()
+
+            return run_alone
+        body, finish = callable_at(addresses["body"]), callable_at(addresses["finish"]) if "finish" in addresses else None
+
+        def run(words: bytes, workers: int) -> None:
+            if workers == 1:
+                failed = body(0, words)
+            else:
+                launch = launcher(BUILDING)
+                with threads.call_lock():
+                    failed = launch(addresses["body"], address_of(words), workers)
+            if failed or (finish is not None and finish(0, words)):
+                _fail()
+
+        return run
+
+
+def _fail() -> None:
+    raise MemoryError("a kernel could not allocate the memory that it needs for itself")
+
+
+def _stored(source: Source) -> machine.Addresses | None:
+    """The addresses of entries whose machine code is on disk; None where there is none, or it is damaged."""
+    if (data := stored_code(source.name, source.text)) is None:
+        return None
+    try:
+        return machine.loaded(source, data)
+    except DAMAGED:  # it was written whole, but by something else
+        return None
 
 
 class PlainKernel(Kernel):
@@ -70,8 +123,9 @@ class PlainKernel(Kernel):
 
     __slots__ = ()
 
-    def compiled(self, parallel: bool) -> Callable[..., None]:
-        return run_as_python(self.plain)
+    @property
+    def is_compiled(self) -> bool:
+        return False
 
 
 def build(source: Source) -> Kernel:
@@ -79,11 +133,10 @@ def build(source: Source) -> Kernel:
     return Kernel(source, _loaded(source.name, source.text))
 
 
-def _loaded(name: str, text: str) -> Callable[..., None]:
+def _loaded(name: str, text: str) -> dict[str, Any]:
     path = kernel_cache.store(name, text)
     with interrupts.deferred():  # the first kernel imports Numba: a module that is imported halfway stays so
-        function: Callable[..., None] = kernel_cache.load_module(name, text, path).kernel
-    return function
+        return kernel_cache.load_module(name, text, path).__dict__
 
 
 def build_plain(source: Source) -> Kernel:
@@ -91,35 +144,12 @@ def build_plain(source: Source) -> Kernel:
     scope: dict[str, Any] = {}
     with interrupts.deferred():
         exec(compile(source.text, f"<{source.name}>", "exec"), scope)
-    return PlainKernel(source, scope["kernel"])
+    return PlainKernel(source, scope)
 
 
 def jit_is_disabled() -> bool:
     """Whether NUMBA_DISABLE_JIT asks for plain Python."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
-
-
-def _jit(source: Source, name: str, plain: Callable[..., None], parallel: bool) -> Callable[..., None]:
-    import numba
-
-    dispatcher: Any = numba.njit(parallel=parallel, **OPTIONS)(plain)
-    dispatcher._cache = stored = Stored(name, source.text)
-    signature = tuple(_type(p) for p in source.params)
-    started = time.perf_counter()
-    with waiting(source):
-        dispatcher.compile(signature)
-    if not stored.was_found:
-        tell(source, parallel, time.perf_counter() - started)
-    # what the dispatcher would call once it had found the types out, which costs more than most small kernels
-    entry: Callable[..., None] = dispatcher.overloads[signature].entry_point
-    return entry
-
-
-def _type(param: Param) -> Any:
-    from numba import types
-
-    scalar = getattr(types, param.dtype)
-    return types.Array(scalar, 1, "C") if param.is_array else scalar
 
 
 def _compilers_lock() -> Any:

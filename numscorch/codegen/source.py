@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from cmath import isfinite
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
@@ -12,7 +13,7 @@ from typing import Any
 from ..ir import index as ix
 from ..ir.function_table import WHOLE
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
-from ..ir.loop import Call, Const, Function, Table, expressions, walk, walk_block
+from ..ir.loop import Call, Const, Expr, Function, Table, expressions, walk, walk_block
 from ..schedule.facts import Target
 from ..schedule.workspace import NAMES as WORKSPACES
 from .assembly import Param, Program, assemble
@@ -35,7 +36,7 @@ ROUTINES = frozenset(
 REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
 APPENDING = frozenset({"appended", "appended_first", "largest", "largest_first"})
 COMPILED = (
-    *("codegen/appending", "codegen/intrinsics", "codegen/register_functions", "codegen/routines"),
+    *("codegen/appending", "codegen/intrinsics", "codegen/machine", "codegen/register_functions", "codegen/routines"),
     "ir/function_table",
 )  # files whose functions become parts of kernels
 NOTES = {
@@ -45,7 +46,7 @@ NOTES = {
     "count": "This kernel counts the entries of the result; a second one writes them.",
     "fill": "",
 }
-OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,9 @@ def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Leng
     A result whose pattern is new takes a kernel for each of its stages.
     """
     program = assemble(stmt, target, stage, lengths)
-    body = emit_function(program.function)
+    body = "\n\n".join(map(emit_function, program.functions))
     note = f"\n{NOTES[stage]}\n" if NOTES[stage] else ""
-    head = "\n\n".join(part for part in (_imports(program), _tables(program.function)) if part)
+    head = "\n\n".join(part for part in (_imports(program), _tables(program.functions)) if part)
     text = f'"""{_header(stmt)}{note}"""\n\n{head}\n\n\n{body}'
     return Source(f"kernel_{hashed(text, target)}", text, program)
 
@@ -142,11 +143,11 @@ def describe(access: ix.Access) -> str:
 
 
 def _imports(program: Program) -> str:
-    called = _functions(program.function)
+    called = _called(program.functions) - {"body", "finish"}
     own, routines = sorted(called - set(RANGES) - APPENDING - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
-    lines = [f"from math import {', '.join(found)}"] if (found := _unwritable(program.function)) else []
+    lines = [f"from math import {', '.join(found)}"] if (found := _unwritable(program.functions)) else []
     lines += ["from numba import prange"] if program.parallel else []
-    scalars = sorted(_constant_types(program.function) | (called & CASTS) | ({"array"} if _tables(program.function) else set()))
+    scalars = sorted(_constant_types(program.functions) | (called & CASTS) | ({"array"} if _tables(program.functions) else set()))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
     lines += [""] if own or called & APPENDING else []
     lines += [f"from numscorch.codegen.appending import {', '.join(found)}"] if (found := sorted(called & APPENDING)) else []
@@ -156,27 +157,27 @@ def _imports(program: Program) -> str:
     return "\n".join(lines).strip("\n")
 
 
-def _tables(function: Function) -> str:
-    """Numbers that the function looks up."""
-    exprs = (e for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
-    found = sorted({(e.name, e.values) for e in exprs if isinstance(e, Table)})
+def _expressions(functions: Sequence[Function]) -> Iterator[Expr]:
+    return (e for function in functions for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
+
+
+def _tables(functions: Sequence[Function]) -> str:
+    """Numbers that the functions look up."""
+    found = sorted({(e.name, e.values) for e in _expressions(functions) if isinstance(e, Table)})
     return "\n".join(f"{name} = array({list(values)})" for name, values in found)
 
 
-def _functions(function: Function) -> set[str]:
-    exprs = (e for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
-    return {e.function for e in exprs if isinstance(e, Call)}
+def _called(functions: Sequence[Function]) -> set[str]:
+    return {e.function for e in _expressions(functions) if isinstance(e, Call)}
 
 
-def _unwritable(function: Function) -> list[str]:
+def _unwritable(functions: Sequence[Function]) -> list[str]:
     """Numbers whose Python text is a name."""
-    exprs = (e for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
-    return sorted({repr(abs(e.value)) for e in exprs if isinstance(e, Const) and not isfinite(e.value)})
+    return sorted({repr(abs(e.value)) for e in _expressions(functions) if isinstance(e, Const) and not isfinite(e.value)})
 
 
-def _constant_types(function: Function) -> set[str]:
-    exprs = (e for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
-    return {e.dtype for e in exprs if isinstance(e, Const) and e.dtype is not None}
+def _constant_types(functions: Sequence[Function]) -> set[str]:
+    return {e.dtype for e in _expressions(functions) if isinstance(e, Const) and e.dtype is not None}
 
 
 def hashed(text: str, target: Target) -> str:

@@ -51,14 +51,13 @@ _lock = threading.Lock()
 _goal: Goal | None = None
 
 
-def tell(source: Source, parallel: bool, seconds: float) -> None:
-    """A line for a kernel that was compiled, and once one for all of them, where they took long."""
+def tell(name: str, text: str, seconds: float) -> None:
+    """A line for a file that was compiled, and once one for all of them, where they took long."""
     global _total
     with _lock:
         before, _total = _total, _total + seconds
         counts.compiled += 1
-    variant = "with threads" if parallel else "serial"
-    log.info("compiled %s, %s, in %.1f s: %s", source.name, variant, seconds, _expression(source))
+    log.info("compiled %s in %.1f s: %s", name, seconds, _expression(text))
     if before < LONG <= before + seconds:
         log.info("compiling has taken %.1f s in this process: %s", before + seconds, WAY_OUT)
 
@@ -128,7 +127,7 @@ class _Line(threading.Thread):
     def text(self) -> str:
         """The line as it stands, which starts with what changes: its end may be cut."""
         seconds = self.waited + time.monotonic() - self.started_at
-        return f"numscorch: {_done(counts.recent)}, {seconds:.0f} s, compiling {_expression(self.source)}"
+        return f"numscorch: {_done(counts.recent)}, {seconds:.0f} s, compiling {_expression(self.source.text)}"
 
     def write(self, text: str) -> None:
         """Replace the line, by spaces and returns alone, which notebooks understand as well."""
@@ -180,9 +179,9 @@ def _done(kernels: int) -> str:
     return f"{goal}{kernels} kernel{'' if kernels == 1 else 's'} done"
 
 
-def _expression(source: Source) -> str:
+def _expression(text: str) -> str:
     """What a kernel computes: the first line of its source."""
-    return source.text.partition("\n")[0].removeprefix('"""')
+    return text.partition("\n")[0].removeprefix('"""')
 
 
 def _after_fork() -> None:

@@ -6,7 +6,7 @@ numpy array would let a negative index pass where the compiled kernel reads anot
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -161,14 +161,21 @@ def seek(crd: Checked, start: int, end: int, coordinate: int) -> int:
     return start + int(np.searchsorted(part, coordinate))
 
 
-def run_as_python(kernel: Callable[..., None]) -> Callable[..., None]:
-    """The kernel's plain function, with these twins in place of the intrinsics, and routines without a twin as they are written."""
-    written = {name: getattr(value, "py_func", value) for name, value in kernel.__globals__.items()}
-    plain = FunctionType(kernel.__code__, {**written, **TWINS})
+def run_as_python(scope: Mapping[str, Any]) -> Callable[..., None]:
+    """A kernel's plain functions, with these twins in place of the intrinsics, and routines without a twin as they are written.
+
+    Args:
+        scope: the globals of its file.
+    """
+    written = {name: getattr(value, "py_func", value) for name, value in scope.items()}
+    plain: dict[str, Any] = {**written, **TWINS}
+    for name in ("body", "finish", "kernel"):
+        if name in scope:
+            plain[name] = FunctionType(scope[name].__code__, plain)
 
     def run(*args: Any) -> None:
         with np.errstate(all="ignore"):  # as in machine code, x / 0 is an infinity
-            plain(*args)
+            plain["kernel"](*(Checked(own) if isinstance(own, np.ndarray) else own for own in args))
 
     return run
 
@@ -205,6 +212,7 @@ TWINS: dict[str, Any] = {
     "largest_first": largest_first,
     "outranked": outranked,
     "add": lambda a, b: a + b,
+    "carray": lambda array, shape: array.array.reshape(shape),
     "at_most": lambda a, b: -1 if a <= b else 0,
     "first_lanes": lambda new, old, count: np.where(np.arange(len(old)) < count, new, old),
     "fma": lambda a, b, c: a * b + c,
@@ -224,7 +232,7 @@ TWINS: dict[str, Any] = {
     "ordered_pairs": ordered_pairs,
     "ordered": lambda listed, mark, stamp, count, size: listed.array[:count].sort(),
     "truth": lambda condition, one: one if condition else one - one,
-    "pointer": Checked,
+    "pointer": lambda array: array if isinstance(array, Checked) else Checked(array),
     "seek": seek,
     "prange": range,
     "splat": splat,

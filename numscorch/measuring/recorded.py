@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..codegen.kernel import Kernel, build
+from ..codegen.kernel import Kernel, Run, build
+from ..codegen.machine import Addresses
 from ..codegen.source import Source
 from ..explanation import Explanation
 from ..operand import Operand
@@ -51,7 +52,7 @@ class Recorded:
     """What a call ran.
 
     ``calls`` are those of plans, one for each request that it came to; ``result`` is what it returned. ``compile_seconds`` and
-    ``load_seconds`` are those of its ``kernels``, by name, in the variant that ran, added up: from source to machine code, and from the
+    ``load_seconds`` are those of its ``kernels``, by name, added up: from source to machine code, and from the
     cache folder.
     """
 
@@ -63,7 +64,7 @@ class Recorded:
         self.calls = tuple(self._watch.calls)
         self._watch.is_over = True
         self.kernels = self._watch.kernels
-        seconds = [recorder.seconds[variant] for variant in self._watch.variants]
+        seconds = [recorder.seconds[name] for name in self._watch.compiled]
         self.compile_seconds, self.load_seconds = sum(own for own, _ in seconds), sum(own for _, own in seconds)
 
     def overhead(self, longest: float = LONGEST) -> float:
@@ -104,7 +105,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="numscorch-recorded-", ignore_cleanup_errors=True)
-        self.seconds: dict[tuple[str, bool], tuple[float, float]] = {}  # to compile and to load, by kernel, and whether with threads
+        self.seconds: dict[str, tuple[float, float]] = {}  # to compile and to load, by kernel
 
     def __enter__(self) -> Recorder:
         return self
@@ -142,21 +143,31 @@ class Recorder:
 
 
 class RecordedKernel(Kernel):
-    """A kernel that tells which variants of it are compiled, and how long it runs."""
+    """A kernel that tells how long it is compiled and loaded, and how long it runs."""
 
     __slots__ = ("watch",)
 
     def __init__(self, kernel: Kernel, watch: _Watch):
-        super().__init__(kernel.source, kernel.plain)
+        super().__init__(kernel.source, kernel.scope)
         self.watch = watch
 
-    def compiled(self, parallel: bool) -> Callable[..., None]:
-        watch, recorder, variant = self.watch, self.watch.recorder, (self.source.name, parallel)
-        if variant not in recorder.seconds:
-            new, stored = (_seconds_of(lambda: Kernel.compiled(self, parallel)) for _ in range(2))
-            recorder.seconds[variant] = new, stored
-        watch.variants.append(variant)
-        entry, clock = super().compiled(parallel), time.perf_counter
+    def _compiled(self) -> Addresses:
+        seconds, name = self.watch.recorder.seconds, self.source.name
+        if name not in seconds:
+            new, stored = (_seconds_of(lambda: Kernel._compiled(self)) for _ in range(2))
+            seconds[name] = new, stored
+        self.watch.compiled.append(name)
+        return super()._compiled()
+
+    @property
+    def plain(self) -> Callable[..., None]:
+        return self._timed(super().plain)
+
+    def _runner(self) -> Run:
+        return self._timed(super()._runner())
+
+    def _timed(self, entry: Callable[..., Any]) -> Callable[..., Any]:
+        watch, clock = self.watch, time.perf_counter
 
         def run(*arguments: Any) -> None:
             start = clock()
@@ -172,7 +183,7 @@ class _Watch:
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
         self.built: list[Source] = []  # of which no plan is known yet
-        self.variants: list[tuple[str, bool]] = []
+        self.compiled: list[str] = []
         self.kernels: dict[str, KernelRecord] = {}
         self.calls: list[Called] = []
         self.inside = 0.0  # seconds in kernels

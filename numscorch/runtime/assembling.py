@@ -24,7 +24,6 @@ from .assembled import Layout, bounded_starts, hashed_room, workers_for
 from .binder import Binder
 from .product_bounds import pair_product_in
 
-NOTHING: Mapping[str, str] = {}
 ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # one block for each worker
 PARTS = "R_pos, R_crd, R_vals"  # of a result that is appended to below a bound
 APPENDED, CLOSED = f"return layout.appended({PARTS}, int(starts[0]))", f"return layout.closed(({PARTS}), S, starts, parents)"
@@ -39,8 +38,7 @@ class AssemblingBinder(Binder):
         self.runs = len(runs_of(self.result.format))
         self.parallel, self.placed, self.bound = kernel.source.program.parallel, is_placed(stmt), bound_of(stmt)
         layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype, self.fill())
-        self.scope |= {"layout": layout, "fill": kernel, "hashed_room": hashed_room, "bounded_starts": bounded_starts}
-        self.scope |= {str(stage): made for stage, made in before.items()}
+        self.scope |= {"layout": layout, "hashed_room": hashed_room, "bounded_starts": bounded_starts}
 
     def function(self) -> Callable[..., Any]:
         if self.bound is not None:
@@ -131,14 +129,7 @@ class AssemblingBinder(Binder):
         made = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
         return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("bound", self.before["bound"]), made]
 
-    def called(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NOTHING) -> list[str]:
-        """The call of one stage's kernel, some of whose arguments are given otherwise."""
-        arguments = ", ".join(instead.get(param.what) or self.argument(param, name) for param in kernel.source.params)
-        if not kernel.source.program.parallel:
-            return [f"{name}.serial()({arguments})"]
-        return [f"f = {name}.serial() if n == 1 else {name}.parallel()", f"with call_lock(): f({arguments})"]
-
-    def argument(self, param: Param, stage: str = "fill") -> str:
+    def argument(self, param: Param, stage: str = "kernel") -> str:
         if param.what in ("heads", "parents"):
             return "heads" if param.is_array else str(self.parents)
         if param.what in ("starts", "bounds", "capacity", *WORKSPACE):
@@ -147,4 +138,4 @@ class AssemblingBinder(Binder):
             if self.bound is not None or stage == "once":
                 return f"R_{param.what}"
             return "R.values" if param.what == "vals" else f"R.index[{param.at}, {param.what!r}]"
-        return super().argument(param)
+        return super().argument(param, stage)

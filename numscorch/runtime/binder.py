@@ -6,8 +6,9 @@ operands, no question whose answer the plan knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,14 @@ from ..reformat import converted
 from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
-from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, shared_out
-from .memory import aligned, check_memory, check_workspace, flat
+from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
+from .memory import address, aligned, check_memory, check_workspace, flat
 from .reuse import SMALLEST, room
 
 MADE = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
 
 PAST = 15  # places past the end of a row that a register may reach
+NOTHING: Mapping[str, str] = {}
 BY_BLOCKS = ("partial", "starts", "bounds")  # arrays with something of each block
 
 
@@ -56,6 +58,8 @@ class Binder:
             "cuts_of": cuts_of,
             "coordinate_cuts": coordinate_cuts,
             "equal_cuts": equal_cuts,
+            "placed": placed,
+            "placed_equally": placed_equally,
             "longest_row": longest_row,
             "space": np.empty if not isinstance(kernel, PlainKernel) else _unwritten,
             "shared_out": shared_out,
@@ -63,18 +67,15 @@ class Binder:
             "room": room,
             "aligned": aligned,
             "workers": threads.workers,
-            "call_lock": threads.call_lock,
+            "address": address,
             "dtype": getattr(np, self.result.dtype),
         }
-        if kernel.source.program.parallel:
-            self.scope |= {"serial": kernel.serial, "parallel": kernel.parallel}
-        else:
-            self.scope["kernel"] = kernel.serial()
 
     def function(self) -> Callable[..., Any]:
         """The function, compiled from its source."""
         made = [self.returned(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
-        return self.compiled([*self.patterns(), *self.allocation(), *self.more(), *self.call(), f"return {', '.join(made)}"])
+        taken = ["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []
+        return self.compiled([*self.patterns(), *self.allocation(), *taken, *self.more(), *self.call(), f"return {', '.join(made)}"])
 
     def more(self) -> list[str]:
         """Memory for what is returned beside the result."""
@@ -100,12 +101,46 @@ class Binder:
         return str(blocks.BLOCKS) if has_own else f"{blocks.BLOCKS} if n > 1 else 1"
 
     def call(self) -> list[str]:
-        """The kernel's call; one that may run in parallel does so where there are threads."""
-        arguments = ", ".join(map(self.argument, self.kernel.source.params))
-        if not self.kernel.source.program.parallel:
-            return [*(["n = 1"] if self.spaces else []), *self.spaces_made(), f"kernel({arguments})"]
-        chosen = "f = serial() if n == 1 else parallel()"
-        return ["n = workers()", *self.spaces_made(), chosen, f"with call_lock(): f({arguments})"]
+        """The kernel's call, by as many workers as there are threads where it may run in parallel."""
+        count = ["n = workers()"] if self.kernel.source.program.parallel else ["n = 1"]
+        self.scope["run_kernel"] = self.kernel.run if self.kernel.is_compiled else None  # compiled now, not at the first call
+        return [*count, *self.spaces_made(), *self.called("kernel", self.kernel, run="run_kernel")]
+
+    def called(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NOTHING, run: str = "") -> list[str]:
+        """The call of a kernel, some of whose arguments are given otherwise; ``run`` is what calls it, if not its attribute.
+
+        Machine code takes words: numbers, and the addresses of arrays, which variables hold until it returns.
+        """
+        given = [(param, instead.get(param.what) or self.argument(param, name)) for param in kernel.source.params]
+        if not kernel.is_compiled:
+            self.scope[f"plain_{name}"] = kernel.plain
+            return [f"plain_{name}({', '.join(value for _, value in given)})"]
+        self.scope[name] = kernel
+        self.scope[f"pack_{name}"] = Struct(f"{len(given)}q").pack
+        lines, words = [], []
+        for at, (param, value) in enumerate(given):
+            known = self.known_address(param) if param.what not in instead else None
+            if param.is_array and known is None:
+                is_cut = param.what == "cuts" and param.what not in instead
+                lines.append(f"{name}{at} = {self.placed_cuts() if is_cut else value}")
+                known = f"{name}{at}[1]" if is_cut else f"address({name}{at})"
+            words.append(known if param.is_array and known is not None else value)
+        return [*lines, f"{run or f'{name}.run'}(pack_{name}({', '.join(words)}), n)"]
+
+    def known_address(self, param: Param) -> str | None:
+        """The address of an array that is found at less cost than from a view of numpy's; None for others."""
+        if param.of == self.result.name and not self.result.is_assembled:
+            return "T.data_ptr()"
+        if not param.of or param.of not in NAMES[: len(self.operands)]:
+            return None
+        at = NAMES.index(param.of)
+        operand = self.operands[at]
+        if param.what != "vals":
+            return f"p{at}_{self.view_number(param)}" if param.is_array else None
+        if operand.format.is_dense:
+            is_read = self.problem.layout is None or at not in self.problem.layout.operands
+            return f"o{at}.data_ptr()" if is_read and not operand.dtype.startswith("complex") else None
+        return f"a{at}" if self.stored(param.of) == operand.format else None
 
     def spaces_made(self) -> list[str]:
         """Memory for the workspaces, a part for each worker."""
@@ -152,6 +187,9 @@ class Binder:
                 lines += [f"M{at} = converted(P{at}, F{at})", f"P{at} = M{at}.pattern"]
             if self.accesses[NAMES[at]].tensor.shares is None:
                 lines += self.views(at, sum(len(level.arrays) for level in stored.levels))
+            is_read = any(param.what == "vals" and param.of == NAMES[at] for param in self.kernel.source.params)
+            if self.kernel.is_compiled and stored == operand.format and is_read:
+                lines += [f"v{at} = o{at}._values", f"a{at} = v{at}.data_ptr()", f"if a{at} != o{at}._address: o{at}.viewed"]
         return lines
 
     def stored(self, name: str) -> Format:
@@ -161,12 +199,14 @@ class Binder:
         return base if flat == flattened(base) else realized(flat, base)
 
     def views(self, at: int, arrays: int) -> list[str]:
-        """V0, V1, ...: as ``Pattern.views``, but with its loop written out, which halves its time."""
+        """V0, V1, ...: as ``Pattern.views``, but with its loop written out, which halves its time; p0_0, ...: their addresses."""
         if not arrays:
             return []
-        unpacked = "".join(f"(a{n}, at{n}), " for n in range(arrays))
-        moved = " or ".join(f"a{n}.data_ptr() != at{n}" for n in range(arrays))
-        return [f"{unpacked}= P{at}.watched", f"V{at} = P{at}.take_views() if {moved} else P{at}.taken"]
+        unpacked = "".join(f"(t{at}_{n}, p{at}_{n}), " for n in range(arrays)) + f"= P{at}.watched"
+        moved = " or ".join(f"t{at}_{n}.data_ptr() != p{at}_{n}" for n in range(arrays))
+        if not self.kernel.is_compiled:
+            return [unpacked, f"V{at} = P{at}.take_views() if {moved} else P{at}.taken"]
+        return [unpacked, f"if {moved}:", f"    P{at}.take_views()", f"    {unpacked}"]
 
     def allocation(self) -> list[str]:
         """C: memory for the result, zeros where some entry may not be written."""
@@ -214,8 +254,8 @@ class Binder:
         """Which operand's pattern the result keeps."""
         return NAMES.index(self.result.shares or "")
 
-    def argument(self, param: Param) -> str:
-        """The expression for one parameter."""
+    def argument(self, param: Param, stage: str = "kernel") -> str:
+        """The expression for one parameter of a stage's kernel."""
         match param.what:
             case "vals":
                 return self.values(param.of)
@@ -246,7 +286,7 @@ class Binder:
     def values(self, name: str) -> str:
         """A 1-D view of a tensor's values."""
         if name == self.result.name:
-            return "C" if self.result.shares is not None or len(self.problem.shape) == 1 else "C.ravel()"
+            return "C" if self.result.shares is not None or len(self.problem.shape) == 1 or self.kernel.is_compiled else "C.ravel()"
         if any(name == access.tensor.name for access in self.beside):
             return f"{name}.ravel()"
         at = NAMES.index(name)
@@ -265,20 +305,29 @@ class Binder:
         return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().ravel()"
 
     def cuts(self) -> str:
-        """Where blocks start: positions of the one operand that is walked, or coordinates, by the largest operand's work."""
-        pieces = self.pieces
+        """Where blocks start, as an array."""
+        how, what = self.cut_by()
+        return f"{how}({what}, {self.pieces})"
+
+    def placed_cuts(self) -> str:
+        """The same array, and its address."""
+        how, what = self.cut_by()
+        return f"placed_equally({what}, {self.pieces})" if how == "equal_cuts" else f"placed({how}, {what}, {self.pieces})"
+
+    def cut_by(self) -> tuple[str, str]:
+        """What cuts blocks: the positions of the one operand that is walked, or coordinates, by the largest operand's work."""
         loop = next(loop for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
         lattice = make_lattice(loop.var, ix.value_of(loop.body))
         if lattice.is_walk:
             (walked,) = lattice.iterated
-            return f"cuts_of(P{NAMES.index(walked)}, {pieces})"
+            return "cuts_of", f"P{NAMES.index(walked)}"
         levelled = [a for a in self.accesses.values() if not (a.tensor.is_dense or a.tensor.shares or ix.is_relation(a))]
         sparse = [a for a in levelled if a.level_var(0) == loop.var]
         if sparse:
             largest = max(sparse, key=lambda a: self.operands[NAMES.index(a.tensor.name)].counts[-1])
             how = "cuts_of" if largest.tensor.format.levels[0].full else "coordinate_cuts"  # a full level's positions are coordinates
-            return f"{how}(P{NAMES.index(largest.tensor.name)}, {pieces})"
-        return f"equal_cuts({self.problem.extents[loop.var]}, {pieces})"
+            return how, f"P{NAMES.index(largest.tensor.name)}"
+        return "equal_cuts", str(self.problem.extents[loop.var])
 
     def returned(self) -> str:
         """The result as its public type, row-major."""
@@ -290,7 +339,7 @@ class Binder:
             made = f"C[:{written[self._slowest(written)]}].reshape({self.spaced(written)})"
         if self.spaced(written) != tuple(written):
             made = f"{made}[..., :{written[-1]}]"
-        made = f"torch.from_numpy({made})"
+        made = "T" if made == "C" and self.kernel.is_compiled else f"torch.from_numpy({made})"
         return made if self.last is None else f"L{len(self.operands)}({made}{', into' if self.into else ''})"
 
     @staticmethod
@@ -309,7 +358,7 @@ class Binder:
         pattern = f"P{self.shared}"
         if permutation != tuple(range(len(permutation))):
             pattern += f".permuted({permutation})"
-        return f"trusted({pattern}, torch.from_numpy(C))"
+        return f"trusted({pattern}, {'T' if self.kernel.is_compiled else 'torch.from_numpy(C)'})"
 
 
 def _unwritten(count: int, dtype: Any) -> Any:

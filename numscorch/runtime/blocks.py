@@ -6,6 +6,7 @@ elsewhere one worker has one block.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -35,6 +36,25 @@ def _balanced(pattern: Pattern, blocks: int) -> np.ndarray:
     cuts[0], cuts[-1] = 0, len(starts) - 1
     level = pattern.format.levels[0]
     return cuts if level.is_unique or not level.is_ordered else _at_boundaries(pattern, cuts)  # copies alone walk lists without order
+
+
+def placed(cuts: Callable[[Pattern, int], np.ndarray], pattern: Pattern, blocks: int) -> tuple[np.ndarray, int]:
+    """Cuts, and where they lie in memory; remembered with the pattern."""
+    found = pattern.derived.get((cuts, blocks))
+    if found is None:
+        found = pattern.remember((cuts, blocks), lambda: _with_address(cuts(pattern, blocks)))
+    return found
+
+
+@lru_cache(maxsize=1024)
+def placed_equally(extent: int, blocks: int) -> tuple[np.ndarray, int]:
+    """Cuts into blocks of equal length, and where they lie in memory."""
+    return _with_address(equal_cuts(extent, blocks))
+
+
+def _with_address(cuts: np.ndarray) -> tuple[np.ndarray, int]:
+    array = np.ascontiguousarray(cuts, np.int64)
+    return array, array.ctypes.data
 
 
 def longest_row(pattern: Pattern) -> int:

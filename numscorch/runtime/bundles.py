@@ -16,7 +16,7 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 from ..errors import BundleError
 from ..files.archives import NOT_WHOLE
 from ..files.replacing import replacing
-from . import kernel_cache, machine_code, tuned
+from . import kernel_cache, launcher, machine_code, tuned
 from .makers import WARM, check_maker, code_name, made_by, tells_maker
 from .whole_files import delete, drafted, move, read_whole
 
@@ -61,7 +61,7 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
     """Write the kernels of the cache, and the schedules that autotune kept, to a bundle.
 
     The kernels that a program needs are those in the cache once it ran: which these are depends on its operands' formats, data types
-    and sizes, so that running it says more than any list. Both variants of a kernel are among them if both ran: with threads and without.
+    and sizes, so that running it says more than any list.
 
     Args:
         path: the file, which is replaced in one step if it is there.
@@ -72,14 +72,16 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
         OSError: the file can't be written.
     """
     wanted = {text: _squeezed(text) for text in only}
+    if kernel_cache.entries():
+        launcher.keep()  # which runs the others
     entries = [(own.path, _squeezed(own.expression)) for own in kernel_cache.entries()]
     for text, squeezed in wanted.items():
         if not any(squeezed in expression for _, expression in entries):
             raise BundleError(f"no kernel in {kernel_cache.folder()} computes {text!r}: python -m numscorch cache lists them")
-    taken = [own for own, expression in entries if not wanted or any(text in expression for text in wanted.values())]
+    taken = [own for own, expression in entries if _is_taken(own, expression, wanted.values())]
     kernels = {own.stem: files for own in taken if (files := _stored(own))}
-    left_out = [own.stem for own in taken if not kernels.keys() & {own.stem, f"{own.stem}_serial"}]  # a variant that ran is enough
-    if not kernels:
+    left_out = [own.stem for own in taken if own.stem not in kernels]
+    if not kernels.keys() - {launcher.name()}:
         raise BundleError(
             f"no kernel in {kernel_cache.folder()} is compiled for this machine: run the program that needs them first, or "
             "python -m numscorch cache warm"
@@ -89,6 +91,10 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
     files |= {tuned.FILE: json.dumps(schedules, sort_keys=True).encode()} if schedules else {}
     _write(Path(path), files)
     return Bundled(len(kernels), len(left_out), len(schedules))
+
+
+def _is_taken(path: Path, expression: str, wanted: Collection[str]) -> bool:
+    return not wanted or path.stem == launcher.name() or any(text in expression for text in wanted)
 
 
 def _squeezed(text: str) -> str:

@@ -32,7 +32,7 @@ DEFAULT_LIMIT = "512M"
 ROOM = ".room"  # how many more kernels fit before all are looked at again, and in what limit
 LARGEST = 1 << 20  # bytes of a kernel with its machine code, generously
 CODE = "__pycache__"  # the folder of machine code, in that of the kernels
-NAME = r"kernel_[0-9a-f]{16}(?:_serial)?"  # of a kernel: any other file in the folder is not touched
+NAME = r"kernel_[0-9a-f]{16}(?:_serial)?"  # of a kernel, _serial of an older version's: any other file in the folder is not touched
 ABANDONED_AFTER = 3600.0  # seconds until a temporary file is taken for a crashed process's
 log = logging.getLogger("numscorch")
 

@@ -46,11 +46,25 @@ def unsealed(file: bytes | None) -> bytes | None:
     return file[DIGEST:]
 
 
+def stored_code(kernel: str, source: str) -> bytes | None:
+    """The machine code that is stored for a kernel; None where there is none, or it is damaged."""
+    return unsealed(kernel_cache.read(_file_of(kernel, source)))
+
+
+def store_code(kernel: str, source: str, code: bytes) -> None:
+    """Store the machine code of a kernel where that is possible."""
+    kernel_cache.write(_file_of(kernel, source), sealed(code))
+
+
+def _file_of(kernel: str, source: str) -> str:
+    return f"{kernel_cache.CODE}/{code_name(kernel, source.encode())}"
+
+
 class Stored:
     """The cache that a dispatcher of Numba asks for one kernel: its interface is that of ``numba.core.caching._Cache``."""
 
     def __init__(self, kernel: str, source: str):
-        self.file = f"{kernel_cache.CODE}/{code_name(kernel, source.encode())}"
+        self.file = _file_of(kernel, source)
         self.was_found = False
 
     def load_overload(self, signature: Any, context: Any) -> Any:

@@ -36,6 +36,12 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
     return view
 
 
+def address(array: np.ndarray) -> int:
+    """Where an array without gaps starts."""
+    start: int = array.__array_interface__["data"][0]
+    return start
+
+
 def aligned(shape: Sequence[int], dtype: Any, zeroed: bool = False) -> np.ndarray:
     """Memory that starts at a line of the cache, so that no register of a row crosses one; where it is large, it is used again.
 

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib.resources import files
+from struct import Struct
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..ir.combinations import table
-from .threads import call_lock, workers
+from .memory import address
+from .threads import workers
 
 if TYPE_CHECKING:
     from ..codegen.kernel import Kernel
 
 TEXT = '''"""Which n of m rows each column keeps, in chunks of columns that share out all combinations of rows."""
 
-from numba import prange
+from numba import carray, prange
 
 from numscorch.codegen.sharing import share
 
 
-def kernel(weights_array, scale, rows_array, n, m, columns, chunk, kinds_array, workers):
-    blocks = len(kinds_array) // columns
-    weights = weights_array.reshape((blocks, m, columns))
-    kinds = kinds_array.reshape((blocks, columns))
-    rows = rows_array.reshape((len(rows_array) // n, n))
+def body(worker, weights, scale, rows, n, m, columns, chunk, kinds, blocks, combinations, workers):
+    shaped, shared = carray(weights, (blocks, m, columns)), carray(kinds, (blocks, columns))
+    first, last = blocks * worker // workers, blocks * (worker + 1) // workers
+    share(shaped, scale, carray(rows, (combinations, n)), chunk, shared, first, last)
+
+
+def kernel(weights, scale, rows, n, m, columns, chunk, kinds, blocks, combinations, workers):
     for worker in prange(workers):
-        share(weights, scale, rows, chunk, kinds, blocks * worker // workers, blocks * (worker + 1) // workers)
+        body(worker, weights, scale, rows, n, m, columns, chunk, kinds, blocks, combinations, workers)
 '''
+PACK = Struct("qd9q").pack
 SCALE = 2.0**44  # what the largest magnitude becomes as a whole number: sums of 62 of them fit
 LEAST = 1e-200  # magnitudes below are taken for 0
 
@@ -49,11 +54,14 @@ def _kernel(dtype: str) -> Kernel:
         Param("rows", "crd"),
         *(Param(name, "size") for name in scalars),
         Param("kinds", "crd"),
+        *(Param(name, "size") for name in ("blocks", "combinations")),
         Param("workers", "workers"),
     )
+    names = tuple(param.name for param in params)
+    functions = Function("body", ("worker", *names), ()), Function("kernel", names, ())
     text = TEXT + f"\n\n# {dtype} weights\n"
     name = f"kernel_{hashed(text + files('numscorch.codegen').joinpath('sharing.py').read_text(), host())}"
-    return build(Source(name, text, Program(Function("kernel", (), ()), params, False, True)))
+    return build(Source(name, text, Program(functions, params, False, True)))
 
 
 def shared_out(weights: np.ndarray, n: int, g: int) -> np.ndarray:
@@ -74,7 +82,10 @@ def shared_out(weights: np.ndarray, n: int, g: int) -> np.ndarray:
         return kinds.reshape(blocks, columns)
     scale = SCALE / max(float(weights.max()), LEAST)
     kernel, count = _kernel(str(weights.dtype)), workers()
-    run = kernel.serial() if count == 1 else kernel.parallel()
-    with call_lock():
-        run(weights.reshape(-1), scale, rows.reshape(-1), n, m, columns, len(rows) * g, kinds, count)
+    arrays = np.ascontiguousarray(weights).reshape(-1), np.ascontiguousarray(rows).reshape(-1), kinds
+    if not kernel.is_compiled:
+        kernel.plain(arrays[0], scale, arrays[1], n, m, columns, len(rows) * g, kinds, blocks, len(rows), count)
+    else:
+        at = [address(array) for array in arrays]
+        kernel.run(PACK(at[0], scale, at[1], n, m, columns, len(rows) * g, at[2], blocks, len(rows), count), count)
     return kinds.reshape(blocks, columns)

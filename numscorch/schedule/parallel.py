@@ -72,6 +72,8 @@ def _parallelized(stmt: Stmt, facts: Facts, least: float, within: tuple[IndexVar
     match stmt:
         case Forall(var, _, Serial()) if (var in result_of(stmt).indices or is_placed(stmt)) and _can_be_cut(stmt):
             return replace(stmt, tag=Parallel()), why + f"blocks of {var}, whose results are disjoint"
+        case Where(_, Forall(tag=Entries())) if within:
+            return stmt, why + "but the sum over positions is taken tile by tile, serially"
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
             return replace(stmt, producer=replace(producer, tag=Parallel())), why + f"a partial sum for each block of {var}"
         case Where(Assignment(), Forall(tag=Entries() as tag) as producer):

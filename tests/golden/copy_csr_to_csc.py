@@ -9,25 +9,23 @@ B: CSC float32, int32 indices
 from numba import prange
 from numpy import int64
 
-from numscorch.codegen.intrinsics import pointer, shifted
+from numscorch.codegen.intrinsics import shifted
 
 
-def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_crd_array, B_vals_array, B_heads_array, B_parents, cuts_array, blocks, workers):
+def body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_heads, B_parents, cuts, blocks, workers):
+    B_heads = shifted(B_heads, worker * B_parents)
+    pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
+    for i0 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+        pA2_end = int64(A2_pos[i0 + 1])
+        for pA2 in range(pA2_start, pA2_end):
+            i1 = A2_crd[pA2]
+            pB2 = B_heads[i1]
+            B_vals[pB2] = A_vals[pA2]
+            B2_crd[pB2] = i0
+            B_heads[i1] = pB2 + 1
+        pA2_start = pA2_end
+
+
+def kernel(A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_heads, B_parents, cuts, blocks, workers):
     for worker in prange(workers):
-        A2_crd = pointer(A2_crd_array)
-        A2_pos = pointer(A2_pos_array)
-        A_vals = pointer(A_vals_array)
-        B2_crd = pointer(B2_crd_array)
-        B_heads = shifted(pointer(B_heads_array), worker * B_parents)
-        B_vals = pointer(B_vals_array)
-        cuts = pointer(cuts_array)
-        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
-        for i0 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            pA2_end = int64(A2_pos[i0 + 1])
-            for pA2 in range(pA2_start, pA2_end):
-                i1 = A2_crd[pA2]
-                pB2 = B_heads[i1]
-                B_vals[pB2] = A_vals[pA2]
-                B2_crd[pB2] = i0
-                B_heads[i1] = pB2 + 1
-            pA2_start = pA2_end
+        body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_heads, B_parents, cuts, blocks, workers)

@@ -8,25 +8,20 @@ B: (i, j) -> (i: dense, j: hash) float32, int32 indices
 
 from numba import prange
 from numpy import int64
-
-from numscorch.codegen.intrinsics import pointer
 from numscorch.codegen.routines import entered
 
 
-def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, cuts_array, blocks, workers):
+def body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, cuts, blocks, workers):
+    pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
+    for i0 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+        pA2_end = int64(A2_pos[i0 + 1])
+        for pA2 in range(pA2_start, pA2_end):
+            i1 = A2_crd[pA2]
+            pB2 = entered(B2_crd, B2_pos[i0], B2_pos[i0 + 1], i1)
+            B_vals[pB2] = A_vals[pA2]
+        pA2_start = pA2_end
+
+
+def kernel(A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, cuts, blocks, workers):
     for worker in prange(workers):
-        A2_crd = pointer(A2_crd_array)
-        A2_pos = pointer(A2_pos_array)
-        A_vals = pointer(A_vals_array)
-        B2_crd = pointer(B2_crd_array)
-        B2_pos = pointer(B2_pos_array)
-        B_vals = pointer(B_vals_array)
-        cuts = pointer(cuts_array)
-        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
-        for i0 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            pA2_end = int64(A2_pos[i0 + 1])
-            for pA2 in range(pA2_start, pA2_end):
-                i1 = A2_crd[pA2]
-                pB2 = entered(B2_crd, B2_pos[i0], B2_pos[i0 + 1], i1)
-                B_vals[pB2] = A_vals[pA2]
-            pA2_start = pA2_end
+        body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, cuts, blocks, workers)

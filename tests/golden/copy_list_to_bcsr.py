@@ -8,43 +8,35 @@ B: (i, j, k, l) -> (i: dense, j: compressed, k: dense(4), l: dense(4)) float32, 
 
 from numba import prange
 
-from numscorch.codegen.intrinsics import pointer
+
+def body(worker, A2_pos, A2_crd, A3_crd, A4_crd, A_vals, B2_pos, B2_crd, B_vals, cuts, starts, blocks, workers):
+    for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+        pB2 = starts[block]
+        for i0_by4 in range(cuts[block], cuts[block + 1]):
+            pA2 = A2_pos[i0_by4]
+            pA2_end = A2_pos[i0_by4 + 1]
+            while pA2 < pA2_end:
+                pA2_stop = pA2 + 1
+                while pA2_stop < pA2_end and A2_crd[pA2_stop] == A2_crd[pA2]:
+                    pA2_stop = pA2_stop + 1
+                i1_by4 = A2_crd[pA2]
+                pA3 = pA2
+                pA3_end = pA2_stop
+                while pA3 < pA3_end:
+                    pA3_stop = pA3 + 1
+                    while pA3_stop < pA3_end and A3_crd[pA3_stop] == A3_crd[pA3]:
+                        pA3_stop = pA3_stop + 1
+                    i0_of4 = A3_crd[pA3]
+                    for pA4 in range(pA3, pA3_stop):
+                        i1_of4 = A4_crd[pA4]
+                        B_vals[(pB2 * 4 + i0_of4) * 4 + i1_of4] = A_vals[pA4]
+                    pA3 = pA3_stop
+                B2_crd[pB2] = i1_by4
+                pB2 += 1
+                pA2 = pA2_stop
+            B2_pos[i0_by4 + 1] = pB2
 
 
-def kernel(A2_pos_array, A2_crd_array, A3_crd_array, A4_crd_array, A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, cuts_array, starts_array, blocks, workers):
+def kernel(A2_pos, A2_crd, A3_crd, A4_crd, A_vals, B2_pos, B2_crd, B_vals, cuts, starts, blocks, workers):
     for worker in prange(workers):
-        A2_crd = pointer(A2_crd_array)
-        A2_pos = pointer(A2_pos_array)
-        A3_crd = pointer(A3_crd_array)
-        A4_crd = pointer(A4_crd_array)
-        A_vals = pointer(A_vals_array)
-        B2_crd = pointer(B2_crd_array)
-        B2_pos = pointer(B2_pos_array)
-        B_vals = pointer(B_vals_array)
-        cuts = pointer(cuts_array)
-        starts = pointer(starts_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            pB2 = starts[block]
-            for i0_by4 in range(cuts[block], cuts[block + 1]):
-                pA2 = A2_pos[i0_by4]
-                pA2_end = A2_pos[i0_by4 + 1]
-                while pA2 < pA2_end:
-                    pA2_stop = pA2 + 1
-                    while pA2_stop < pA2_end and A2_crd[pA2_stop] == A2_crd[pA2]:
-                        pA2_stop = pA2_stop + 1
-                    i1_by4 = A2_crd[pA2]
-                    pA3 = pA2
-                    pA3_end = pA2_stop
-                    while pA3 < pA3_end:
-                        pA3_stop = pA3 + 1
-                        while pA3_stop < pA3_end and A3_crd[pA3_stop] == A3_crd[pA3]:
-                            pA3_stop = pA3_stop + 1
-                        i0_of4 = A3_crd[pA3]
-                        for pA4 in range(pA3, pA3_stop):
-                            i1_of4 = A4_crd[pA4]
-                            B_vals[(pB2 * 4 + i0_of4) * 4 + i1_of4] = A_vals[pA4]
-                        pA3 = pA3_stop
-                    B2_crd[pB2] = i1_by4
-                    pB2 += 1
-                    pA2 = pA2_stop
-                B2_pos[i0_by4 + 1] = pB2
+        body(worker, A2_pos, A2_crd, A3_crd, A4_crd, A_vals, B2_pos, B2_crd, B_vals, cuts, starts, blocks, workers)

@@ -10,21 +10,17 @@ C: CSR float32, int32 indices, the pattern of A
 from numba import prange
 from numpy import int64
 
-from numscorch.codegen.intrinsics import pointer
+
+def body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, B_stride0):
+    pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
+    for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+        pA2_end = int64(A2_pos[i + 1])
+        for pA2 in range(pA2_start, pA2_end):
+            j = A2_crd[pA2]
+            C_vals[pA2] = A_vals[pA2] * B_vals[i * B_stride0 + j]
+        pA2_start = pA2_end
 
 
-def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array, cuts_array, blocks, workers, B_stride0):
+def kernel(A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, B_stride0):
     for worker in prange(workers):
-        A2_crd = pointer(A2_crd_array)
-        A2_pos = pointer(A2_pos_array)
-        A_vals = pointer(A_vals_array)
-        B_vals = pointer(B_vals_array)
-        C_vals = pointer(C_vals_array)
-        cuts = pointer(cuts_array)
-        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
-        for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            pA2_end = int64(A2_pos[i + 1])
-            for pA2 in range(pA2_start, pA2_end):
-                j = A2_crd[pA2]
-                C_vals[pA2] = A_vals[pA2] * B_vals[i * B_stride0 + j]
-            pA2_start = pA2_end
+        body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, B_stride0)

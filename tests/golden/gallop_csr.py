@@ -9,38 +9,34 @@ C: dense float32
 
 from numba import prange
 from numpy import float32
-
-from numscorch.codegen.intrinsics import pointer
 from numscorch.codegen.routines import seek
 
 
-def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C_vals_array, partial_vals_array, cuts_array, blocks, workers):
-    for worker in prange(workers):
-        A2_crd = pointer(A2_crd_array)
-        A2_pos = pointer(A2_pos_array)
-        A_vals = pointer(A_vals_array)
-        B2_crd = pointer(B2_crd_array)
-        B2_pos = pointer(B2_pos_array)
-        B_vals = pointer(B_vals_array)
-        cuts = pointer(cuts_array)
-        partial_vals = pointer(partial_vals_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            t = float32(0.0)
-            for i in range(cuts[block], cuts[block + 1]):
-                pA2 = A2_pos[i]
-                pA2_end = A2_pos[i + 1]
-                pB2 = B2_pos[i]
-                pB2_end = B2_pos[i + 1]
-                while pA2 < pA2_end and pB2 < pB2_end:
-                    j = A2_crd[pA2]
-                    pB2 = seek(B2_crd, pB2, pB2_end, j)
-                    if pB2 < pB2_end and B2_crd[pB2] == j:
-                        t += A_vals[pA2] * B_vals[pB2]
-                    pA2 += 1
-            partial_vals[block] = t
-    C_vals = pointer(C_vals_array)
-    partial_vals = pointer(partial_vals_array)
+def body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, partial_vals, cuts, blocks, workers):
+    for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+        t = float32(0.0)
+        for i in range(cuts[block], cuts[block + 1]):
+            pA2 = A2_pos[i]
+            pA2_end = A2_pos[i + 1]
+            pB2 = B2_pos[i]
+            pB2_end = B2_pos[i + 1]
+            while pA2 < pA2_end and pB2 < pB2_end:
+                j = A2_crd[pA2]
+                pB2 = seek(B2_crd, pB2, pB2_end, j)
+                if pB2 < pB2_end and B2_crd[pB2] == j:
+                    t += A_vals[pA2] * B_vals[pB2]
+                pA2 += 1
+        partial_vals[block] = t
+
+
+def finish(C_vals, partial_vals, blocks):
     total = float32(0.0)
     for block in range(blocks):
         total += partial_vals[block]
     C_vals[0] = total
+
+
+def kernel(A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, C_vals, partial_vals, cuts, blocks, workers):
+    for worker in prange(workers):
+        body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, partial_vals, cuts, blocks, workers)
+    finish(C_vals, partial_vals, blocks)

@@ -13,33 +13,31 @@ This kernel counts the entries of the result; a second one writes them.
 from numba import prange
 from numpy import int64
 
-from numscorch.codegen.intrinsics import pointer, shifted
+from numscorch.codegen.intrinsics import shifted
 
 
-def kernel(A2_pos_array, A2_crd_array, B2_pos_array, B2_crd_array, w_mark_array, w_size, cuts_array, starts_array, blocks, workers):
+def body(worker, A2_pos, A2_crd, B2_pos, B2_crd, w_mark, w_size, cuts, starts, blocks, workers):
+    w_mark = shifted(w_mark, worker * w_size)
+    w_stamp = 0
+    for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+        pC2 = 0
+        pA2_start = int64(A2_pos[cuts[block]])
+        for i in range(cuts[block], cuts[block + 1]):
+            pA2_end = int64(A2_pos[i + 1])
+            w_stamp += 1
+            w_count = 0
+            for pA2 in range(pA2_start, pA2_end):
+                j = A2_crd[pA2]
+                for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                    k = B2_crd[pB2]
+                    if w_mark[k] != w_stamp:
+                        w_mark[k] = w_stamp
+                        w_count += 1
+            pC2 += w_count
+            pA2_start = pA2_end
+        starts[block] = pC2
+
+
+def kernel(A2_pos, A2_crd, B2_pos, B2_crd, w_mark, w_size, cuts, starts, blocks, workers):
     for worker in prange(workers):
-        A2_crd = pointer(A2_crd_array)
-        A2_pos = pointer(A2_pos_array)
-        B2_crd = pointer(B2_crd_array)
-        B2_pos = pointer(B2_pos_array)
-        cuts = pointer(cuts_array)
-        starts = pointer(starts_array)
-        w_mark = shifted(pointer(w_mark_array), worker * w_size)
-        w_stamp = 0
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            pC2 = 0
-            pA2_start = int64(A2_pos[cuts[block]])
-            for i in range(cuts[block], cuts[block + 1]):
-                pA2_end = int64(A2_pos[i + 1])
-                w_stamp += 1
-                w_count = 0
-                for pA2 in range(pA2_start, pA2_end):
-                    j = A2_crd[pA2]
-                    for pB2 in range(B2_pos[j], B2_pos[j + 1]):
-                        k = B2_crd[pB2]
-                        if w_mark[k] != w_stamp:
-                            w_mark[k] = w_stamp
-                            w_count += 1
-                pC2 += w_count
-                pA2_start = pA2_end
-            starts[block] = pC2
+        body(worker, A2_pos, A2_crd, B2_pos, B2_crd, w_mark, w_size, cuts, starts, blocks, workers)

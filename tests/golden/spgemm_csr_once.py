@@ -13,50 +13,43 @@ This kernel appends the entries of the result where there is room for all that m
 from numba import prange
 from numpy import float32, int64
 
-from numscorch.codegen.intrinsics import pointer, shifted
+from numscorch.codegen.intrinsics import shifted
 from numscorch.codegen.routines import ordered
 
 
-def kernel(A2_pos_array, A2_crd_array, A_vals_array, B2_pos_array, B2_crd_array, B_vals_array, C2_pos_array, C2_crd_array, C_vals_array, w_list_array, w_mark_array, w_vals_array, w_size, cuts_array, starts_array, blocks, workers, k_size):
+def body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, C2_pos, C2_crd, C_vals, w_list, w_mark, w_vals, w_size, cuts, starts, blocks, workers, k_size):
+    w_list = shifted(w_list, worker * w_size)
+    w_mark = shifted(w_mark, worker * w_size)
+    w_vals = shifted(w_vals, worker * w_size)
+    w_stamp = 0
+    pC2 = starts[worker]
+    pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
+    for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+        pA2_end = int64(A2_pos[i + 1])
+        w_stamp = w_stamp - 1
+        w_count = 0
+        for pA2 in range(pA2_start, pA2_end):
+            j = A2_crd[pA2]
+            for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                k = B2_crd[pB2]
+                if w_mark[k] != w_stamp:
+                    w_mark[k] = w_stamp
+                    w_list[w_count] = k
+                    w_vals[k] = float32(0.0)
+                    w_count += 1
+                w_vals[k] += A_vals[pA2] * B_vals[pB2]
+        if 1 < w_count:
+            ordered(w_list, w_mark, w_stamp, w_count, k_size)
+        for pw1 in range(w_count):
+            k = w_list[pw1]
+            C_vals[pC2] = w_vals[k]
+            C2_crd[pC2] = k
+            pC2 += 1
+        C2_pos[i + 1] = pC2
+        pA2_start = pA2_end
+    starts[worker] = pC2
+
+
+def kernel(A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, C2_pos, C2_crd, C_vals, w_list, w_mark, w_vals, w_size, cuts, starts, blocks, workers, k_size):
     for worker in prange(workers):
-        A2_crd = pointer(A2_crd_array)
-        A2_pos = pointer(A2_pos_array)
-        A_vals = pointer(A_vals_array)
-        B2_crd = pointer(B2_crd_array)
-        B2_pos = pointer(B2_pos_array)
-        B_vals = pointer(B_vals_array)
-        C2_crd = pointer(C2_crd_array)
-        C2_pos = pointer(C2_pos_array)
-        C_vals = pointer(C_vals_array)
-        cuts = pointer(cuts_array)
-        starts = pointer(starts_array)
-        w_list = shifted(pointer(w_list_array), worker * w_size)
-        w_mark = shifted(pointer(w_mark_array), worker * w_size)
-        w_vals = shifted(pointer(w_vals_array), worker * w_size)
-        w_stamp = 0
-        pC2 = starts[worker]
-        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
-        for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            pA2_end = int64(A2_pos[i + 1])
-            w_stamp = w_stamp - 1
-            w_count = 0
-            for pA2 in range(pA2_start, pA2_end):
-                j = A2_crd[pA2]
-                for pB2 in range(B2_pos[j], B2_pos[j + 1]):
-                    k = B2_crd[pB2]
-                    if w_mark[k] != w_stamp:
-                        w_mark[k] = w_stamp
-                        w_list[w_count] = k
-                        w_vals[k] = float32(0.0)
-                        w_count += 1
-                    w_vals[k] += A_vals[pA2] * B_vals[pB2]
-            if 1 < w_count:
-                ordered(w_list, w_mark, w_stamp, w_count, k_size)
-            for pw1 in range(w_count):
-                k = w_list[pw1]
-                C_vals[pC2] = w_vals[k]
-                C2_crd[pC2] = k
-                pC2 += 1
-            C2_pos[i + 1] = pC2
-            pA2_start = pA2_end
-        starts_array[worker] = pC2
+        body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, C2_pos, C2_crd, C_vals, w_list, w_mark, w_vals, w_size, cuts, starts, blocks, workers, k_size)

@@ -13,40 +13,38 @@ This kernel counts the entries of the result; a second one writes them.
 from numba import prange
 from numpy import int64
 
-from numscorch.codegen.intrinsics import pointer, shifted
+from numscorch.codegen.intrinsics import shifted
 from numscorch.codegen.routines import emptied, insert
 
 
-def kernel(A2_pos_array, A2_crd_array, B2_pos_array, B2_crd_array, w_list_array, w_table_array, w_size, cuts_array, starts_array, blocks, workers, k_size):
+def body(worker, A2_pos, A2_crd, B2_pos, B2_crd, w_list, w_table, w_size, cuts, starts, blocks, workers, k_size):
+    w_list = shifted(w_list, worker * w_size)
+    w_table = shifted(w_table, worker * w_size)
+    for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+        pC2 = 0
+        pA2_start = int64(A2_pos[cuts[block]])
+        for i in range(cuts[block], cuts[block + 1]):
+            pA2_end = int64(A2_pos[i + 1])
+            w_bound = 0
+            for pA2 in range(pA2_start, pA2_end):
+                j = A2_crd[pA2]
+                for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                    k = B2_crd[pB2]
+                    w_bound += 1
+            w_bits = emptied(w_table, min(w_bound, k_size))
+            w_count = 0
+            for pA2 in range(pA2_start, pA2_end):
+                j = A2_crd[pA2]
+                for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                    k = B2_crd[pB2]
+                    pw = insert(w_table, w_list, w_bits, w_count, k)
+                    if pw == w_count:
+                        w_count += 1
+            pC2 += w_count
+            pA2_start = pA2_end
+        starts[block] = pC2
+
+
+def kernel(A2_pos, A2_crd, B2_pos, B2_crd, w_list, w_table, w_size, cuts, starts, blocks, workers, k_size):
     for worker in prange(workers):
-        A2_crd = pointer(A2_crd_array)
-        A2_pos = pointer(A2_pos_array)
-        B2_crd = pointer(B2_crd_array)
-        B2_pos = pointer(B2_pos_array)
-        cuts = pointer(cuts_array)
-        starts = pointer(starts_array)
-        w_list = shifted(pointer(w_list_array), worker * w_size)
-        w_table = shifted(pointer(w_table_array), worker * w_size)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            pC2 = 0
-            pA2_start = int64(A2_pos[cuts[block]])
-            for i in range(cuts[block], cuts[block + 1]):
-                pA2_end = int64(A2_pos[i + 1])
-                w_bound = 0
-                for pA2 in range(pA2_start, pA2_end):
-                    j = A2_crd[pA2]
-                    for pB2 in range(B2_pos[j], B2_pos[j + 1]):
-                        k = B2_crd[pB2]
-                        w_bound += 1
-                w_bits = emptied(w_table, min(w_bound, k_size))
-                w_count = 0
-                for pA2 in range(pA2_start, pA2_end):
-                    j = A2_crd[pA2]
-                    for pB2 in range(B2_pos[j], B2_pos[j + 1]):
-                        k = B2_crd[pB2]
-                        pw = insert(w_table, w_list, w_bits, w_count, k)
-                        if pw == w_count:
-                            w_count += 1
-                pC2 += w_count
-                pA2_start = pA2_end
-            starts[block] = pC2
+        body(worker, A2_pos, A2_crd, B2_pos, B2_crd, w_list, w_table, w_size, cuts, starts, blocks, workers, k_size)

@@ -10,52 +10,50 @@ C: dense float32, strides (n, 1)
 from numba import prange
 from numpy import float32
 
-from numscorch.codegen.intrinsics import fma, load, pointer, splat, store
+from numscorch.codegen.intrinsics import fma, load, splat, store
 
 
-def kernel(A1_crd_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array, cuts_array, blocks, workers, B_stride0, C_stride0):
+def body(worker, A1_crd, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, B_stride0, C_stride0):
+    for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+        pA1 = cuts[block]
+        pA1_end = cuts[block + 1]
+        while pA1 < pA1_end:
+            pA1_stop = pA1 + 1
+            while pA1_stop < pA1_end and A1_crd[pA1_stop] == A1_crd[pA1]:
+                pA1_stop = pA1_stop + 1
+            i = A1_crd[pA1]
+            t0 = splat(float32(0.0), 8)
+            t1 = splat(float32(0.0), 8)
+            t2 = splat(float32(0.0), 8)
+            t3 = splat(float32(0.0), 8)
+            t4 = splat(float32(0.0), 8)
+            t5 = splat(float32(0.0), 8)
+            t6 = splat(float32(0.0), 8)
+            t7 = splat(float32(0.0), 8)
+            for pA2 in range(pA1, pA1_stop):
+                j = A2_crd[pA2]
+                pB = j * B_stride0
+                factor = splat(A_vals[pA2], 8)
+                t0 = fma(factor, load(B_vals, pB, 8), t0)
+                t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
+                t2 = fma(factor, load(B_vals, pB + 16, 8), t2)
+                t3 = fma(factor, load(B_vals, pB + 24, 8), t3)
+                t4 = fma(factor, load(B_vals, pB + 32, 8), t4)
+                t5 = fma(factor, load(B_vals, pB + 40, 8), t5)
+                t6 = fma(factor, load(B_vals, pB + 48, 8), t6)
+                t7 = fma(factor, load(B_vals, pB + 56, 8), t7)
+            pC = i * C_stride0
+            store(C_vals, pC, t0)
+            store(C_vals, pC + 8, t1)
+            store(C_vals, pC + 16, t2)
+            store(C_vals, pC + 24, t3)
+            store(C_vals, pC + 32, t4)
+            store(C_vals, pC + 40, t5)
+            store(C_vals, pC + 48, t6)
+            store(C_vals, pC + 56, t7)
+            pA1 = pA1_stop
+
+
+def kernel(A1_crd, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, B_stride0, C_stride0):
     for worker in prange(workers):
-        A1_crd = pointer(A1_crd_array)
-        A2_crd = pointer(A2_crd_array)
-        A_vals = pointer(A_vals_array)
-        B_vals = pointer(B_vals_array)
-        C_vals = pointer(C_vals_array)
-        cuts = pointer(cuts_array)
-        for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-            pA1 = cuts[block]
-            pA1_end = cuts[block + 1]
-            while pA1 < pA1_end:
-                pA1_stop = pA1 + 1
-                while pA1_stop < pA1_end and A1_crd[pA1_stop] == A1_crd[pA1]:
-                    pA1_stop = pA1_stop + 1
-                i = A1_crd[pA1]
-                t0 = splat(float32(0.0), 8)
-                t1 = splat(float32(0.0), 8)
-                t2 = splat(float32(0.0), 8)
-                t3 = splat(float32(0.0), 8)
-                t4 = splat(float32(0.0), 8)
-                t5 = splat(float32(0.0), 8)
-                t6 = splat(float32(0.0), 8)
-                t7 = splat(float32(0.0), 8)
-                for pA2 in range(pA1, pA1_stop):
-                    j = A2_crd[pA2]
-                    pB = j * B_stride0
-                    factor = splat(A_vals[pA2], 8)
-                    t0 = fma(factor, load(B_vals, pB, 8), t0)
-                    t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
-                    t2 = fma(factor, load(B_vals, pB + 16, 8), t2)
-                    t3 = fma(factor, load(B_vals, pB + 24, 8), t3)
-                    t4 = fma(factor, load(B_vals, pB + 32, 8), t4)
-                    t5 = fma(factor, load(B_vals, pB + 40, 8), t5)
-                    t6 = fma(factor, load(B_vals, pB + 48, 8), t6)
-                    t7 = fma(factor, load(B_vals, pB + 56, 8), t7)
-                pC = i * C_stride0
-                store(C_vals, pC, t0)
-                store(C_vals, pC + 8, t1)
-                store(C_vals, pC + 16, t2)
-                store(C_vals, pC + 24, t3)
-                store(C_vals, pC + 32, t4)
-                store(C_vals, pC + 40, t5)
-                store(C_vals, pC + 48, t6)
-                store(C_vals, pC + 56, t7)
-                pA1 = pA1_stop
+        body(worker, A1_crd, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, B_stride0, C_stride0)

@@ -10,72 +10,71 @@ C: dense float32, strides (n, 1, n)
 from numba import prange
 from numpy import float32
 
-from numscorch.codegen.intrinsics import fma, load, pointer, splat, store
+from numscorch.codegen.intrinsics import fma, load, splat, store
 
 
-def kernel(A2_crd_array, A_vals_array, B_vals_array, C_vals_array, cuts_array, blocks, workers, k_size, j_size, B_stride0, C_stride0, C_stride2):
+def body(worker, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, k_size, j_size, B_stride0, C_stride0, C_stride2):
+    for k_tile in range(0, k_size, 16):
+        k_end = min(k_tile + 16, k_size)
+        for i_out in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+            for k in range(k_tile, k_end, 16):
+                t_0_0 = splat(float32(0.0), 8)
+                t_0_1 = splat(float32(0.0), 8)
+                t_1_0 = splat(float32(0.0), 8)
+                t_1_1 = splat(float32(0.0), 8)
+                t_2_0 = splat(float32(0.0), 8)
+                t_2_1 = splat(float32(0.0), 8)
+                for j_chunk in range((j_size + 23) // 24):
+                    pA2_start = i_out * j_size + j_chunk * 24
+                    pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24) // 3
+                    for pA2 in range(pA2_start, pA2_end):
+                        j = A2_crd[pA2]
+                        pB = j * B_stride0 + k
+                        B_r0 = load(B_vals, pB, 8)
+                        B_r1 = load(B_vals, pB + 8, 8)
+                        factor_0 = splat(A_vals[pA2 * 2], 8)
+                        factor_1 = splat(A_vals[pA2 * 2 + 1], 8)
+                        t_0_0 = fma(factor_0, B_r0, t_0_0)
+                        t_1_0 = fma(factor_1, B_r0, t_1_0)
+                        t_0_1 = fma(factor_0, B_r1, t_0_1)
+                        t_1_1 = fma(factor_1, B_r1, t_1_1)
+                    pA2_start = pA2_end
+                    pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24) * 2 // 3
+                    for pA2 in range(pA2_start, pA2_end):
+                        j = A2_crd[pA2]
+                        pB = j * B_stride0 + k
+                        B_r0 = load(B_vals, pB, 8)
+                        B_r1 = load(B_vals, pB + 8, 8)
+                        factor_0 = splat(A_vals[pA2 * 2], 8)
+                        factor_1 = splat(A_vals[pA2 * 2 + 1], 8)
+                        t_0_0 = fma(factor_0, B_r0, t_0_0)
+                        t_2_0 = fma(factor_1, B_r0, t_2_0)
+                        t_0_1 = fma(factor_0, B_r1, t_0_1)
+                        t_2_1 = fma(factor_1, B_r1, t_2_1)
+                    pA2_start = pA2_end
+                    pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24)
+                    for pA2 in range(pA2_start, pA2_end):
+                        j = A2_crd[pA2]
+                        pB = j * B_stride0 + k
+                        B_r0 = load(B_vals, pB, 8)
+                        B_r1 = load(B_vals, pB + 8, 8)
+                        factor_0 = splat(A_vals[pA2 * 2], 8)
+                        factor_1 = splat(A_vals[pA2 * 2 + 1], 8)
+                        t_1_0 = fma(factor_0, B_r0, t_1_0)
+                        t_2_0 = fma(factor_1, B_r0, t_2_0)
+                        t_1_1 = fma(factor_0, B_r1, t_1_1)
+                        t_2_1 = fma(factor_1, B_r1, t_2_1)
+                pC_0 = i_out * C_stride0 + k
+                pC_1 = i_out * C_stride0 + k + C_stride2
+                pC_2 = i_out * C_stride0 + k + 2 * C_stride2
+                store(C_vals, pC_0, t_0_0)
+                store(C_vals, pC_1, t_1_0)
+                store(C_vals, pC_2, t_2_0)
+                store(C_vals, pC_0 + 8, t_0_1)
+                store(C_vals, pC_1 + 8, t_1_1)
+                store(C_vals, pC_2 + 8, t_2_1)
+
+
+def kernel(A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, k_size, j_size, B_stride0, C_stride0, C_stride2):
     for worker in prange(workers):
-        A2_crd = pointer(A2_crd_array)
-        A_vals = pointer(A_vals_array)
-        B_vals = pointer(B_vals_array)
-        C_vals = pointer(C_vals_array)
-        cuts = pointer(cuts_array)
-        for k_tile in range(0, k_size, 16):
-            k_end = min(k_tile + 16, k_size)
-            for i_out in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-                for k in range(k_tile, k_end, 16):
-                    t_0_0 = splat(float32(0.0), 8)
-                    t_0_1 = splat(float32(0.0), 8)
-                    t_1_0 = splat(float32(0.0), 8)
-                    t_1_1 = splat(float32(0.0), 8)
-                    t_2_0 = splat(float32(0.0), 8)
-                    t_2_1 = splat(float32(0.0), 8)
-                    for j_chunk in range((j_size + 23) // 24):
-                        pA2_start = i_out * j_size + j_chunk * 24
-                        pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24) // 3
-                        for pA2 in range(pA2_start, pA2_end):
-                            j = A2_crd[pA2]
-                            pB = j * B_stride0 + k
-                            B_r0 = load(B_vals, pB, 8)
-                            B_r1 = load(B_vals, pB + 8, 8)
-                            factor_0 = splat(A_vals[pA2 * 2], 8)
-                            factor_1 = splat(A_vals[pA2 * 2 + 1], 8)
-                            t_0_0 = fma(factor_0, B_r0, t_0_0)
-                            t_1_0 = fma(factor_1, B_r0, t_1_0)
-                            t_0_1 = fma(factor_0, B_r1, t_0_1)
-                            t_1_1 = fma(factor_1, B_r1, t_1_1)
-                        pA2_start = pA2_end
-                        pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24) * 2 // 3
-                        for pA2 in range(pA2_start, pA2_end):
-                            j = A2_crd[pA2]
-                            pB = j * B_stride0 + k
-                            B_r0 = load(B_vals, pB, 8)
-                            B_r1 = load(B_vals, pB + 8, 8)
-                            factor_0 = splat(A_vals[pA2 * 2], 8)
-                            factor_1 = splat(A_vals[pA2 * 2 + 1], 8)
-                            t_0_0 = fma(factor_0, B_r0, t_0_0)
-                            t_2_0 = fma(factor_1, B_r0, t_2_0)
-                            t_0_1 = fma(factor_0, B_r1, t_0_1)
-                            t_2_1 = fma(factor_1, B_r1, t_2_1)
-                        pA2_start = pA2_end
-                        pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24)
-                        for pA2 in range(pA2_start, pA2_end):
-                            j = A2_crd[pA2]
-                            pB = j * B_stride0 + k
-                            B_r0 = load(B_vals, pB, 8)
-                            B_r1 = load(B_vals, pB + 8, 8)
-                            factor_0 = splat(A_vals[pA2 * 2], 8)
-                            factor_1 = splat(A_vals[pA2 * 2 + 1], 8)
-                            t_1_0 = fma(factor_0, B_r0, t_1_0)
-                            t_2_0 = fma(factor_1, B_r0, t_2_0)
-                            t_1_1 = fma(factor_0, B_r1, t_1_1)
-                            t_2_1 = fma(factor_1, B_r1, t_2_1)
-                    pC_0 = i_out * C_stride0 + k
-                    pC_1 = i_out * C_stride0 + k + C_stride2
-                    pC_2 = i_out * C_stride0 + k + 2 * C_stride2
-                    store(C_vals, pC_0, t_0_0)
-                    store(C_vals, pC_1, t_1_0)
-                    store(C_vals, pC_2, t_2_0)
-                    store(C_vals, pC_0 + 8, t_0_1)
-                    store(C_vals, pC_1 + 8, t_1_1)
-                    store(C_vals, pC_2 + 8, t_2_1)
+        body(worker, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, k_size, j_size, B_stride0, C_stride0, C_stride2)

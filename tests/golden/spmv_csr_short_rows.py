@@ -9,15 +9,8 @@ C: dense float32, strides (1)
 
 from numpy import float32, int64
 
-from numscorch.codegen.intrinsics import pointer
 
-
-def kernel(A2_pos_array, A2_crd_array, A_vals_array, B_vals_array, C_vals_array, i_size):
-    A2_crd = pointer(A2_crd_array)
-    A2_pos = pointer(A2_pos_array)
-    A_vals = pointer(A_vals_array)
-    B_vals = pointer(B_vals_array)
-    C_vals = pointer(C_vals_array)
+def kernel(A2_pos, A2_crd, A_vals, B_vals, C_vals, i_size):
     pA2_start = int64(A2_pos[0])
     for i in range(i_size):
         pA2_end = int64(A2_pos[i + 1])

@@ -9,13 +9,10 @@ C: dense float32
 
 from numpy import float32
 
-from numscorch.codegen.intrinsics import add, fma, hsum, load, pointer, splat
+from numscorch.codegen.intrinsics import add, fma, hsum, load, splat
 
 
-def kernel(A_vals_array, A_entries, B_vals_array, C_vals_array):
-    A_vals = pointer(A_vals_array)
-    B_vals = pointer(B_vals_array)
-    C_vals = pointer(C_vals_array)
+def kernel(A_vals, A_entries, B_vals, C_vals):
     pA3_split = A_entries // 64 * 64
     t_lanes0 = splat(float32(0.0), 8)
     t_lanes1 = splat(float32(0.0), 8)

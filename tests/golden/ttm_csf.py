@@ -10,42 +10,37 @@ C: dense float32, strides (n, n, 1)
 from numba import prange
 from numpy import float32, int64
 
-from numscorch.codegen.intrinsics import fma, load, load_first, pointer, splat, store, store_first
+from numscorch.codegen.intrinsics import fma, load, load_first, splat, store, store_first
 
 
-def kernel(A1_crd_array, A2_pos_array, A2_crd_array, A3_pos_array, A3_crd_array, A_vals_array, B_vals_array, C_vals_array, cuts_array, blocks, workers, l_size, B_stride0, C_stride0, C_stride1):
+def body(worker, A1_crd, A2_pos, A2_crd, A3_pos, A3_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, l_size, B_stride0, C_stride0, C_stride1):
+    pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
+    for pA1 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
+        pA2_end = int64(A2_pos[pA1 + 1])
+        i = A1_crd[pA1]
+        pA3_start = int64(A3_pos[A2_pos[pA1]])
+        for pA2 in range(pA2_start, pA2_end):
+            pA3_end = int64(A3_pos[pA2 + 1])
+            j = A2_crd[pA2]
+            left = l_size - 16
+            t0 = splat(float32(0.0), 8)
+            t1 = splat(float32(0.0), 8)
+            t2 = splat(float32(0.0), 8)
+            for pA3 in range(pA3_start, pA3_end):
+                k = A3_crd[pA3]
+                pB = k * B_stride0
+                factor = splat(A_vals[pA3], 8)
+                t0 = fma(factor, load(B_vals, pB, 8), t0)
+                t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
+                t2 = fma(factor, load_first(B_vals, pB + 16, left, 8), t2)
+            pC = i * C_stride0 + j * C_stride1
+            store(C_vals, pC, t0)
+            store(C_vals, pC + 8, t1)
+            store_first(C_vals, pC + 16, t2, left)
+            pA3_start = pA3_end
+        pA2_start = pA2_end
+
+
+def kernel(A1_crd, A2_pos, A2_crd, A3_pos, A3_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, l_size, B_stride0, C_stride0, C_stride1):
     for worker in prange(workers):
-        A1_crd = pointer(A1_crd_array)
-        A2_crd = pointer(A2_crd_array)
-        A2_pos = pointer(A2_pos_array)
-        A3_crd = pointer(A3_crd_array)
-        A3_pos = pointer(A3_pos_array)
-        A_vals = pointer(A_vals_array)
-        B_vals = pointer(B_vals_array)
-        C_vals = pointer(C_vals_array)
-        cuts = pointer(cuts_array)
-        pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
-        for pA1 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            pA2_end = int64(A2_pos[pA1 + 1])
-            i = A1_crd[pA1]
-            pA3_start = int64(A3_pos[A2_pos[pA1]])
-            for pA2 in range(pA2_start, pA2_end):
-                pA3_end = int64(A3_pos[pA2 + 1])
-                j = A2_crd[pA2]
-                left = l_size - 16
-                t0 = splat(float32(0.0), 8)
-                t1 = splat(float32(0.0), 8)
-                t2 = splat(float32(0.0), 8)
-                for pA3 in range(pA3_start, pA3_end):
-                    k = A3_crd[pA3]
-                    pB = k * B_stride0
-                    factor = splat(A_vals[pA3], 8)
-                    t0 = fma(factor, load(B_vals, pB, 8), t0)
-                    t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
-                    t2 = fma(factor, load_first(B_vals, pB + 16, left, 8), t2)
-                pC = i * C_stride0 + j * C_stride1
-                store(C_vals, pC, t0)
-                store(C_vals, pC + 8, t1)
-                store_first(C_vals, pC + 16, t2, left)
-                pA3_start = pA3_end
-            pA2_start = pA2_end
+        body(worker, A1_crd, A2_pos, A2_crd, A3_pos, A3_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, l_size, B_stride0, C_stride0, C_stride1)
