@@ -233,7 +233,7 @@ def plan(
 ) -> BoundEinsum:
     """Bind an einsum to operands of these formats, data types and shapes, for many calls on small tensors.
 
-    The kernel is compiled now. A call only checks its operands and runs the kernel: for small tensors in 0.6 of the time of :func:`einsum`.
+    The kernel is compiled now. A call only checks its operands and runs the kernel.
     Contractions that einsum splits into pairs, and operands of several data types, are compiled at the first call.
 
     Args:
@@ -255,7 +255,7 @@ def plan(
         ScheduleError: the schedule can't be followed.
         UnsupportedError: the construct isn't compiled yet.
 
-    Complexity: that of compiling, and O(nnz) for statistics of each new pattern. A call costs under a microsecond beyond the kernel.
+    Complexity: that of compiling, and O(nnz) for statistics of each new pattern.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_coo([[0, 1, 1], [2, 0, 2]], [1.0, 2.0, 3.0], (2, 3), format=ns.CSR)

@@ -16,7 +16,6 @@ from typing import Any
 from .assembly import Param
 from .source import OPTIONS, Source
 
-ENTRIES = ("body", "finish", "kernel")  # the functions of a file that have an entry, a kernel's own where it has no body
 Addresses = dict[str, int]
 _kept: list[Any] = []  # libraries, whose code runs as long as the process; LLVM's modules hold weak references to them
 
