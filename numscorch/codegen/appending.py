@@ -1,4 +1,4 @@
-"""What generated source calls to append a register's lanes to a result: those that are kept, side by side, without a branch for each.
+"""What generated source calls to append a tile's lanes to a result: those that are kept, side by side, without a branch for each.
 
 ``twins`` holds the same functions for plain Python.
 """
@@ -14,7 +14,8 @@ from numba import types
 from numba.core import cgutils
 from numba.core.extending import intrinsic
 
-from .intrinsics import I32, I64, _align, _first, _place, _shuffled, _spread, _suffix
+from .intrinsics import I64, _align, _first, _place, _shuffled, _suffix
+from .registers import I32, broadcast, joined, registers_of, spread
 
 COMPRESSING = "+avx512vl"  # the feature with which a machine packs the lanes of a register in one instruction
 
@@ -66,20 +67,32 @@ def _stored(builder: Any, pointer_: Any, at: Any, value: Any, first: Any) -> Non
     builder.call(function, [value, place, ir.Constant(I32, align), first])
 
 
-def _append(context: Any, builder: Any, sig: Any, args: Any, first: Any) -> Any:
+def _append(context: Any, builder: Any, sig: Any, args: Any, left: Any) -> Any:
     """Store the kept lanes and their coordinates from a position on; the position behind them."""
-    values, crd, _, _, value, kept = args[:6]
+    values, crd = args[:2]
     at, base = (context.cast(builder, args[n], sig.args[n], types.int64) for n in (2, 3))
+    tile, element = sig.args[4], context.get_value_type(sig.args[1].dtype)
+    registers = broadcast(builder, args[4:6], tile.vector)
+    for number, (value, kept) in enumerate(registers):
+        first = left if number == len(registers) - 1 else None
+        start = builder.add(base, ir.Constant(I64, number * tile.lanes)) if number else base
+        at = _append_register(context, builder, (values, crd, at, start, value, kept, element), first)
+    return at
+
+
+def _append_register(context: Any, builder: Any, args: Any, first: Any) -> Any:
+    """The same of one register."""
+    values, crd, at, base, value, kept, element = args
     mask = _truths(builder, kept) if first is None else builder.and_(_truths(builder, kept), first)
     bits, count = _counted(builder, mask)
-    lanes, element = value.type.count, context.get_value_type(sig.args[1].dtype)
+    lanes = value.type.count
     with _where_any(context, builder, bits):
         _stored(builder, values, at, _packed(builder, value, mask, _suffix(value.type)), first)
         numbers = _packed(builder, _numbers(lanes), mask, f"v{lanes}i32")
         wide = ir.VectorType(element, lanes)
         numbers = numbers if element == I32 else builder.zext(numbers, wide)
         start = base if element == I64 else builder.trunc(base, element)
-        _stored(builder, crd, at, builder.add(numbers, _spread(builder, start, wide)), first)
+        _stored(builder, crd, at, builder.add(numbers, spread(builder, start, wide)), first)
     return builder.add(at, count)
 
 
@@ -87,7 +100,8 @@ def _append(context: Any, builder: Any, sig: Any, args: Any, first: Any) -> Any:
 def appended(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: Any, value: Any, kept: Any) -> Any:
     """Append the lanes of ``value`` where ``kept`` isn't 0, and their coordinates, of which the first lane's is given.
 
-    As many places as there are lanes may be written, the last of them with anything. The position behind what is kept.
+    For each register, as many places as there are lanes may be written, the last of them with anything. The position behind what is
+    kept.
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -97,13 +111,13 @@ def appended(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: A
 
 
 @intrinsic
-def appended_first(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: Any, value: Any, kept: Any, count: Any) -> Any:
-    """The same of the first lanes."""
+def appended_first(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: Any, value: Any, kept: Any, left: Any) -> Any:
+    """The same, but of the last register only the first ``left`` lanes."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _append(context, builder, sig, args, _first(context, builder, args[6], sig.args[6], args[4].type.count))
+        return _append(context, builder, sig, args, _first(context, builder, args[6], sig.args[6], value.lanes))
 
-    return types.int64(values, crd, position, coordinate, value, kept, count), codegen
+    return types.int64(values, crd, position, coordinate, value, kept, left), codegen
 
 
 def _ranks(builder: Any, sizes: Any, m: int) -> Any:
@@ -131,23 +145,29 @@ def _largest(builder: Any, value: Any, n: int, m: int, first: Any) -> Any:
     return builder.select(best, ir.Constant(value.type, [one] * value.type.count), ir.Constant(value.type, None))
 
 
+def _largest_of(builder: Any, tile: Any, n: Any, m: Any, first: Any) -> Any:
+    """The same of each register; ``first`` is a mask of the last one."""
+    *whole, last = registers_of(builder, tile)
+    ranked = [_largest(builder, register, n.literal_value, m.literal_value, None) for register in whole]
+    return joined(builder, [*ranked, _largest(builder, last, n.literal_value, m.literal_value, first)])
+
+
 @intrinsic(prefer_literal=True)
 def largest(typingctx: Any, value: Any, n: Any, m: Any) -> Any:
     """1 where a lane is one of the n largest of its block of m, which divides the lanes: by absolute values, of equal ones the last."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _largest(builder, args[0], n.literal_value, m.literal_value, None)
+        return _largest_of(builder, args[0], n, m, None)
 
     return value(value, n, m), codegen
 
 
 @intrinsic(prefer_literal=True)
-def largest_first(typingctx: Any, value: Any, n: Any, m: Any, count: Any) -> Any:
-    """The same of the first lanes, the others being less than any."""
-    plain = types.unliteral(count)
+def largest_first(typingctx: Any, value: Any, n: Any, m: Any, left: Any) -> Any:
+    """The same, where the last register's lanes from ``left`` on are less than any."""
+    plain = types.unliteral(left)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        first = _first(context, builder, args[3], sig.args[3], args[0].type.count)
-        return _largest(builder, args[0], n.literal_value, m.literal_value, first)
+        return _largest_of(builder, args[0], n, m, _first(context, builder, args[3], sig.args[3], value.lanes))
 
     return value(value, n, m, plain), codegen

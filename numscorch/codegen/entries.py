@@ -10,7 +10,6 @@ from ..ir import index as ix
 from ..ir.level import Segment
 from ..ir.loop import Accumulate, Assign, Block, Const, Expr, For, Store, Var, call, names_used
 from .environment import Env, Lanes, clear, partial_register
-from .unrolling import joined_copies
 
 Lower = Callable[[ix.Stmt, Env], Block]
 
@@ -22,7 +21,7 @@ def lower_entries(stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower) 
     """
     walk = Walk(stmt, target, env, lower)
     total = Var("total") if walk.tag.parallel else walk.register
-    done = replace(env, registers={**env.registers, target.name: (total,)})
+    done = replace(env, registers={**env.registers, target.name: total})
     steps = walk.in_blocks(total) if walk.tag.parallel else (*clear(target, walk.env), *walk.run(Const(0), walk.split))
     split = (Assign(walk.split, walk.entries // walk.width * walk.width),) if walk.width > 1 and not walk.tag.parallel else ()
     return (*split, *steps, *walk.rest(total), *lower(stmt.consumer, done))
@@ -48,20 +47,18 @@ class Walk:
         """The environment at a position: coordinates are not known, and nothing needs them."""
         unknown = {loop.var: Var(loop.var.name) for loop in self.loops}
         segments = (*(Segment(Var(f"p{self.name}{at + 1}")) for at in range(self.depth - 1)), Segment(self.position))
-        registers = {**env.registers, self.target.name: (self.register,)}
+        registers = {**env.registers, self.target.name: self.register}
         return replace(env, coords={**env.coords, **unknown}, segments={**env.segments, self.name: segments}, registers=registers)
 
     def run(self, first: Expr, stop: Expr) -> Block:
         """The sum of whole steps, added to the register."""
         if self.width == 1:
             return (For(self.position, first, stop, self._step(self.env)),)
-        name = partial_register(self.target.name).name
-        lanes = tuple(Var(f"{name}{r}" if self.tag.registers > 1 else name) for r in range(self.tag.registers))
-        inner = replace(self.env, registers={**self.env.registers, self.target.name: lanes}, varying=self.env.varying | {self.target.name})
+        tile = partial_register(self.target.name)
+        inner = replace(self.env, registers={**self.env.registers, self.target.name: tile}, varying=self.env.varying | {self.target.name})
         inner = replace(inner, lanes=Lanes(self.loops[-1].var, self.tag.lanes, self.tag.registers))
         loop = For(self.position, first, stop, self._step(inner), step=Const(self.width))
-        joined = joined_copies([(register,) for register in lanes], is_vector=True)
-        return (*clear(self.target, inner), loop, *joined, Accumulate(self.register, call("hsum", lanes[0])))
+        return (*clear(self.target, inner), loop, Accumulate(self.register, call("hsum", tile)))
 
     def _step(self, env: Env) -> Block:
         body = self.lower(self.body, env)
@@ -89,5 +86,5 @@ class Walk:
         """What whole steps leave, one by one."""
         if self.width == 1:
             return ()
-        env = replace(self.env, registers={**self.env.registers, self.target.name: (total,)})
+        env = replace(self.env, registers={**self.env.registers, self.target.name: total})
         return (For(self.position, self.split, self.entries, self._step(env)),)

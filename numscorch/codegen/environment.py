@@ -24,14 +24,18 @@ class Lanes:
     count: int
     left: Expr | None = None
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The last arguments of what makes a tile: no count means one register."""
+        return (self.lanes,) if self.count == 1 else (self.lanes, self.count)
+
 
 @dataclass(frozen=True, slots=True)
 class Env:
     """Sparse operands, coordinates, positions of the operands' levels, registers of workspaces.
 
-    A workspace has one scalar register, or, if its value differs from lane to lane, a vector
-    register for each of the tile's.  Where several coordinates of a variable are in flight, ``copy``
-    is that variable and the number of the one here: what depends on it gets a name of its own.
+    A workspace has one scalar register, or, if its value differs from lane to lane, a tile.  Where several coordinates of a
+    variable are in flight, ``copy`` is that variable and the number of the one here: what depends on it gets a name of its own.
     ``tiles`` are the bounds of the variables whose tiles are looped over outside, ``counted`` the
     registers beside which the terms they received are counted, ``inserted`` the workspaces that
     coordinates are inserted into, ``assembly`` the result whose index arrays are written.
@@ -45,7 +49,7 @@ class Env:
     operands: tuple[Access, ...]
     coords: Mapping[IndexVar, Expr] = field(default_factory=dict)
     segments: Mapping[str, tuple[Segment, ...]] = field(default_factory=dict)
-    registers: Mapping[str, tuple[Var, ...]] = field(default_factory=dict)
+    registers: Mapping[str, Var] = field(default_factory=dict)
     varying: frozenset[str] = frozenset()
     lanes: Lanes | None = None
     copy: tuple[IndexVar, int] | None = None
@@ -231,12 +235,12 @@ def size_of(var: IndexVar) -> Var:
     return Var(f"{var}_size")
 
 
-def clear(target: TensorVar, env: Env, identity: float = 0.0) -> tuple[Assign, ...]:
-    """A workspace's registers = the identity of the sum, or of what else joins its terms."""
+def clear(target: TensorVar, env: Env, identity: float = 0.0) -> tuple[Assign]:
+    """A workspace's register or tile = the identity of the sum, or of what else joins its terms."""
     zero: Expr = Const(identity, target.dtype)
     if target.name in env.varying and env.lanes is not None:
-        zero = call("splat", zero, env.lanes.lanes)
-    return tuple(Assign(register, zero) for register in env.registers[target.name])
+        zero = call("splat", zero, *env.lanes.shape)
+    return (Assign(env.registers[target.name], zero),)
 
 
 def partial_register(name: str) -> Var:

@@ -27,6 +27,7 @@ from ..ir.loop import (
     map_expr,
     map_stmt,
     names_used,
+    registers_of,
     walk,
     walk_block,
 )
@@ -73,7 +74,7 @@ def _hoist_from(loop: For, most: int) -> tuple[list[Assign], For]:
             resolved = _resolve(node, settled)
             if not changing & {e.name for e in walk(resolved) if isinstance(e, Var)}:
                 found[node] = resolved
-    if not found or len(found) > most:
+    if not found or sum(map(registers_of, found)) > most:
         return [], loop
     names = _names(found, names_used(loop.body))
     moved = [Assign(names[node], resolved) for node, resolved in found.items()]

@@ -1,8 +1,8 @@
 """What generated source calls: unchecked pointers and SIMD registers for Numba, by llvmlite.
 
 Numba's arrays wrap negative indices around on every access, and its LLVM pipeline doesn't keep a
-tile of accumulators in registers.  A dozen intrinsics say what the machine can do; ``twins`` holds
-the same functions for plain Python.
+tile of accumulators in registers.  A dozen intrinsics say what the machine can do, one instruction for each register of
+a tile; ``twins`` holds the same functions for plain Python.
 """
 
 from __future__ import annotations
@@ -13,49 +13,33 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.datamodel.models import PrimitiveModel
-from numba.core.extending import intrinsic, register_model
+from numba.core.extending import intrinsic
+
+from .registers import I32, Tile, broadcast, joined, mapped, optional, registers_of, spread, tile_of
 
 CONTRACT = ("contract",)
-I32, I64 = ir.IntType(32), ir.IntType(64)
-SCALARS = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
-
-
-class Register(types.Type):  # type: ignore[misc]
-    """A SIMD register of ``lanes`` values."""
-
-    def __init__(self, dtype: Any, lanes: int):
-        self.dtype, self.lanes = dtype, lanes
-        super().__init__(name=f"Register({dtype}, {lanes})")
-
-
-@register_model(Register)
-class RegisterModel(PrimitiveModel):  # type: ignore[misc]
-    """A register is an LLVM vector."""
-
-    def __init__(self, dmm: Any, fe_type: Register):
-        super().__init__(dmm, fe_type, ir.VectorType(SCALARS[fe_type.dtype], fe_type.lanes))
+I64 = ir.IntType(64)
 
 
 def _place(builder: Any, pointer_: Any, index: Any, vector: Any) -> Any:
     return builder.bitcast(builder.gep(pointer_, [index]), vector.as_pointer())
 
 
+def _places(builder: Any, pointer_: Any, index: Any, vector: Any, count: int) -> list[Any]:
+    """Where the registers of a tile lie in memory, one after the other."""
+    first = _place(builder, pointer_, index, vector)
+    return [first, *(builder.gep(first, [ir.Constant(I64, register)]) for register in range(1, count))]
+
+
 def _align(vector: Any) -> int:
     return 8 if vector.element == ir.DoubleType() else 4
-
-
-def _spread(builder: Any, scalar: Any, vector: Any) -> Any:
-    undefined = ir.Constant(vector, ir.Undefined)
-    one = builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
-    return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(I32, vector.count), None))
 
 
 def _first(context: Any, builder: Any, count: Any, count_type: Any, lanes: int) -> Any:
     """A mask of the first ``count`` lanes."""
     narrow = context.cast(builder, count, count_type, types.int32)
     numbers = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, n) for n in range(lanes)])
-    return builder.icmp_signed("<", numbers, _spread(builder, narrow, ir.VectorType(I32, lanes)))
+    return builder.icmp_signed("<", numbers, spread(builder, narrow, ir.VectorType(I32, lanes)))
 
 
 def _suffix(vector: Any) -> str:
@@ -85,81 +69,131 @@ def rolled(typingctx: Any, value: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def splat(typingctx: Any, value: Any, lanes: Any) -> Any:
-    """A register with one value in every lane."""
+def splat(typingctx: Any, value: Any, lanes: Any, count: Any = None) -> Any:
+    """A tile with one value in every lane."""
     scalar = types.unliteral(value)
-    register = Register(scalar, lanes.literal_value)
+    tile = tile_of(scalar, lanes, count)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _spread(builder, args[0], context.get_value_type(register))
+        return joined(builder, [spread(builder, args[0], tile.vector)] * tile.count)
 
-    return register(scalar, lanes), codegen
+    return tile(scalar, lanes, optional(count)), codegen
 
 
 @intrinsic(prefer_literal=True)
-def load(typingctx: Any, array: Any, index: Any, lanes: Any) -> Any:
-    """array[index : index + lanes]"""
-    register = Register(array.dtype, lanes.literal_value)
+def load(typingctx: Any, array: Any, index: Any, lanes: Any, count: Any = None) -> Any:
+    """array[index : index + lanes * count]"""
+    tile = tile_of(array.dtype, lanes, count)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = context.get_value_type(register)
-        return builder.load(_place(builder, args[0], args[1], vector), align=_align(vector))
+        places = _places(builder, args[0], args[1], tile.vector, tile.count)
+        return joined(builder, [builder.load(place, align=_align(tile.vector)) for place in places])
 
-    return register(array, types.unliteral(index), lanes), codegen
+    return tile(array, types.unliteral(index), lanes, optional(count)), codegen
 
 
 @intrinsic(prefer_literal=True)
-def load_first(typingctx: Any, array: Any, index: Any, count: Any, lanes: Any) -> Any:
-    """array[index : index + count], and 0 in the lanes past count."""
-    register = Register(array.dtype, lanes.literal_value)
+def load_first(typingctx: Any, array: Any, index: Any, left: Any, lanes: Any, count: Any = None) -> Any:
+    """The same, but of the last register only the first ``left`` lanes, and 0 in its others."""
+    tile = tile_of(array.dtype, lanes, count)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = context.get_value_type(register)
-        mask = _first(context, builder, args[2], sig.args[2], register.lanes)
-        place = _place(builder, args[0], args[1], vector)
-        signature = ir.FunctionType(vector, [place.type, I32, mask.type, vector])
-        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.load.{_suffix(vector)}.p0")
-        return builder.call(function, [place, ir.Constant(I32, _align(vector)), mask, ir.Constant(vector, None)])
+        *whole, last = _places(builder, args[0], args[1], tile.vector, tile.count)
+        mask = _first(context, builder, args[2], sig.args[2], tile.lanes)
+        signature = ir.FunctionType(tile.vector, [last.type, I32, mask.type, tile.vector])
+        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.load.{_suffix(tile.vector)}.p0")
+        align = _align(tile.vector)
+        masked_ = builder.call(function, [last, ir.Constant(I32, align), mask, ir.Constant(tile.vector, None)])
+        return joined(builder, [*(builder.load(place, align=align) for place in whole), masked_])
 
-    return register(array, types.unliteral(index), types.unliteral(count), lanes), codegen
+    return tile(array, types.unliteral(index), types.unliteral(left), lanes, optional(count)), codegen
 
 
 @intrinsic
 def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    """array[index : index + lanes] = value"""
+    """array[index : index + lanes * count] = value"""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = args[2].type
-        builder.store(args[2], _place(builder, args[0], args[1], vector), align=_align(vector))
+        places = _places(builder, args[0], args[1], value.vector, value.count)
+        for register, place in zip(registers_of(builder, args[2]), places, strict=True):
+            builder.store(register, place, align=_align(value.vector))
         return context.get_dummy_value()
 
     return types.void(array, index, value), codegen
 
 
 @intrinsic
-def store_first(typingctx: Any, array: Any, index: Any, value: Any, count: Any) -> Any:
-    """array[index : index + count] = the first lanes of value"""
+def store_first(typingctx: Any, array: Any, index: Any, value: Any, left: Any) -> Any:
+    """The same, but of the last register only the first ``left`` lanes."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = args[2].type
-        mask = _first(context, builder, args[3], sig.args[3], vector.count)
-        place = _place(builder, args[0], args[1], vector)
-        signature = ir.FunctionType(ir.VoidType(), [vector, place.type, I32, mask.type])
-        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.store.{_suffix(vector)}.p0")
-        builder.call(function, [args[2], place, ir.Constant(I32, _align(vector)), mask])
+        *whole, last = zip(registers_of(builder, args[2]), _places(builder, args[0], args[1], value.vector, value.count), strict=True)
+        for register, place in whole:
+            builder.store(register, place, align=_align(value.vector))
+        mask = _first(context, builder, args[3], sig.args[3], value.lanes)
+        signature = ir.FunctionType(ir.VoidType(), [value.vector, last[1].type, I32, mask.type])
+        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.store.{_suffix(value.vector)}.p0")
+        builder.call(function, [*last, ir.Constant(I32, _align(value.vector)), mask])
         return context.get_dummy_value()
 
-    return types.void(array, index, value, count), codegen
+    return types.void(array, index, value, left), codegen
+
+
+def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c of registers; the contract flag lets LLVM fuse it."""
+    return builder.fadd(builder.fmul(a, b, flags=CONTRACT), c, flags=CONTRACT)
+
+
+def _added(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fadd(a, b, flags=CONTRACT)
 
 
 @intrinsic
 def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c; the contract flag lets LLVM fuse it."""
+    """a * b + c"""
+    return mapped(fused, a, b, c)
+
+
+@intrinsic
+def dot(typingctx: Any, a: Any, b: Any, total: Any) -> Any:
+    """A register, to which the products of the registers of a and b are added one after the other."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.fadd(builder.fmul(args[0], args[1], flags=CONTRACT), args[2], flags=CONTRACT)
+        register = args[2]
+        for left, right in broadcast(builder, args[:2], total.vector):
+            register = fused(builder, left, right, register)
+        return register
 
-    return a(a, b, c), codegen
+    return total(a, b, total), codegen
+
+
+@intrinsic
+def dots(typingctx: Any, a: Any, b: Any, c: Any, d: Any, e: Any, total: Any) -> Any:
+    """A tile of four registers, to which the products of a with b, c, d and e are added as ``dot`` does.
+
+    The four sums take turns, so that none waits for the last product of another.
+    """
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        sums = registers_of(builder, args[5])
+        for left, *others in broadcast(builder, args[:5], total.vector):
+            sums = [fused(builder, left, right, register) for right, register in zip(others, sums, strict=True)]
+        return joined(builder, sums)
+
+    return total(a, b, c, d, e, total), codegen
+
+
+@intrinsic
+def accumulate(typingctx: Any, total: Any, value: Any) -> Any:
+    """A register, to which the registers of a tile are added one after the other."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        register = args[0]
+        for other in registers_of(builder, args[1]):
+            register = _added(builder, register, other)
+        return register
+
+    return total(total, value), codegen
 
 
 @intrinsic
@@ -206,26 +240,34 @@ def masked(typingctx: Any, value: Any, mask: Any) -> Any:
 @intrinsic
 def mul(typingctx: Any, a: Any, b: Any) -> Any:
     """a * b"""
-    return a(a, b), lambda context, builder, sig, args: builder.fmul(args[0], args[1], flags=CONTRACT)
+    return mapped(lambda builder, left, right: builder.fmul(left, right, flags=CONTRACT), a, b)
 
 
 @intrinsic
 def add(typingctx: Any, a: Any, b: Any) -> Any:
     """a + b"""
-    return a(a, b), lambda context, builder, sig, args: builder.fadd(args[0], args[1], flags=CONTRACT)
+    return mapped(_added, a, b)
 
 
 @intrinsic
 def hsum(typingctx: Any, value: Any) -> Any:
-    """The sum of a register's lanes, in pairs."""
+    """The sum of a tile's values: registers are added in pairs, then the lanes of one."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = args[0].type
+        register, vector = _summed(builder, registers_of(builder, args[0])), value.vector
         signature = ir.FunctionType(vector.element, [vector.element, vector])
         function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.vector.reduce.fadd.{_suffix(vector)}")
-        return builder.call(function, [ir.Constant(vector.element, -0.0), args[0]], fastmath=("reassoc",))
+        return builder.call(function, [ir.Constant(vector.element, -0.0), register], fastmath=("reassoc",))
 
     return value.dtype(value), codegen
+
+
+def _summed(builder: Any, registers: list[Any]) -> Any:
+    """Neighbours are added, then the sums of neighbours, and so on."""
+    while len(registers) > 1:
+        pairs = [_added(builder, *pair) for pair in zip(registers[::2], registers[1::2], strict=False)]
+        registers = pairs + registers[2 * len(pairs) :]
+    return registers[0]
 
 
 def _halved(builder: Any, value: Any, lanes: int) -> Any:
@@ -248,16 +290,17 @@ def _paired(builder: Any, x: Any, y: Any) -> Any:
 
 
 @intrinsic
-def hsums(typingctx: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """The sums of four registers, as the lanes of one: a few shuffles for all of them."""
-    register = Register(a.dtype, 4)
+def hsums(typingctx: Any, a: Any, b: Any = None, c: Any = None, d: Any = None) -> Any:
+    """The sums of four registers, or of a tile's four, as the lanes of one register: a few shuffles for all of them."""
+    tile, others = Tile(a.dtype, 4), tuple(map(optional, (b, c, d)))
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        a, b, c, d = (_halved(builder, value, 4) for value in args)
-        left, right = _paired(builder, a, b), _paired(builder, c, d)
+        registers = registers_of(builder, args[0]) if a.count > 1 else args
+        one, two, three, four = (_halved(builder, value, 4) for value in registers)
+        left, right = _paired(builder, one, two), _paired(builder, three, four)
         return builder.fadd(_shuffled(builder, left, right, (0, 1, 4, 5)), _shuffled(builder, left, right, (2, 3, 6, 7)))
 
-    return register(a, b, c, d), codegen
+    return tile(a, *others), codegen
 
 
 def _coordinates(context: Any, builder: Any, place: Any, dtype: Any, lanes: int) -> list[Any]:
@@ -276,7 +319,7 @@ def _coordinates(context: Any, builder: Any, place: Any, dtype: Any, lanes: int)
 @intrinsic(prefer_literal=True)
 def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, position: Any, lanes: Any) -> Any:
     """array[base + stride * crd[position : position + lanes]], lane by lane: faster here than the gather instruction."""
-    register = Register(array.dtype, lanes.literal_value)
+    register = Tile(array.dtype, lanes.literal_value)
     plain = tuple(types.unliteral(t) for t in (base, stride, position))
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -295,7 +338,7 @@ def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, positio
 @intrinsic(prefer_literal=True)
 def transpose(typingctx: Any, source: Any, at: Any, apart: Any, target: Any, to: Any, between: Any, lanes: Any) -> Any:
     """target[to + between * c + r] = source[at + apart * r + c] for r and c below lanes, by shuffles of registers."""
-    register = Register(source.dtype, lanes.literal_value)
+    register = Tile(source.dtype, lanes.literal_value)
     plain = tuple(types.unliteral(t) for t in (at, apart, to, between))
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -340,9 +383,3 @@ def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
         return builder.gep(args[0], [args[1]])
 
     return array(array, offset), codegen
-
-
-NAMES = (
-    *("add", "at_most", "fma", "gather", "hsum", "hsums", "load", "load_first", "masked", "mul", "pointer", "shifted", "splat"),
-    *("first_lanes", "store", "store_first", "transpose"),
-)

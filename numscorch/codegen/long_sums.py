@@ -33,6 +33,7 @@ from ..ir.loop import (
     map_expr,
     map_stmt,
     names_used,
+    registers_of,
     until,
     walk,
     walk_block,
@@ -83,7 +84,7 @@ def _is_zero(value: Expr) -> bool:
     match value:
         case Const(0.0, str(dtype)):
             return dtype.startswith(("float", "complex"))
-        case Call("splat", (Const(0.0, str(dtype)), _)):
+        case Call("splat", (Const(0.0, str(dtype)), *_)):
             return dtype.startswith("float")
         case _:
             return False
@@ -134,8 +135,25 @@ def _terms(loop: For | While, sums: Sums, lengths: Lengths) -> float:
 def _inside(block: Block, sums: Sums, lengths: Lengths) -> float:
     """About how many terms a block adds to each of these registers, where loops of many terms add their sum."""
     terms = (_terms(loop, sums, lengths) for loop in _loops(block, sums))
-    added = Counter(stmt.var.name for stmt in block if isinstance(stmt, Assign | Accumulate))
+    added: Counter[str] = Counter()
+    for stmt in block:
+        if isinstance(stmt, Assign | Accumulate):
+            added[stmt.var.name] += _terms_of(stmt.value)
     return max([1.0, *(float(added[name]) for name in sums), *(1.0 if own >= APART else own for own in terms)])
+
+
+def _terms_of(value: Expr) -> int:
+    """How many terms a value adds to one register: those of a tile, which are added one after the other, or one.
+
+    >>> x, total = call("load", Var("x_vals"), Var("p"), 8, 4), Var("t")
+    >>> _terms_of(call("accumulate", total, x)), _terms_of(call("add", total, x))
+    (4, 1)
+    """
+    match value:
+        case Call("accumulate" | "dot" | "dots", args):
+            return max((registers_of(part) for arg in args for part in walk(arg)), default=1)
+        case _:
+            return 1
 
 
 def _loops(block: Block, sums: Sums) -> Iterator[For | While]:
@@ -172,8 +190,7 @@ def _is_summed(name: str, block: Block) -> bool:
 def _adds_to(name: str, value: Expr) -> bool:
     """Whether a value is a register plus something else."""
     match value:
-        case Call("add", (Var(first), other)) | Call("fma", (_, other, Var(first))) if first == name:
-            rest = (other,) if value.function == "add" else value.args[:2]
+        case Call("add" | "accumulate", (Var(first), *rest)) | Call("fma" | "dot" | "dots", (*rest, Var(first))) if first == name:
             return all(part != Var(name) for own in rest for part in walk(own))
         case _:
             return False

@@ -8,7 +8,7 @@ from typing import assert_never
 from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.functions import is_zero, simplified, terms_of
-from ..ir.loop import Accumulate, Assign, Block, Call, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
+from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
 from .blending import can_blend, lower_blended
 from .coiteration import loop
 from .entries import lower_entries
@@ -172,12 +172,10 @@ def _writing(stmt: ix.Stmt, target: ix.TensorVar, register: ix.TensorVar) -> ix.
 
 
 def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:
-    """The environment with the workspace's registers: vectors where what is summed varies."""
+    """The environment with the workspace's register: a tile where what is summed varies."""
     varies = any(_varies(a, producer, env) for a in ix.assignments(producer) if a.lhs.tensor == target)
-    count = env.lanes.count if varies and env.lanes is not None else 0
-    names = tuple(Var(f"{target.name}{r}") for r in range(count)) if count else (Var(target.name),)
-    varying = env.varying | {target.name} if count else env.varying - {target.name}
-    return replace(env, registers={**env.registers, target.name: names}, varying=varying)
+    varying = env.varying | {target.name} if varies and env.lanes is not None else env.varying - {target.name}
+    return replace(env, registers={**env.registers, target.name: Var(target.name)}, varying=varying)
 
 
 def _varies(assignment: ix.Assignment, producer: ix.Stmt, env: Env) -> bool:
@@ -197,10 +195,10 @@ def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block
     (outer,) = lower(stmt.producer, inner)
     if not isinstance(outer, For) or not isinstance(own := outer.body[-1], For):
         raise ScheduleError(f"expected a parallel loop, found {stmt.producer}")
-    register = inner.registers[target.name][0]
+    register = inner.registers[target.name]
     run = replace(own, body=(*clear(target, inner), *own.body, Store(partial, block, register)))
     join = For(block, Const(0), Var("blocks"), (Accumulate(total, partial[block]),))
-    done = replace(inner, registers={**inner.registers, target.name: (total,)})
+    done = replace(inner, registers={**inner.registers, target.name: total})
     return (replace(outer, body=(*outer.body[:-1], run)), Assign(total, Const(0.0, target.dtype)), join, *lower(stmt.consumer, done))
 
 
@@ -234,7 +232,7 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     if tag.tail:
         rest = _rest_of_extent(stmt, tag, full, env)
         out += rest if stop == full else [If(full < stop, rest)]
-    out += [Accumulate(env.registers[name][0], call("hsum", partial_register(name))) for name in sums]
+    out += [Accumulate(env.registers[name], call("hsum", partial_register(name))) for name in sums]
     return tuple(out)
 
 
@@ -280,27 +278,24 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
 
 def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
     name = stmt.lhs.tensor.name
-    registers = env.registers[name]
+    register = env.registers[name]
     seen = (Accumulate(Var(f"{name}_seen"), Const(1)),) if name in env.counted else ()
     if env.assembly is not None and env.assembly.counting:
         return seen
     if stmt.op == "=":
         product = lower_product(stmt.rhs, env, as_vector=name in env.varying)
-        return (*product.setup, *(Assign(register, product.value(r)) for r, register in enumerate(registers)))
+        return (*product.setup, Assign(register, product.value()))
     if stmt.op != "+=":
         product = lower_product(stmt.rhs, env, as_vector=name in env.varying, in_order=True)
-        return (
-            *product.setup,
-            *(Assign(t, joined(stmt.op, t, product.value(r), name in env.varying)) for r, t in enumerate(registers)),
-            *seen,
-        )
+        return (*product.setup, Assign(register, joined(stmt.op, register, product.value(), name in env.varying)), *seen)
     varies = any(is_varying(access, env) for access in ix.accesses_in(stmt.rhs))
     product = lower_product(stmt.rhs, env, as_vector=varies)
     if not varies:
-        return (*product.setup, Accumulate(registers[0], product.scalar), *seen)
-    if name not in env.varying:
-        registers = (partial_register(name),) * len(product.factors)
-    return (*product.setup, *(Assign(t, product.added_to(t, r)) for r, t in enumerate(registers)))
+        return (*product.setup, Accumulate(register, product.scalar), *seen)
+    if name in env.varying:
+        return (*product.setup, Assign(register, product.added_to(register)))
+    partial, is_tile = partial_register(name), env.lanes is not None and env.lanes.count > 1
+    return (*product.setup, Assign(partial, product.summed_into(partial) if is_tile else product.added_to(partial)))
 
 
 def _store_tile(stmt: ix.Assignment, env: Env) -> Block:
@@ -311,19 +306,8 @@ def _store_tile(stmt: ix.Assignment, env: Env) -> Block:
     setup: list[Assign] = []
     place = named_position(stmt.lhs, env, setup)
     name = stmt.lhs.tensor.name
-    stores = []
-    for register in range(lanes.count):
-        old = load(env, name, place, register)
-        value = product.added_to(old, register) if stmt.op == "+=" else product.value(register)
-        stores.append(Do(_store(env, name, place, register, value)))
-    return (*product.setup, *setup, *stores)
-
-
-def _store(env: Env, tensor: str, place: Expr, register: int, value: Expr) -> Call:
-    lanes = env.lanes
-    if lanes is None:
-        raise ScheduleError(f"a vector store into {tensor} needs a vector loop")
-    at = place + register * lanes.lanes
-    if lanes.left is not None and register == lanes.count - 1:
-        return call("store_first", Var(f"{tensor}_vals"), at, value, lanes.left)
-    return call("store", Var(f"{tensor}_vals"), at, value)
+    value = product.added_to(load(env, name, place)) if stmt.op == "+=" else product.value()
+    written = call("store", Var(f"{name}_vals"), place, value)
+    if lanes.left is not None:
+        written = call("store_first", Var(f"{name}_vals"), place, value, lanes.left)
+    return (*product.setup, *setup, Do(written))

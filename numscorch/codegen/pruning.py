@@ -1,7 +1,7 @@
 """Pruned results: of each row that is made only what is kept is appended, without a branch for each value.
 
 An entry is stored where the condition of its value says so, ``where(condition, value, 0)``, or where it is among the largest of its
-block. A register of values is packed at once; a single value is always written, and the next one overwrites it unless it is kept.
+block. The lanes of a register are packed at once; a single value is always written, and the next one overwrites it unless it is kept.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def choice_of(value: ix.Expr) -> Choice:
 
 
 def append_pruned(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
-    """Append one value, or the registers of a tile, where they are kept."""
+    """Append one value, or a tile, where they are kept."""
     if env.lanes is not None and env.lanes.var in stmt.lhs.indices:
-        return _append_registers(stmt, assembly, env, env.lanes)
+        return _append_tile(stmt, assembly, env, env.lanes)
     name, choice = stmt.lhs.tensor.name, choice_of(stmt.rhs)
     product, value = lower_product(choice.value, env, as_vector=False), Var(f"{name}_value")
     before, is_kept = _is_kept(stmt, choice, env)
@@ -71,35 +71,20 @@ def _is_kept(stmt: ix.Assignment, choice: Choice, env: Env) -> tuple[Block, Expr
     return condition.setup, BinOp("==" if choice.is_dropped else "!=", condition.scalar, Const(0.0, stmt.lhs.tensor.dtype))
 
 
-def _append_registers(stmt: ix.Assignment, assembly: Assembly, env: Env, lanes: Lanes) -> Block:
+def _append_tile(stmt: ix.Assignment, assembly: Assembly, env: Env, lanes: Lanes) -> Block:
     name, choice = stmt.lhs.tensor.name, choice_of(stmt.rhs)
     (counter,) = assembly.counters
     product = lower_product(choice.value, env, as_vector=True)
     condition = None if choice.condition is None else lower_product(choice.condition, env, as_vector=True)
     out: list[Assign] = [assign for assign in (*product.setup, *(condition.setup if condition else ())) if isinstance(assign, Assign)]
     arrays = (Var(f"{name}_vals"), Var(f"{name}{len(stmt.lhs.indices)}_crd"))
-    for register in range(lanes.count):
-        value = Var(f"{name}_value{register}")
-        out.append(Assign(value, product.value(register)))
-        kept = _largest_of(stmt.lhs.tensor, value, register, lanes)
-        if kept is None:
-            kept = call("splat", Const(1.0, stmt.lhs.tensor.dtype), lanes.lanes) if condition is None else condition.value(register)
-            kept = call("eq", kept, call("splat", Const(0.0, stmt.lhs.tensor.dtype), lanes.lanes)) if choice.is_dropped else kept
-        first = _left(register, lanes)
-        args = (*arrays, counter, env.coords[lanes.var] + register * lanes.lanes, value, kept, *first)
-        out.append(Assign(counter, call("appended_first" if first else "appended", *args)))
-    return tuple(out)
-
-
-def _left(register: int, lanes: Lanes) -> tuple[Expr, ...]:
-    """How many lanes of a register are in use, where that isn't all of them."""
-    return (lanes.left,) if lanes.left is not None and register == lanes.count - 1 else ()
-
-
-def _largest_of(result: ix.TensorVar, value: Var, register: int, lanes: Lanes) -> Expr | None:
-    """Which lanes are among the largest of their blocks, if that is what is kept."""
-    if result.largest is None:
-        return None
-    n, m = result.largest
-    first = _left(register, lanes)
-    return call("largest_first" if first else "largest", value, Const(n), Const(m), *first)
+    value, left = Var(f"{name}_value"), () if lanes.left is None else (lanes.left,)
+    out.append(Assign(value, product.value()))
+    if stmt.lhs.tensor.largest is not None:
+        n, m = stmt.lhs.tensor.largest
+        kept: Expr = call("largest_first" if left else "largest", value, Const(n), Const(m), *left)
+    else:
+        kept = call("splat", Const(1.0, stmt.lhs.tensor.dtype), lanes.lanes) if condition is None else condition.value()
+        kept = call("eq", kept, Const(0.0, stmt.lhs.tensor.dtype)) if choice.is_dropped else kept
+    args = (*arrays, counter, env.coords[lanes.var], value, kept, *left)
+    return (*out, Assign(counter, call("appended_first" if left else "appended", *args)))

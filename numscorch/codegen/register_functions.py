@@ -13,7 +13,8 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.core.extending import intrinsic
 
-from .intrinsics import CONTRACT, I32, I64, _shuffled, _suffix
+from .intrinsics import CONTRACT, I64, _shuffled, _suffix, fused
+from .registers import I32, mapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,6 @@ def _called(builder: Any, name: str, value: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.{name}.{_suffix(value.type)}"), [value])
 
 
-def _fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    return builder.fadd(builder.fmul(a, b, flags=CONTRACT), c, flags=CONTRACT)
-
-
 def _compared(builder: Any, op: str, a: Any, b: Any) -> Any:
     """1 where the comparison holds and 0 elsewhere; with NaN only != does."""
     compare = builder.fcmp_unordered if op == "!=" else builder.fcmp_ordered
@@ -79,12 +76,12 @@ def _exponential(builder: Any, x: Any) -> Any:
         x = builder.select(builder.fcmp_ordered(op, x, bound), bound, x)  # NaN passes
     # The sum's last bit is a whole number: it is rounded to one, which its lowest bits are
     rounder = 1.5 * 2.0**how.mantissa
-    rounded = _fused(builder, x, _all(x.type, math.log2(math.e)), _all(x.type, rounder))
+    rounded = fused(builder, x, _all(x.type, math.log2(math.e)), _all(x.type, rounder))
     n = builder.fsub(rounded, _all(x.type, rounder))
-    r = _fused(builder, n, _all(x.type, -how.low), _fused(builder, n, _all(x.type, -how.high), x))
+    r = fused(builder, n, _all(x.type, -how.low), fused(builder, n, _all(x.type, -how.high), x))
     value = _all(x.type, 1 / math.factorial(how.degree))
     for power in reversed(range(how.degree)):
-        value = _fused(builder, value, r, _all(x.type, 1 / math.factorial(power)))
+        value = fused(builder, value, r, _all(x.type, 1 / math.factorial(power)))
     for scale in _powers_of_two(builder, rounded, how):
         value = builder.fmul(value, scale)
     return value
@@ -105,118 +102,118 @@ def _sigmoid(builder: Any, x: Any) -> Any:
     return builder.fdiv(one, builder.fadd(one, _exponential(builder, builder.fneg(x))))
 
 
+def _relu(builder: Any, x: Any) -> Any:
+    zero = _all(x.type, 0.0)
+    return builder.select(builder.fcmp_unordered(">", x, zero), x, zero)
+
+
+def _selected(builder: Any, condition: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_unordered("!=", condition, _all(condition.type, 0.0)), a, b)
+
+
 @intrinsic
 def sub(typingctx: Any, a: Any, b: Any) -> Any:
     """a - b"""
-    return a(a, b), lambda context, builder, sig, args: builder.fsub(*args, flags=CONTRACT)
+    return mapped(lambda builder, *each: builder.fsub(*each, flags=CONTRACT), a, b)
 
 
 @intrinsic
 def div(typingctx: Any, a: Any, b: Any) -> Any:
     """a / b"""
-    return a(a, b), lambda context, builder, sig, args: builder.fdiv(*args, flags=CONTRACT)
+    return mapped(lambda builder, *each: builder.fdiv(*each, flags=CONTRACT), a, b)
 
 
 @intrinsic
 def larger(typingctx: Any, a: Any, b: Any) -> Any:
     """The larger one in each lane; NaN if either is."""
-    return a(a, b), lambda context, builder, sig, args: _extreme(builder, ">", *args)
+    return mapped(lambda builder, *each: _extreme(builder, ">", *each), a, b)
 
 
 @intrinsic
 def smaller(typingctx: Any, a: Any, b: Any) -> Any:
     """The smaller one in each lane; NaN if either is."""
-    return a(a, b), lambda context, builder, sig, args: _extreme(builder, "<", *args)
+    return mapped(lambda builder, *each: _extreme(builder, "<", *each), a, b)
 
 
 @intrinsic
 def relus(typingctx: Any, a: Any) -> Any:
     """a, or 0 where it is negative."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        zero = _all(args[0].type, 0.0)
-        return builder.select(builder.fcmp_unordered(">", args[0], zero), args[0], zero)
-
-    return a(a), codegen
+    return mapped(_relu, a)
 
 
 @intrinsic
 def magnitudes(typingctx: Any, a: Any) -> Any:
     """|a|"""
-    return a(a), lambda context, builder, sig, args: _called(builder, "fabs", args[0])
+    return mapped(lambda builder, x: _called(builder, "fabs", x), a)
 
 
 @intrinsic
 def roots(typingctx: Any, a: Any) -> Any:
     """The square roots: NaN below 0."""
-    return a(a), lambda context, builder, sig, args: _called(builder, "sqrt", args[0])
+    return mapped(lambda builder, x: _called(builder, "sqrt", x), a)
 
 
 @intrinsic
 def exponentials(typingctx: Any, a: Any) -> Any:
     """e to the power of a, in at most 2 units of the last place."""
-    return a(a), lambda context, builder, sig, args: _exponential(builder, args[0])
+    return mapped(_exponential, a)
 
 
 @intrinsic
 def sigmoids(typingctx: Any, a: Any) -> Any:
     """1 / (1 + exp(-a))"""
-    return a(a), lambda context, builder, sig, args: _sigmoid(builder, args[0])
+    return mapped(_sigmoid, a)
 
 
 @intrinsic
 def selected(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
     """a where the condition isn't 0, else b."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_unordered("!=", args[0], _all(args[0].type, 0.0)), args[1], args[2])
-
-    return a(condition, a, b), codegen
+    return mapped(_selected, condition, a, b)
 
 
 @intrinsic
 def lt(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a < b, else 0"""
-    return a(a, b), lambda context, builder, sig, args: _compared(builder, "<", *args)
+    return mapped(lambda builder, *each: _compared(builder, "<", *each), a, b)
 
 
 @intrinsic
 def le(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a <= b, else 0"""
-    return a(a, b), lambda context, builder, sig, args: _compared(builder, "<=", *args)
+    return mapped(lambda builder, *each: _compared(builder, "<=", *each), a, b)
 
 
 @intrinsic
 def gt(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a > b, else 0"""
-    return a(a, b), lambda context, builder, sig, args: _compared(builder, ">", *args)
+    return mapped(lambda builder, *each: _compared(builder, ">", *each), a, b)
 
 
 @intrinsic
 def ge(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a >= b, else 0"""
-    return a(a, b), lambda context, builder, sig, args: _compared(builder, ">=", *args)
+    return mapped(lambda builder, *each: _compared(builder, ">=", *each), a, b)
 
 
 @intrinsic
 def eq(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a == b, else 0"""
-    return a(a, b), lambda context, builder, sig, args: _compared(builder, "==", *args)
+    return mapped(lambda builder, *each: _compared(builder, "==", *each), a, b)
 
 
 @intrinsic
 def ne(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a != b, else 0"""
-    return a(a, b), lambda context, builder, sig, args: _compared(builder, "!=", *args)
+    return mapped(lambda builder, *each: _compared(builder, "!=", *each), a, b)
 
 
 @intrinsic
 def hmax(typingctx: Any, value: Any) -> Any:
-    """The largest lane; NaN if any is."""
+    """The largest lane of a register; NaN if any is."""
     return value.dtype(value), lambda context, builder, sig, args: _reduced(builder, ">", args[0])
 
 
 @intrinsic
 def hmin(typingctx: Any, value: Any) -> Any:
-    """The smallest lane; NaN if any is."""
+    """The smallest lane of a register; NaN if any is."""
     return value.dtype(value), lambda context, builder, sig, args: _reduced(builder, "<", args[0])

@@ -39,32 +39,64 @@ class Checked:
         self.array[self.check(index)] = value
 
 
-def load(array: Checked, index: int, lanes: int) -> np.ndarray:
-    """array[index : index + lanes]"""
-    return array.array[array.check(index, lanes) : index + lanes].copy()
+def load(array: Checked, index: int, lanes: int, count: int = 1) -> np.ndarray:
+    """array[index : index + lanes * count], a row for each register where there are several"""
+    return shaped(array.array[array.check(index, lanes * count) : index + lanes * count].copy(), lanes)
 
 
-def load_first(array: Checked, index: int, count: int, lanes: int) -> np.ndarray:
-    """array[index : index + count], and 0 in the lanes past count."""
-    register = np.zeros(lanes, array.array.dtype)
-    used = min(count, lanes)
-    register[:used] = array.array[array.check(index, used) : index + used]
-    return register
+def load_first(array: Checked, index: int, left: int, lanes: int, count: int = 1) -> np.ndarray:
+    """The same, but of the last register only the first lanes, and 0 in its others."""
+    tile = np.zeros(lanes * count, array.array.dtype)
+    used = lanes * (count - 1) + min(left, lanes)
+    tile[:used] = array.array[array.check(index, used) : index + used]
+    return shaped(tile, lanes)
+
+
+def shaped(values: np.ndarray, lanes: int) -> np.ndarray:
+    """Values as a tile: one register, or a row for each of several, so that numpy uses one register with all of another tile."""
+    return values if values.size == lanes else values.reshape(-1, lanes)
 
 
 def store(array: Checked, index: int, value: np.ndarray) -> None:
-    """array[index : index + lanes] = value"""
-    array.array[array.check(index, value.size) : index + value.size] = value
+    """array[index : index + lanes * count] = value"""
+    array.array[array.check(index, value.size) : index + value.size] = value.reshape(-1)
 
 
-def store_first(array: Checked, index: int, value: np.ndarray, count: int) -> None:
-    """array[index : index + count] = the first lanes of value"""
-    array.array[array.check(index, count) : index + count] = value[:count]
+def store_first(array: Checked, index: int, value: np.ndarray, left: int) -> None:
+    """The same, but of the last register only the first lanes."""
+    used = value.size - value.shape[-1] + left
+    array.array[array.check(index, used) : index + used] = value.reshape(-1)[:used]
 
 
-def splat(value: Any, lanes: int) -> np.ndarray:
-    """A register with one value in every lane."""
-    return np.full(lanes, value)
+def splat(value: Any, lanes: int, count: int = 1) -> np.ndarray:
+    """A tile with one value in every lane."""
+    return shaped(np.full(lanes * count, value), lanes)
+
+
+def dot(a: Any, b: Any, total: np.ndarray) -> np.ndarray:
+    """A register, to which the products of the registers of a and b are added one after the other."""
+    return accumulate(total, a * b)
+
+
+def dots(a: Any, b: Any, c: Any, d: Any, e: Any, total: np.ndarray) -> np.ndarray:
+    """A tile of four registers, to which the products of a with b, c, d and e are added as ``dot`` does."""
+    return np.stack([dot(a, other, register) for other, register in zip((b, c, d, e), total, strict=True)])
+
+
+def accumulate(total: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """A register, to which the registers of a tile are added one after the other."""
+    for register in value.reshape(-1, total.size):
+        total = total + register
+    return total
+
+
+def hsum(value: np.ndarray) -> Any:
+    """The sum of a tile's values: registers are added in pairs, then the lanes of one."""
+    registers = list(value.reshape(-1, value.shape[-1]))
+    while len(registers) > 1:
+        pairs = [left + right for left, right in zip(registers[::2], registers[1::2], strict=False)]
+        registers = pairs + registers[2 * len(pairs) :]
+    return registers[0].sum()
 
 
 def gather(array: Checked, base: int, stride: int, crd: Checked, position: int, lanes: int) -> np.ndarray:
@@ -74,28 +106,30 @@ def gather(array: Checked, base: int, stride: int, crd: Checked, position: int, 
 
 def appended(values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray) -> int:
     """Append the lanes that are kept, and their coordinates; there is room for all of them."""
-    return appended_first(values, crd, position, coordinate, value, kept, value.size)
+    return appended_first(values, crd, position, coordinate, value, kept, value.shape[-1])
 
 
-def appended_first(values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray, count: int) -> int:
-    """The same of the first lanes."""
-    (lanes,) = (kept[:count] != 0).nonzero()
-    for array, own in ((values, value[lanes]), (crd, coordinate + lanes)):
+def appended_first(values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray, left: int) -> int:
+    """The same, but of the last register only the first lanes."""
+    count = value.size - value.shape[-1] + left
+    (lanes,) = (np.broadcast_to(kept, value.shape).reshape(-1)[:count] != 0).nonzero()
+    for array, own in ((values, value.reshape(-1)[lanes]), (crd, coordinate + lanes)):
         array.array[array.check(position, count) : position + len(lanes)] = own
     return int(position) + len(lanes)
 
 
 def largest(value: np.ndarray, n: int, m: int) -> np.ndarray:
     """1 where a lane is one of the n largest of its block of m."""
-    return largest_first(value, n, m, value.size)
+    return largest_first(value, n, m, value.shape[-1])
 
 
-def largest_first(value: np.ndarray, n: int, m: int, count: int) -> np.ndarray:
-    """The same of the first lanes."""
-    kept = np.zeros_like(value)
+def largest_first(value: np.ndarray, n: int, m: int, left: int) -> np.ndarray:
+    """The same, where the last register's other lanes are less than any."""
+    values, count = value.reshape(-1), value.size - value.shape[-1] + left
+    kept = np.zeros_like(values)
     for at in range(count):
-        kept[at] = outranked(value, at, m, count) < n
-    return kept
+        kept[at] = outranked(values, at, m, count) < n
+    return kept.reshape(value.shape)
 
 
 def outranked(row: Any, at: int, m: int, size: int) -> int:
@@ -206,6 +240,7 @@ REGISTERED: dict[str, Any] = {
     "sub": np.subtract,
 }
 TWINS: dict[str, Any] = {
+    "accumulate": accumulate,
     "appended": appended,
     "appended_first": appended_first,
     "largest": largest,
@@ -214,11 +249,13 @@ TWINS: dict[str, Any] = {
     "add": lambda a, b: a + b,
     "carray": lambda array, shape: array.array.reshape(shape),
     "at_most": lambda a, b: -1 if a <= b else 0,
+    "dot": dot,
+    "dots": dots,
     "first_lanes": lambda new, old, count: np.where(np.arange(len(old)) < count, new, old),
     "fma": lambda a, b, c: a * b + c,
     "gather": gather,
-    "hsum": lambda register: register.sum(),
-    "hsums": lambda *registers: np.array([register.sum() for register in registers]),
+    "hsum": hsum,
+    "hsums": lambda *registers: np.array([hsum(register) for register in np.stack(registers).reshape(-1, registers[0].shape[-1])]),
     "load": load,
     "rolled": int,
     "load_first": load_first,

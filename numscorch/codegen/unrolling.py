@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, terms_of
 from ..ir.levels import Compressed
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Var, While, call
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Var, While, call
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
 from .jamming import interleaved
@@ -73,12 +73,13 @@ def _moves_dense(stmt: ix.Forall, assignment: ix.Assignment, env: Env) -> bool:
 def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block:
     """Several positions at once, each adding to registers of its own; the rest one by one."""
     it, target = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body)).lhs.tensor
-    copies = [env.registers[target.name], *(_copy(env.registers[target.name], u) for u in range(1, times))]
+    first = env.registers[target.name]
+    copies = [first, *(Var(f"{first.name}_{u}") for u in range(1, times))]
     zero = clear(target, env)[0].value
     step: list[Stmt] = []
-    for u, registers in enumerate(copies):
-        step += _step(stmt, it, it.position + u, _with_registers(env, target, registers), lower)
-    cleared = tuple(Assign(register, zero) for registers in copies[1:] for register in registers)
+    for u, register in enumerate(copies):
+        step += _step(stmt, it, it.position + u, _with_register(env, target, register), lower)
+    cleared = tuple(Assign(register, zero) for register in copies[1:])
     rest = _rest_of_row(stmt, it, copies, env, lower)
     return (*_taken_at_once(it, times, tuple(step), cleared), *rest, *joined_copies(copies, target.name in env.varying))
 
@@ -89,16 +90,16 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
     terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
     walk = _masked if tag.masked and isinstance(it.level, Compressed) else _whole
     if body.lhs.indices:
-        stored = Var(f"{body.lhs.tensor.name}_vals"), env.beside(body.lhs.tensor, it.position), terms.value(0)
+        stored = Var(f"{body.lhs.tensor.name}_vals"), env.beside(body.lhs.tensor, it.position), terms.value()
         step: Block = (Do(call("store", *stored)),)
         return (*walk(it, lanes, step, (Do(call("store_first", *stored, _left(it))),), ()), _one_by_one(stmt, it, env, lower))
-    total, register = partial_register(body.lhs.tensor.name), env.registers[body.lhs.tensor.name][0]
+    total, register = partial_register(body.lhs.tensor.name), env.registers[body.lhs.tensor.name]
     if body.op == "+=":
-        start, added = Const(0.0, body.lhs.tensor.dtype), terms.added_to(total, 0)
+        start, added = Const(0.0, body.lhs.tensor.dtype), terms.added_to(total)
         last: Stmt = Accumulate(register, call("hsum", total))
     else:
         joined, whole = JOINED[REDUCTIONS[body.op].function]
-        start, added = Const(REDUCTIONS[body.op].identity, body.lhs.tensor.dtype), call(joined, total, terms.value(0))
+        start, added = Const(REDUCTIONS[body.op].identity, body.lhs.tensor.dtype), call(joined, total, terms.value())
         last = Assign(register, call(REDUCTIONS[body.op].function, register, call(whole, total)))
     seen = [Var(f"{body.lhs.tensor.name}_seen")] if body.lhs.tensor.name in env.counted else []
     step = (Assign(total, added), *(Accumulate(count, Const(lanes)) for count in seen))
@@ -146,13 +147,15 @@ def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     it = env.iterated(stmt.var)[0]
     consumer, producer, jammed = _jam_parts(stmt)
     target = next(ix.assignments(producer)).lhs.tensor
-    sums = [_sum_at(stmt, producer, target, u, it, env, lower) for u in range(jammed)]
-    total = Var(target.name)
-    step = [*interleaved(sums), Assign(total, call("hsums", *(partial_register(f"{target.name}{u}") for u in range(jammed))))]
-    inner = _with_registers(replace(env, varying=env.varying | {target.name}), target, (total,))
+    sums = interleaved([_sum_at(stmt, producer, target, u, it, env, lower) for u in range(jammed)])
+    total, tile = Var(target.name), Var(f"{target.name}_sums")
+    parts = [partial_register(f"{target.name}{u}") for u in range(jammed)]
+    held = _in_tile(sums, parts, tile)
+    step = [*(sums if held is None else held), Assign(total, call("hsums", *(parts if held is None else [tile])))]
+    inner = _with_register(replace(env, varying=env.varying | {target.name}), target, total)
     product, written = gathered_product(consumer.rhs, stmt.var, it, jammed, inner), Var(f"{consumer.lhs.tensor.name}_vals")
     place = env.beside(consumer.lhs.tensor, it.position)
-    value = product.added_to(call("load", written, place, jammed), 0) if consumer.op == "+=" else product.value(0)
+    value = product.added_to(call("load", written, place, jammed)) if consumer.op == "+=" else product.value()
     step.append(Do(call("store", written, place, value)))
     return (*_taken_at_once(it, jammed, tuple(step), ()), _one_by_one(stmt, it, env, lower))
 
@@ -170,13 +173,54 @@ def _sum_at(stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, number: in
     renamed = ix.map_expr(producer, lambda a: replace(a, tensor=named) if a.tensor == target else a)
     own = Var(f"{stmt.var}_u{number}")  # no index has such a name
     inner = env.bind(stmt.var, own, {it.name: it.segment(it.position + number)})
-    inner = replace(_with_registers(inner, named, (Var(named.name),)), copy=(stmt.var, number))
+    inner = replace(_with_register(inner, named, Var(named.name)), copy=(stmt.var, number))
     lowered = (Assign(own, it.coordinate(it.position + number)), *lower(renamed, inner))
     return tuple(s for s in lowered if not (isinstance(s, Accumulate) and s.var.name == named.name))
 
 
-def _with_registers(env: Env, target: ix.TensorVar, registers: tuple[Var, ...]) -> Env:
-    return replace(env, registers={**env.registers, target.name: registers})
+def _in_tile(block: Block, parts: list[Var], tile: Var) -> Block | None:
+    """A block that adds to several registers side by side, with a tile of them; None where they have no factor in common.
+
+    >>> t, u, s, x, y, z = (Var(name) for name in ("t", "u", "s", "x", "y", "z"))
+    >>> _in_tile((Assign(t, call("fma", x, y, t)), Assign(u, call("fma", x, z, u))), [t, u], s) == (Assign(s, call("dots", x, y, z, s)),)
+    True
+    """
+    out, rest = list[Stmt](), list(block)
+    while rest:
+        stmt = rest.pop(0)
+        match stmt:
+            case Assign(var, value) if var in parts:
+                values = [value, *(s.value for s in rest[: len(parts) - 1] if isinstance(s, Assign) and s.var in parts)]
+                if (joined := _value_of_tile(values, parts, tile)) is None:
+                    return None
+                out.append(Assign(tile, joined))
+                rest = rest[len(parts) - 1 :]
+            case For(_, _, _, body):
+                if (inner := _in_tile(body, parts, tile)) is None:
+                    return None
+                out.append(replace(stmt, body=inner))
+            case While() | If():
+                return None
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _value_of_tile(values: list[Expr], parts: list[Var], tile: Var) -> Expr | None:
+    """What several registers get, as the value of a tile of them."""
+    if values == [values[0]] * len(parts) and isinstance(first := values[0], Call) and first.function == "splat":
+        return call("splat", *first.args, len(parts))
+    products = [v.args for v in values if isinstance(v, Call) and v.function in ("fma", "dot") and v.args[2] in parts]
+    if [args[2] for args in products] != parts:
+        return None
+    for shared, other in ((0, 1), (1, 0)):
+        if all(args[shared] == products[0][shared] for args in products):
+            return call("dots", products[0][shared], *(args[other] for args in products), tile)
+    return None
+
+
+def _with_register(env: Env, target: ix.TensorVar, register: Var) -> Env:
+    return replace(env, registers={**env.registers, target.name: register})
 
 
 def _taken_at_once(it: Iterator, times: int, step: Block, cleared: Block) -> Block:
@@ -199,32 +243,28 @@ def _one_by_one(stmt: ix.Forall, it: Iterator, env: Env, lower: Lower) -> For:
     return For(it.position, _split(it), it.end, _step(stmt, it, it.position, env, lower))
 
 
-def _rest_of_row(stmt: ix.Forall, it: Iterator, copies: list[tuple[Var, ...]], env: Env, lower: Lower) -> Block:
+def _rest_of_row(stmt: ix.Forall, it: Iterator, copies: list[Var], env: Env, lower: Lower) -> Block:
     """Up to three positions without a loop, whose end would be mispredicted; more of them in one."""
     if len(copies) > MOST_IFS:
         return (_one_by_one(stmt, it, env, lower),)
     target = next(ix.assignments(stmt.body)).lhs.tensor
     return tuple(
-        If(_split(it) + u < it.end, _step(stmt, it, _split(it) + u, _with_registers(env, target, registers), lower))
-        for u, registers in enumerate(copies[:-1])
+        If(_split(it) + u < it.end, _step(stmt, it, _split(it) + u, _with_register(env, target, register), lower))
+        for u, register in enumerate(copies[:-1])
     )
-
-
-def _copy(registers: tuple[Var, ...], number: int) -> tuple[Var, ...]:
-    return tuple(Var(f"{register.name}_{number}") for register in registers)
 
 
 def _step(stmt: ix.Forall, it: Iterator, position: Expr, env: Env, lower: Lower) -> Block:
     return at_position(stmt.var, it, position, env, lambda inner: lower(stmt.body, inner))
 
 
-def joined_copies(copies: list[tuple[Var, ...]], is_vector: bool) -> Block:
+def joined_copies(copies: list[Var], is_vector: bool) -> Block:
     """Add the copies in pairs into the first one."""
     out: list[Stmt] = []
     gap = 1
     while gap < len(copies):
         for at in range(0, len(copies) - gap, 2 * gap):
-            for left, right in zip(copies[at], copies[at + gap], strict=True):
-                out.append(Assign(left, call("add", left, right) if is_vector else left + right))
+            left, right = copies[at], copies[at + gap]
+            out.append(Assign(left, call("add", left, right) if is_vector else left + right))
         gap *= 2
     return tuple(out)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import takewhile
 
 from ..errors import UnsupportedError
 from ..ir.function_table import routine_of
 from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
-from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of, variables_in
-from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call
+from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of
+from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call, mul
 from ..ir.loop import Expr as LoopExpr
 from .environment import Env, Iterator, stride_of
 from .lattice import least_sets
 
-SPLAT = "factor"
 SHARED = 4  # registers that several coordinates share and that are loaded at once; more would leave too few for the sums
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
@@ -22,26 +23,30 @@ COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 class Product:
     """A lowered product: statements to run first, and its factors.
 
-    A scalar product has one factor list, holding one expression; a vector product has a list
-    for each register of the tile, a splat of the scalar factors before those that vary.
+    A scalar product has one factor; a vector product has the product of the scalar factors before those that vary.
     """
 
     setup: Block
-    factors: tuple[tuple[LoopExpr, ...], ...]
+    factors: tuple[LoopExpr, ...]
 
     @property
     def scalar(self) -> LoopExpr:
         """The value of a scalar product."""
-        return self.factors[0][0]
+        return self.factors[0]
 
-    def value(self, register: int) -> LoopExpr:
-        """The product in one register."""
-        return _chain(self.factors[register])
+    def value(self) -> LoopExpr:
+        """The product of a tile."""
+        return _chain(self.factors)
 
-    def added_to(self, total: LoopExpr, register: int) -> LoopExpr:
-        """total + product in one register."""
-        *head, last = self.factors[register]
+    def added_to(self, total: LoopExpr) -> LoopExpr:
+        """total + product, of tiles of the same shape."""
+        *head, last = self.factors
         return call("fma", _chain(tuple(head)), last, total) if head else call("add", total, last)
+
+    def summed_into(self, total: LoopExpr) -> LoopExpr:
+        """One register, to which the product's registers are added one after the other."""
+        *head, last = self.factors
+        return call("dot", _chain(tuple(head)), last, total) if head else call("accumulate", total, last)
 
 
 def _chain(factors: tuple[LoopExpr, ...]) -> LoopExpr:
@@ -83,31 +88,24 @@ def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False)
     setup: list[Assign] = []
     condition, env = presence(expr, env)
     uniform: LoopExpr | None = None
-    varying: list[tuple[LoopExpr, ...]] = []
+    varying: list[LoopExpr] = []
     for factor in factors_of(expr):
         if isinstance(factor, Access) and not factor.tensor.has_values:
             continue
         if is_varying(factor, env):
             varying.append(_vector(factor, env, setup))
         elif in_order and as_vector and varying and env.lanes is not None:
-            varying.append((call("splat", _scalar(factor, env), env.lanes.lanes),) * env.lanes.count)
+            varying.append(_scalar(factor, env))
         else:
             value = _scalar(factor, env)
             uniform = value if uniform is None else uniform * value
     if not as_vector or env.lanes is None:
         value = Const(1) if uniform is None else uniform
-        return Product(tuple(setup), ((_or_zero(condition, value, expr, env),),))
-    if uniform is not None or not varying:
-        splat = env.own(SPLAT, _moving(expr, env))
-        setup.append(Assign(splat, call("splat", Const(1) if uniform is None else uniform, env.lanes.lanes)))
-        varying.insert(0, (splat,) * env.lanes.count)
-    return Product(tuple(setup), tuple(zip(*varying, strict=True)))
-
-
-def _moving(expr: Expr, env: Env) -> tuple[IndexVar, ...]:
-    """The variables that a value depends on: a register, which has no indices, may be that of one of several coordinates."""
-    held = env.copy is not None and any(access.tensor.name in env.registers for access in accesses_in(expr))
-    return (*variables_in(expr), *((env.copy[0],) if held and env.copy is not None else ()))
+        return Product(tuple(setup), (_or_zero(condition, value, expr, env),))
+    if not varying:
+        value = Const(1.0, dtype_of(expr)) if uniform is None else uniform
+        return Product(tuple(setup), (call("splat", value, *env.lanes.shape),))
+    return Product(tuple(setup), tuple(varying) if uniform is None else (uniform, *varying))
 
 
 def _scalar(factor: Expr, env: Env) -> LoopExpr:
@@ -125,7 +123,7 @@ def _or_zero(condition: LoopExpr | None, value: LoopExpr, expr: Expr, env: Env) 
 def _present(factor: Expr, env: Env) -> LoopExpr:
     match factor:
         case Access(tensor) if tensor.name in env.registers:
-            return env.registers[tensor.name][0]
+            return env.registers[tensor.name]
         case Access(tensor) if not tensor.has_values:
             return Const(1)
         case Access(tensor):
@@ -178,24 +176,24 @@ def dtype_of(expr: Expr) -> str:
     return found[0] if found else "float32"
 
 
-def _vector(factor: Expr, env: Env, setup: list[Assign]) -> tuple[LoopExpr, ...]:
-    """The factor's value in each register of the tile."""
+def _vector(factor: Expr, env: Env, setup: list[Assign]) -> LoopExpr:
+    """The factor's value: a tile, or a number where it is the same in every lane."""
     factor = valued(factor)
     if env.lanes is None:
         raise UnsupportedError(f"{factor} differs from lane to lane, and there is no vector loop")
     if not is_varying(factor, env):
-        return (call("splat", _scalar(factor, env), env.lanes.lanes),) * env.lanes.count
+        return _scalar(factor, env)
     if not isinstance(factor, Access):
         function, args = in_registers(factor)
-        return tuple(call(function, *each) for each in zip(*(_vector(arg, env, setup) for arg in args), strict=True))
+        return call(function, *(_vector(arg, env, setup) for arg in args))
     if factor.tensor.name in env.registers:
         return env.registers[factor.tensor.name]
     place = named_position(factor, env, setup)
-    loads = tuple(load(env, factor.tensor.name, place, register) for register in range(env.lanes.count))
+    tile = load(env, factor.tensor.name, place)
     if env.copy is None or env.copy[0] in factor.indices or env.lanes.count > SHARED:
-        return loads
-    shared = tuple(Var(f"{factor.tensor}_r{register}") for register in range(env.lanes.count))
-    setup += [Assign(register, value) for register, value in zip(shared, loads, strict=True)]
+        return tile
+    shared = Var(f"{factor.tensor}_shared")
+    setup.append(Assign(shared, tile))
     return shared
 
 
@@ -230,20 +228,29 @@ def in_registers(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
 
 def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> Product:
     """A product at a register of consecutive positions: values of the iterated operand lie side by side."""
-    factors = [f for f in factors_of(expr) if not isinstance(f, Access) or f.tensor.has_values]
-    return Product((), (tuple(_at_positions(factor, var, it, lanes, env) for factor in factors),))
+    factors = [valued(f) for f in factors_of(expr) if not isinstance(f, Access) or f.tensor.has_values]
+    uniform = list(takewhile(lambda factor: _is_uniform(factor, var, env), factors))
+    varying = [_at_positions(factor, var, it, lanes, env) for factor in factors[len(uniform) :]]
+    if not uniform:
+        return Product((), tuple(varying))
+    scalar = reduce(mul, (_scalar(factor, env) for factor in uniform))
+    return Product((), (scalar, *varying) if varying else (call("splat", scalar, lanes),))
+
+
+def _is_uniform(expr: Expr, var: IndexVar, env: Env) -> bool:
+    """Whether a value is the same at all positions."""
+    return not any(var in access.indices or access.tensor.name in env.varying for access in accesses_in(expr))
 
 
 def _at_positions(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
-    """An expression's values at a register of positions."""
+    """An expression's values at a register of positions, or a number that is the same at all of them."""
     expr = valued(expr)
-    accesses = accesses_in(expr)
-    if not any(var in a.indices or a.tensor.name in env.varying for a in accesses):
-        return call("splat", _scalar(expr, env), lanes)
+    if _is_uniform(expr, var, env):
+        return _scalar(expr, env)
     if not isinstance(expr, Access):
         function, args = in_registers(expr)
         return call(function, *(_at_positions(arg, var, it, lanes, env) for arg in args))
-    return env.registers[expr.tensor.name][0] if expr.tensor.name in env.varying else _gathered(expr, var, it, lanes, env)
+    return env.registers[expr.tensor.name] if expr.tensor.name in env.varying else _gathered(expr, var, it, lanes, env)
 
 
 def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
@@ -267,12 +274,11 @@ def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
     return named
 
 
-def load(env: Env, tensor: str, place: LoopExpr, register: int) -> LoopExpr:
-    """Load one register of a tile; lanes past the extent, in the last one, are 0."""
+def load(env: Env, tensor: str, place: LoopExpr) -> LoopExpr:
+    """Load a tile; lanes past the extent, in the last register, are 0."""
     lanes = env.lanes
     if lanes is None:
         raise ValueError("a vector load needs a vector loop")
-    at = place + register * lanes.lanes
-    if lanes.left is not None and register == lanes.count - 1:
-        return call("load_first", Var(f"{tensor}_vals"), at, lanes.left, lanes.lanes)
-    return call("load", Var(f"{tensor}_vals"), at, lanes.lanes)
+    if lanes.left is not None:
+        return call("load_first", Var(f"{tensor}_vals"), place, lanes.left, *lanes.shape)
+    return call("load", Var(f"{tensor}_vals"), place, *lanes.shape)

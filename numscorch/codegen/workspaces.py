@@ -249,12 +249,9 @@ def appends(consumer: ix.Stmt, env: Env) -> bool:
 
 
 def _with_zero(target: ix.TensorVar, op: str, env: Env) -> Block:
-    """A reduction's registers, joined with a term that isn't stored."""
-    zero: Expr = Const(0.0, target.dtype)
-    in_lanes = target.name in env.varying and env.lanes is not None
-    if in_lanes and env.lanes is not None:
-        zero = call("splat", zero, env.lanes.lanes)
-    return tuple(Assign(register, joined(op, register, zero, in_lanes)) for register in env.registers[target.name])
+    """A reduction's register, joined with a term that isn't stored."""
+    register = env.registers[target.name]
+    return (Assign(register, joined(op, register, Const(0.0, target.dtype), target.name in env.varying and env.lanes is not None)),)
 
 
 def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower: Lower) -> Block:

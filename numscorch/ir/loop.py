@@ -217,6 +217,19 @@ def call(function: str, *args: ExprLike) -> Call:
     return Call(function, tuple(as_expr(a) for a in args))
 
 
+def registers_of(expr: Expr) -> int:
+    """How many registers an expression loads.
+
+    >>> registers_of(call("load", Var("x_vals"), Var("p"), 8, 4)), registers_of(call("load", Var("x_vals"), Var("p"), 8))
+    (4, 1)
+    """
+    match expr:
+        case Call("load", (_, _, _, Const(int(count)))) | Call("load_first", (_, _, _, _, Const(int(count)))):
+            return count
+        case _:
+            return 1
+
+
 def all_of(conditions: list[Expr], op: str = "and") -> Expr:
     """The conjunction of one or more conditions; of masks, by &."""
     result = conditions[0]
