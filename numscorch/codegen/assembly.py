@@ -19,6 +19,7 @@ from .lowering import by_worker, in_block, lower
 from .peephole import simplify
 from .placed import Placement
 from .results import Assembly, Stage
+from .row_starts import reuse_starts
 from .short_rows import shorten
 from .spaced import Spacing, is_spaced
 from .workspaces import arrays_of, is_collected, is_hashed, is_marked, stamps, workspaces_of
@@ -112,7 +113,8 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Leng
     operands = ix.operands_of(stmt)
     known = _all_params(stmt, operands)
     body = simplify(hoist_loads(_lowered(stmt, operands, stage), target.registers // 2))
-    body = block_sums(shorten(body, {p.name for p in known if p.what == "pos"}), lengths or {})
+    starts = {p.name for p in known if p.what == "pos"}
+    body = reuse_starts(block_sums(shorten(body, starts), lengths or {}), starts)
     parallel, used = has_threads(body), names_used(body)
     if parallel:
         used |= {f"{p.of}_{PARTS[p.what]}" for p in known if p.what in PARTS and p.name in used}
