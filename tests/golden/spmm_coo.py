@@ -22,35 +22,13 @@ def body(worker, A1_crd, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, 
             while pA1_stop < pA1_end and A1_crd[pA1_stop] == A1_crd[pA1]:
                 pA1_stop = pA1_stop + 1
             i = A1_crd[pA1]
-            t0 = splat(float32(0.0), 8)
-            t1 = splat(float32(0.0), 8)
-            t2 = splat(float32(0.0), 8)
-            t3 = splat(float32(0.0), 8)
-            t4 = splat(float32(0.0), 8)
-            t5 = splat(float32(0.0), 8)
-            t6 = splat(float32(0.0), 8)
-            t7 = splat(float32(0.0), 8)
+            t = splat(float32(0.0), 8, 8)
             for pA2 in range(pA1, pA1_stop):
                 j = A2_crd[pA2]
                 pB = j * B_stride0
-                factor = splat(A_vals[pA2], 8)
-                t0 = fma(factor, load(B_vals, pB, 8), t0)
-                t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
-                t2 = fma(factor, load(B_vals, pB + 16, 8), t2)
-                t3 = fma(factor, load(B_vals, pB + 24, 8), t3)
-                t4 = fma(factor, load(B_vals, pB + 32, 8), t4)
-                t5 = fma(factor, load(B_vals, pB + 40, 8), t5)
-                t6 = fma(factor, load(B_vals, pB + 48, 8), t6)
-                t7 = fma(factor, load(B_vals, pB + 56, 8), t7)
+                t = fma(A_vals[pA2], load(B_vals, pB, 8, 8), t)
             pC = i * C_stride0
-            store(C_vals, pC, t0)
-            store(C_vals, pC + 8, t1)
-            store(C_vals, pC + 16, t2)
-            store(C_vals, pC + 24, t3)
-            store(C_vals, pC + 32, t4)
-            store(C_vals, pC + 40, t5)
-            store(C_vals, pC + 48, t6)
-            store(C_vals, pC + 56, t7)
+            store(C_vals, pC, t)
             pA1 = pA1_stop
 
 

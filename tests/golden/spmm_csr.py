@@ -18,57 +18,22 @@ def body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, 
     for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
         pA2_end = int64(A2_pos[i + 1])
         for k in range(0, k_size // 56 * 56, 56):
-            t0 = splat(float32(0.0), 8)
-            t1 = splat(float32(0.0), 8)
-            t2 = splat(float32(0.0), 8)
-            t3 = splat(float32(0.0), 8)
-            t4 = splat(float32(0.0), 8)
-            t5 = splat(float32(0.0), 8)
-            t6 = splat(float32(0.0), 8)
+            t = splat(float32(0.0), 8, 7)
             for pA2 in range(A2_pos[i], A2_pos[i + 1]):
                 j = A2_crd[pA2]
                 pB = j * B_stride0 + k
-                factor = splat(A_vals[pA2], 8)
-                t0 = fma(factor, load(B_vals, pB, 8), t0)
-                t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
-                t2 = fma(factor, load(B_vals, pB + 16, 8), t2)
-                t3 = fma(factor, load(B_vals, pB + 24, 8), t3)
-                t4 = fma(factor, load(B_vals, pB + 32, 8), t4)
-                t5 = fma(factor, load(B_vals, pB + 40, 8), t5)
-                t6 = fma(factor, load(B_vals, pB + 48, 8), t6)
+                t = fma(A_vals[pA2], load(B_vals, pB, 8, 7), t)
             pC = i * C_stride0 + k
-            store(C_vals, pC, t0)
-            store(C_vals, pC + 8, t1)
-            store(C_vals, pC + 16, t2)
-            store(C_vals, pC + 24, t3)
-            store(C_vals, pC + 32, t4)
-            store(C_vals, pC + 40, t5)
-            store(C_vals, pC + 48, t6)
+            store(C_vals, pC, t)
         k = k_size // 56 * 56
         left = k_size - k - 40
-        t0 = splat(float32(0.0), 8)
-        t1 = splat(float32(0.0), 8)
-        t2 = splat(float32(0.0), 8)
-        t3 = splat(float32(0.0), 8)
-        t4 = splat(float32(0.0), 8)
-        t5 = splat(float32(0.0), 8)
+        t = splat(float32(0.0), 8, 6)
         for pA2 in range(pA2_start, pA2_end):
             j = A2_crd[pA2]
             pB = j * B_stride0 + k
-            factor = splat(A_vals[pA2], 8)
-            t0 = fma(factor, load(B_vals, pB, 8), t0)
-            t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
-            t2 = fma(factor, load(B_vals, pB + 16, 8), t2)
-            t3 = fma(factor, load(B_vals, pB + 24, 8), t3)
-            t4 = fma(factor, load(B_vals, pB + 32, 8), t4)
-            t5 = fma(factor, load_first(B_vals, pB + 40, left, 8), t5)
+            t = fma(A_vals[pA2], load_first(B_vals, pB, left, 8, 6), t)
         pC = i * C_stride0 + k
-        store(C_vals, pC, t0)
-        store(C_vals, pC + 8, t1)
-        store(C_vals, pC + 16, t2)
-        store(C_vals, pC + 24, t3)
-        store(C_vals, pC + 32, t4)
-        store_first(C_vals, pC + 40, t5, left)
+        store_first(C_vals, pC, t, left)
         pA2_start = pA2_end
 
 

@@ -17,63 +17,41 @@ def body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, 
     pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
     for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
         pA2_end = int64(A2_pos[i + 1])
-        t0 = splat(float32(0.0), 8)
-        t1 = splat(float32(0.0), 8)
+        t = splat(float32(0.0), 8, 2)
         pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
-        t0_1 = splat(float32(0.0), 8)
-        t1_1 = splat(float32(0.0), 8)
-        t0_2 = splat(float32(0.0), 8)
-        t1_2 = splat(float32(0.0), 8)
-        t0_3 = splat(float32(0.0), 8)
-        t1_3 = splat(float32(0.0), 8)
+        t_1 = splat(float32(0.0), 8, 2)
+        t_2 = splat(float32(0.0), 8, 2)
+        t_3 = splat(float32(0.0), 8, 2)
         for pA2 in range(pA2_start, pA2_split, 4):
             j = A2_crd[pA2]
             pB = j * B_stride0
-            factor = splat(A_vals[pA2], 8)
-            t0 = fma(factor, load(B_vals, pB, 8), t0)
-            t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
+            t = fma(A_vals[pA2], load(B_vals, pB, 8, 2), t)
             j = A2_crd[pA2 + 1]
             pB = j * B_stride0
-            factor = splat(A_vals[pA2 + 1], 8)
-            t0_1 = fma(factor, load(B_vals, pB, 8), t0_1)
-            t1_1 = fma(factor, load(B_vals, pB + 8, 8), t1_1)
+            t_1 = fma(A_vals[pA2 + 1], load(B_vals, pB, 8, 2), t_1)
             j = A2_crd[pA2 + 2]
             pB = j * B_stride0
-            factor = splat(A_vals[pA2 + 2], 8)
-            t0_2 = fma(factor, load(B_vals, pB, 8), t0_2)
-            t1_2 = fma(factor, load(B_vals, pB + 8, 8), t1_2)
+            t_2 = fma(A_vals[pA2 + 2], load(B_vals, pB, 8, 2), t_2)
             j = A2_crd[pA2 + 3]
             pB = j * B_stride0
-            factor = splat(A_vals[pA2 + 3], 8)
-            t0_3 = fma(factor, load(B_vals, pB, 8), t0_3)
-            t1_3 = fma(factor, load(B_vals, pB + 8, 8), t1_3)
+            t_3 = fma(A_vals[pA2 + 3], load(B_vals, pB, 8, 2), t_3)
         if pA2_split < pA2_end:
             j = A2_crd[pA2_split]
             pB = j * B_stride0
-            factor = splat(A_vals[pA2_split], 8)
-            t0 = fma(factor, load(B_vals, pB, 8), t0)
-            t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
+            t = fma(A_vals[pA2_split], load(B_vals, pB, 8, 2), t)
         if pA2_split + 1 < pA2_end:
             j = A2_crd[pA2_split + 1]
             pB = j * B_stride0
-            factor = splat(A_vals[pA2_split + 1], 8)
-            t0_1 = fma(factor, load(B_vals, pB, 8), t0_1)
-            t1_1 = fma(factor, load(B_vals, pB + 8, 8), t1_1)
+            t_1 = fma(A_vals[pA2_split + 1], load(B_vals, pB, 8, 2), t_1)
         if pA2_split + 2 < pA2_end:
             j = A2_crd[pA2_split + 2]
             pB = j * B_stride0
-            factor = splat(A_vals[pA2_split + 2], 8)
-            t0_2 = fma(factor, load(B_vals, pB, 8), t0_2)
-            t1_2 = fma(factor, load(B_vals, pB + 8, 8), t1_2)
-        t0 = add(t0, t0_1)
-        t1 = add(t1, t1_1)
-        t0_2 = add(t0_2, t0_3)
-        t1_2 = add(t1_2, t1_3)
-        t0 = add(t0, t0_2)
-        t1 = add(t1, t1_2)
+            t_2 = fma(A_vals[pA2_split + 2], load(B_vals, pB, 8, 2), t_2)
+        t = add(t, t_1)
+        t_2 = add(t_2, t_3)
+        t = add(t, t_2)
         pC = i * C_stride0
-        store(C_vals, pC, t0)
-        store(C_vals, pC + 8, t1)
+        store(C_vals, pC, t)
         pA2_start = pA2_end
 
 

@@ -18,61 +18,40 @@ def body(worker, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, k_size, 
         k_end = min(k_tile + 16, k_size)
         for i_out in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
             for k in range(k_tile, k_end, 16):
-                t_0_0 = splat(float32(0.0), 8)
-                t_0_1 = splat(float32(0.0), 8)
-                t_1_0 = splat(float32(0.0), 8)
-                t_1_1 = splat(float32(0.0), 8)
-                t_2_0 = splat(float32(0.0), 8)
-                t_2_1 = splat(float32(0.0), 8)
+                t_0_ = splat(float32(0.0), 8, 2)
+                t_1_ = splat(float32(0.0), 8, 2)
+                t_2_ = splat(float32(0.0), 8, 2)
                 for j_chunk in range((j_size + 23) // 24):
                     pA2_start = i_out * j_size + j_chunk * 24
                     pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24) // 3
                     for pA2 in range(pA2_start, pA2_end):
                         j = A2_crd[pA2]
                         pB = j * B_stride0 + k
-                        B_r0 = load(B_vals, pB, 8)
-                        B_r1 = load(B_vals, pB + 8, 8)
-                        factor_0 = splat(A_vals[pA2 * 2], 8)
-                        factor_1 = splat(A_vals[pA2 * 2 + 1], 8)
-                        t_0_0 = fma(factor_0, B_r0, t_0_0)
-                        t_1_0 = fma(factor_1, B_r0, t_1_0)
-                        t_0_1 = fma(factor_0, B_r1, t_0_1)
-                        t_1_1 = fma(factor_1, B_r1, t_1_1)
+                        B_shared = load(B_vals, pB, 8, 2)
+                        t_0_ = fma(A_vals[pA2 * 2], B_shared, t_0_)
+                        t_1_ = fma(A_vals[pA2 * 2 + 1], B_shared, t_1_)
                     pA2_start = pA2_end
                     pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24) * 2 // 3
                     for pA2 in range(pA2_start, pA2_end):
                         j = A2_crd[pA2]
                         pB = j * B_stride0 + k
-                        B_r0 = load(B_vals, pB, 8)
-                        B_r1 = load(B_vals, pB + 8, 8)
-                        factor_0 = splat(A_vals[pA2 * 2], 8)
-                        factor_1 = splat(A_vals[pA2 * 2 + 1], 8)
-                        t_0_0 = fma(factor_0, B_r0, t_0_0)
-                        t_2_0 = fma(factor_1, B_r0, t_2_0)
-                        t_0_1 = fma(factor_0, B_r1, t_0_1)
-                        t_2_1 = fma(factor_1, B_r1, t_2_1)
+                        B_shared = load(B_vals, pB, 8, 2)
+                        t_0_ = fma(A_vals[pA2 * 2], B_shared, t_0_)
+                        t_2_ = fma(A_vals[pA2 * 2 + 1], B_shared, t_2_)
                     pA2_start = pA2_end
                     pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24)
                     for pA2 in range(pA2_start, pA2_end):
                         j = A2_crd[pA2]
                         pB = j * B_stride0 + k
-                        B_r0 = load(B_vals, pB, 8)
-                        B_r1 = load(B_vals, pB + 8, 8)
-                        factor_0 = splat(A_vals[pA2 * 2], 8)
-                        factor_1 = splat(A_vals[pA2 * 2 + 1], 8)
-                        t_1_0 = fma(factor_0, B_r0, t_1_0)
-                        t_2_0 = fma(factor_1, B_r0, t_2_0)
-                        t_1_1 = fma(factor_0, B_r1, t_1_1)
-                        t_2_1 = fma(factor_1, B_r1, t_2_1)
+                        B_shared = load(B_vals, pB, 8, 2)
+                        t_1_ = fma(A_vals[pA2 * 2], B_shared, t_1_)
+                        t_2_ = fma(A_vals[pA2 * 2 + 1], B_shared, t_2_)
                 pC_0 = i_out * C_stride0 + k
                 pC_1 = i_out * C_stride0 + k + C_stride2
                 pC_2 = i_out * C_stride0 + k + 2 * C_stride2
-                store(C_vals, pC_0, t_0_0)
-                store(C_vals, pC_1, t_1_0)
-                store(C_vals, pC_2, t_2_0)
-                store(C_vals, pC_0 + 8, t_0_1)
-                store(C_vals, pC_1 + 8, t_1_1)
-                store(C_vals, pC_2 + 8, t_2_1)
+                store(C_vals, pC_0, t_0_)
+                store(C_vals, pC_1, t_1_)
+                store(C_vals, pC_2, t_2_)
 
 
 def kernel(A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, k_size, j_size, B_stride0, C_stride0, C_stride2):

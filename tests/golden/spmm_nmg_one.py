@@ -19,123 +19,59 @@ def body(worker, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, j_size, 
         for i_out in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
             j_whole = min((j_end + 15) // 16, j_size // 16)
             for j_chunk in range(j_tile // 16, j_whole):
-                t_0_0 = splat(float32(0.0), 8)
-                t_0_1 = splat(float32(0.0), 8)
-                t_0_2 = splat(float32(0.0), 8)
-                t_0_3 = splat(float32(0.0), 8)
+                t_0_ = splat(float32(0.0), 8, 4)
                 for pA2 in range(i_out * j_size + j_chunk * 16, i_out * j_size + j_chunk * 16 + 8):
                     j = A2_crd[pA2]
                     pB = j * B_stride0
-                    B_r0 = load(B_vals, pB, 8)
-                    B_r1 = load(B_vals, pB + 8, 8)
-                    B_r2 = load(B_vals, pB + 16, 8)
-                    B_r3 = load(B_vals, pB + 24, 8)
-                    factor_0 = splat(A_vals[pA2], 8)
-                    t_0_0 = fma(factor_0, B_r0, t_0_0)
-                    t_0_1 = fma(factor_0, B_r1, t_0_1)
-                    t_0_2 = fma(factor_0, B_r2, t_0_2)
-                    t_0_3 = fma(factor_0, B_r3, t_0_3)
+                    B_shared = load(B_vals, pB, 8, 4)
+                    t_0_ = fma(A_vals[pA2], B_shared, t_0_)
                 if j_chunk == 0:
                     pC_0 = i_out * C_stride0
-                    store(C_vals, pC_0, t_0_0)
-                    store(C_vals, pC_0 + 8, t_0_1)
-                    store(C_vals, pC_0 + 16, t_0_2)
-                    store(C_vals, pC_0 + 24, t_0_3)
+                    store(C_vals, pC_0, t_0_)
                 else:
                     pC_0 = i_out * C_stride0
-                    store(C_vals, pC_0, add(load(C_vals, pC_0, 8), t_0_0))
-                    store(C_vals, pC_0 + 8, add(load(C_vals, pC_0 + 8, 8), t_0_1))
-                    store(C_vals, pC_0 + 16, add(load(C_vals, pC_0 + 16, 8), t_0_2))
-                    store(C_vals, pC_0 + 24, add(load(C_vals, pC_0 + 24, 8), t_0_3))
-                t_1_0 = splat(float32(0.0), 8)
-                t_1_1 = splat(float32(0.0), 8)
-                t_1_2 = splat(float32(0.0), 8)
-                t_1_3 = splat(float32(0.0), 8)
+                    store(C_vals, pC_0, add(load(C_vals, pC_0, 8, 4), t_0_))
+                t_1_ = splat(float32(0.0), 8, 4)
                 for pA2 in range(i_out * j_size + j_chunk * 16 + 8, i_out * j_size + j_chunk * 16 + 16):
                     j = A2_crd[pA2]
                     pB = j * B_stride0
-                    B_r0 = load(B_vals, pB, 8)
-                    B_r1 = load(B_vals, pB + 8, 8)
-                    B_r2 = load(B_vals, pB + 16, 8)
-                    B_r3 = load(B_vals, pB + 24, 8)
-                    factor_0 = splat(A_vals[pA2], 8)
-                    t_1_0 = fma(factor_0, B_r0, t_1_0)
-                    t_1_1 = fma(factor_0, B_r1, t_1_1)
-                    t_1_2 = fma(factor_0, B_r2, t_1_2)
-                    t_1_3 = fma(factor_0, B_r3, t_1_3)
+                    B_shared = load(B_vals, pB, 8, 4)
+                    t_1_ = fma(A_vals[pA2], B_shared, t_1_)
                 if j_chunk == 0:
                     pC_0 = i_out * C_stride0 + C_stride2
-                    store(C_vals, pC_0, t_1_0)
-                    store(C_vals, pC_0 + 8, t_1_1)
-                    store(C_vals, pC_0 + 16, t_1_2)
-                    store(C_vals, pC_0 + 24, t_1_3)
+                    store(C_vals, pC_0, t_1_)
                 else:
                     pC_0 = i_out * C_stride0 + C_stride2
-                    store(C_vals, pC_0, add(load(C_vals, pC_0, 8), t_1_0))
-                    store(C_vals, pC_0 + 8, add(load(C_vals, pC_0 + 8, 8), t_1_1))
-                    store(C_vals, pC_0 + 16, add(load(C_vals, pC_0 + 16, 8), t_1_2))
-                    store(C_vals, pC_0 + 24, add(load(C_vals, pC_0 + 24, 8), t_1_3))
+                    store(C_vals, pC_0, add(load(C_vals, pC_0, 8, 4), t_1_))
             for j_chunk in range(j_whole, (j_end + 15) // 16):
                 pA2_start = i_out * j_size + j_chunk * 16
                 pA2_end = i_out * j_size + j_chunk * 16 + min(16, j_size - j_chunk * 16) // 2
-                t_0_0 = splat(float32(0.0), 8)
-                t_0_1 = splat(float32(0.0), 8)
-                t_0_2 = splat(float32(0.0), 8)
-                t_0_3 = splat(float32(0.0), 8)
+                t_0_ = splat(float32(0.0), 8, 4)
                 for pA2 in range(pA2_start, pA2_end):
                     j = A2_crd[pA2]
                     pB = j * B_stride0
-                    B_r0 = load(B_vals, pB, 8)
-                    B_r1 = load(B_vals, pB + 8, 8)
-                    B_r2 = load(B_vals, pB + 16, 8)
-                    B_r3 = load(B_vals, pB + 24, 8)
-                    factor_0 = splat(A_vals[pA2], 8)
-                    t_0_0 = fma(factor_0, B_r0, t_0_0)
-                    t_0_1 = fma(factor_0, B_r1, t_0_1)
-                    t_0_2 = fma(factor_0, B_r2, t_0_2)
-                    t_0_3 = fma(factor_0, B_r3, t_0_3)
+                    B_shared = load(B_vals, pB, 8, 4)
+                    t_0_ = fma(A_vals[pA2], B_shared, t_0_)
                 if j_chunk == 0:
                     pC_0 = i_out * C_stride0
-                    store(C_vals, pC_0, t_0_0)
-                    store(C_vals, pC_0 + 8, t_0_1)
-                    store(C_vals, pC_0 + 16, t_0_2)
-                    store(C_vals, pC_0 + 24, t_0_3)
+                    store(C_vals, pC_0, t_0_)
                 else:
                     pC_0 = i_out * C_stride0
-                    store(C_vals, pC_0, add(load(C_vals, pC_0, 8), t_0_0))
-                    store(C_vals, pC_0 + 8, add(load(C_vals, pC_0 + 8, 8), t_0_1))
-                    store(C_vals, pC_0 + 16, add(load(C_vals, pC_0 + 16, 8), t_0_2))
-                    store(C_vals, pC_0 + 24, add(load(C_vals, pC_0 + 24, 8), t_0_3))
+                    store(C_vals, pC_0, add(load(C_vals, pC_0, 8, 4), t_0_))
                 pA2_start = i_out * j_size + j_chunk * 16 + min(16, j_size - j_chunk * 16) // 2
                 pA2_end = i_out * j_size + j_chunk * 16 + min(16, j_size - j_chunk * 16)
-                t_1_0 = splat(float32(0.0), 8)
-                t_1_1 = splat(float32(0.0), 8)
-                t_1_2 = splat(float32(0.0), 8)
-                t_1_3 = splat(float32(0.0), 8)
+                t_1_ = splat(float32(0.0), 8, 4)
                 for pA2 in range(pA2_start, pA2_end):
                     j = A2_crd[pA2]
                     pB = j * B_stride0
-                    B_r0 = load(B_vals, pB, 8)
-                    B_r1 = load(B_vals, pB + 8, 8)
-                    B_r2 = load(B_vals, pB + 16, 8)
-                    B_r3 = load(B_vals, pB + 24, 8)
-                    factor_0 = splat(A_vals[pA2], 8)
-                    t_1_0 = fma(factor_0, B_r0, t_1_0)
-                    t_1_1 = fma(factor_0, B_r1, t_1_1)
-                    t_1_2 = fma(factor_0, B_r2, t_1_2)
-                    t_1_3 = fma(factor_0, B_r3, t_1_3)
+                    B_shared = load(B_vals, pB, 8, 4)
+                    t_1_ = fma(A_vals[pA2], B_shared, t_1_)
                 if j_chunk == 0:
                     pC_0 = i_out * C_stride0 + C_stride2
-                    store(C_vals, pC_0, t_1_0)
-                    store(C_vals, pC_0 + 8, t_1_1)
-                    store(C_vals, pC_0 + 16, t_1_2)
-                    store(C_vals, pC_0 + 24, t_1_3)
+                    store(C_vals, pC_0, t_1_)
                 else:
                     pC_0 = i_out * C_stride0 + C_stride2
-                    store(C_vals, pC_0, add(load(C_vals, pC_0, 8), t_1_0))
-                    store(C_vals, pC_0 + 8, add(load(C_vals, pC_0 + 8, 8), t_1_1))
-                    store(C_vals, pC_0 + 16, add(load(C_vals, pC_0 + 16, 8), t_1_2))
-                    store(C_vals, pC_0 + 24, add(load(C_vals, pC_0 + 24, 8), t_1_3))
+                    store(C_vals, pC_0, add(load(C_vals, pC_0, 8, 4), t_1_))
 
 
 def kernel(A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, j_size, B_stride0, C_stride0, C_stride2):

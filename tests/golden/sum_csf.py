@@ -9,7 +9,7 @@ C: dense float32
 
 from numpy import float32
 
-from numscorch.codegen.intrinsics import add, fma, hsum, load, splat
+from numscorch.codegen.intrinsics import fma, hsum, load, splat
 
 
 def kernel(A_vals, A_entries, B_vals, C_vals):

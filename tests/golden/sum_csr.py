@@ -15,31 +15,10 @@ from numscorch.codegen.intrinsics import add, hsum, load, splat
 def body(worker, A_vals, A_entries, partial_vals, blocks, workers):
     A_steps = A_entries // 64
     for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
-        t_lanes0 = splat(float32(0.0), 8)
-        t_lanes1 = splat(float32(0.0), 8)
-        t_lanes2 = splat(float32(0.0), 8)
-        t_lanes3 = splat(float32(0.0), 8)
-        t_lanes4 = splat(float32(0.0), 8)
-        t_lanes5 = splat(float32(0.0), 8)
-        t_lanes6 = splat(float32(0.0), 8)
-        t_lanes7 = splat(float32(0.0), 8)
+        t_lanes = splat(float32(0.0), 8, 8)
         for pA2 in range(A_steps * block // blocks * 64, A_steps * (block + 1) // blocks * 64, 64):
-            t_lanes0 = add(t_lanes0, load(A_vals, pA2, 8))
-            t_lanes1 = add(t_lanes1, load(A_vals, pA2 + 8, 8))
-            t_lanes2 = add(t_lanes2, load(A_vals, pA2 + 16, 8))
-            t_lanes3 = add(t_lanes3, load(A_vals, pA2 + 24, 8))
-            t_lanes4 = add(t_lanes4, load(A_vals, pA2 + 32, 8))
-            t_lanes5 = add(t_lanes5, load(A_vals, pA2 + 40, 8))
-            t_lanes6 = add(t_lanes6, load(A_vals, pA2 + 48, 8))
-            t_lanes7 = add(t_lanes7, load(A_vals, pA2 + 56, 8))
-        t_lanes0 = add(t_lanes0, t_lanes1)
-        t_lanes2 = add(t_lanes2, t_lanes3)
-        t_lanes4 = add(t_lanes4, t_lanes5)
-        t_lanes6 = add(t_lanes6, t_lanes7)
-        t_lanes0 = add(t_lanes0, t_lanes2)
-        t_lanes4 = add(t_lanes4, t_lanes6)
-        t_lanes0 = add(t_lanes0, t_lanes4)
-        t = hsum(t_lanes0)
+            t_lanes = add(t_lanes, load(A_vals, pA2, 8, 8))
+        t = hsum(t_lanes)
         partial_vals[block] = t
 
 

@@ -10,7 +10,7 @@ C: dense float32, strides (n, n, 1)
 from numba import prange
 from numpy import float32, int64
 
-from numscorch.codegen.intrinsics import fma, load, load_first, splat, store, store_first
+from numscorch.codegen.intrinsics import fma, load_first, splat, store_first
 
 
 def body(worker, A1_crd, A2_pos, A2_crd, A3_pos, A3_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, l_size, B_stride0, C_stride0, C_stride1):
@@ -23,20 +23,13 @@ def body(worker, A1_crd, A2_pos, A2_crd, A3_pos, A3_crd, A_vals, B_vals, C_vals,
             pA3_end = int64(A3_pos[pA2 + 1])
             j = A2_crd[pA2]
             left = l_size - 16
-            t0 = splat(float32(0.0), 8)
-            t1 = splat(float32(0.0), 8)
-            t2 = splat(float32(0.0), 8)
+            t = splat(float32(0.0), 8, 3)
             for pA3 in range(pA3_start, pA3_end):
                 k = A3_crd[pA3]
                 pB = k * B_stride0
-                factor = splat(A_vals[pA3], 8)
-                t0 = fma(factor, load(B_vals, pB, 8), t0)
-                t1 = fma(factor, load(B_vals, pB + 8, 8), t1)
-                t2 = fma(factor, load_first(B_vals, pB + 16, left, 8), t2)
+                t = fma(A_vals[pA3], load_first(B_vals, pB, left, 8, 3), t)
             pC = i * C_stride0 + j * C_stride1
-            store(C_vals, pC, t0)
-            store(C_vals, pC + 8, t1)
-            store_first(C_vals, pC + 16, t2, left)
+            store_first(C_vals, pC, t, left)
             pA3_start = pA3_end
         pA2_start = pA2_end
 
