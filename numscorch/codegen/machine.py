@@ -4,7 +4,8 @@ An *entry* is a C function ``int32 entry(int64 worker, int64 *words)``. It reads
 order of the kernel's parameters (an array is an address), calls the function, and returns 0, or 1 where an allocation failed.
 One entry serves every number of workers: ``runtime.launcher`` calls it for each.
 
-Nothing of Numba's ``parallel=True`` takes part, which would compile each loop twice, nor its wrappers for calls from Python.
+Nothing of Numba's ``parallel=True`` takes part, which would compile each loop twice, nor its wrappers for calls from Python, nor the
+passes for what no kernel has (``pipeline``).
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ def compiled(source: Source, scope: Mapping[str, Any]) -> tuple[Addresses, bytes
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
-    codegen = cpu_target.target_context.codegen()
+    from .pipeline import Library
+
     with global_compiler_lock:
-        library = codegen.create_library(source.name)
+        library = Library(cpu_target.target_context.codegen(), source.name)
         library.enable_object_caching()
         for name in entries_of(source):
             _add(library, source, name, scope[name])
@@ -98,6 +100,8 @@ def _add(library: Any, source: Source, name: str, function: Callable[..., None])
     from numba.core import compiler, types
     from numba.core.registry import cpu_target
 
+    from .pipeline import Pipeline
+
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, OPTIONS)
     flags.no_cpython_wrapper, flags.no_cfunc_wrapper, flags.no_compile = True, True, True
@@ -105,7 +109,7 @@ def _add(library: Any, source: Source, name: str, function: Callable[..., None])
     params = _taken(source, name)
     arguments = (*([types.int64] if of_worker else []), *(_type(param) for _, param in params))
     typing, context = cpu_target.typing_context, cpu_target.target_context
-    made = compiler.compile_extra(typing, context, function, arguments, types.void, flags, {}, library=library)
+    made = compiler.compile_extra(typing, context, function, arguments, types.void, flags, {}, library, Pipeline)
     library.add_ir_module(_entry(context, made.fndesc, _symbol(source, name), [at for at, _ in params], of_worker))
 
 
