@@ -77,7 +77,8 @@ def ratings(shape: Sequence[int], nnz: int) -> ns.SparseTensor:
     generator = np.random.default_rng(4)
     weights = [1 / (1.0 + generator.permutation(size)) for size in shape]
     indices = np.stack([generator.choice(len(w), nnz, p=w / w.sum()) for w in weights])
-    return ns.from_coo(indices.astype(np.int32), np.ones(nnz, np.float32), shape)
+    places, values = _entries(indices, shape)
+    return ns.from_coo(places.astype(np.int32), values, shape)
 
 
 def _random_rows(generator: np.random.Generator, in_row: np.ndarray, columns: int) -> ns.SparseTensor:
@@ -86,7 +87,13 @@ def _random_rows(generator: np.random.Generator, in_row: np.ndarray, columns: in
 
 
 def _csr(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> ns.SparseTensor:
-    return ns.from_coo(np.stack([rows, columns]), np.ones(len(rows), np.float32), shape, ns.CSR)
+    return ns.from_coo(*_entries(np.stack([rows, columns]), shape), shape, ns.CSR)
+
+
+def _entries(indices: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Places in order, each once, and how often it is named; older commits took no others."""
+    flat, counts = np.unique(np.ravel_multi_index(tuple(indices), tuple(shape)), return_counts=True)
+    return np.stack(np.unravel_index(flat, tuple(shape))), counts.astype(np.float32)
 
 
 MATRICES: dict[str, Callable[[], ns.SparseTensor]] = {

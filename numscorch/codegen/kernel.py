@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -95,9 +96,10 @@ class Kernel:
             if workers == 1:
                 failed = body(0, words)
             else:
-                launch = launcher(BUILDING)
+                launch, status = launcher(BUILDING), ctypes.c_int64(0)
                 with threads.call_lock():
-                    failed = launch(addresses["body"], address_of(words), workers)
+                    launch(addresses["body"], address_of(words), workers, ctypes.addressof(status))
+                failed = status.value
             if failed or (finish is not None and finish(0, words)):
                 _fail()
 

@@ -14,24 +14,24 @@ from numba.core.extending import intrinsic
 
 
 @intrinsic
-def call_entry(typingctx: Any, address: Any, worker: Any, words: Any) -> Any:
-    """What ``int32 entry(int64 worker, int64 *words)`` at an address returns."""
+def call_entry(typingctx: Any, address: Any, worker: Any, words: Any, failed: Any) -> Any:
+    """Call ``int32 entry(int64 worker, int64 *words)`` at an address, and write 1 to the address ``failed`` where it doesn't return 0."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        wide = ir.IntType(64)
-        entry = ir.FunctionType(ir.IntType(32), [wide, wide.as_pointer()])
-        function, taken = builder.inttoptr(args[0], entry.as_pointer()), builder.inttoptr(args[2], wide.as_pointer())
-        return builder.sext(builder.call(function, [args[1], taken]), wide)
+        narrow, wide = ir.IntType(32), ir.IntType(64)
+        entry = ir.FunctionType(narrow, [wide, wide.as_pointer()])
+        function, taken, status = (builder.inttoptr(args[n], kind.as_pointer()) for n, kind in ((0, entry), (2, wide), (3, wide)))
+        with builder.if_then(builder.icmp_signed("!=", builder.call(function, [args[1], taken]), narrow(0)), likely=False):
+            builder.store(wide(1), status)
+        return context.get_dummy_value()
 
-    return types.int64(types.int64, types.int64, types.int64), codegen
+    return types.none(types.int64, types.int64, types.int64, types.int64), codegen
 
 
-called = cast("Callable[[int, int, int], int]", call_entry)
+called = cast("Callable[[int, int, int, int], None]", call_entry)
 
 
-def launch(address: int, words: int, workers: int) -> int:
-    """Call an entry for each worker, in threads; how many failed."""
-    failed = 0
+def launch(address: int, words: int, workers: int, failed: int) -> None:
+    """Call an entry for each worker, in threads; where one fails, the word at the last address becomes 1."""
     for worker in prange(workers):
-        failed += called(address, worker, words)
-    return failed
+        called(address, worker, words, failed)

@@ -88,11 +88,12 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
     """A register of consecutive positions at once; what their coordinates choose is gathered."""
     it, body, lanes = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body)), tag.lanes
     terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
-    walk = _masked if tag.masked and isinstance(it.level, Compressed) else _whole
+    walk = _whole if not tag.masked or not isinstance(it.level, Compressed) else _padded if _reads_rows(body.rhs, stmt.var) else _masked
+    left_over = () if walk is _padded else (_one_by_one(stmt, it, env, lower),)
     if body.lhs.indices:
         stored = Var(f"{body.lhs.tensor.name}_vals"), env.beside(body.lhs.tensor, it.position), terms.value()
         step: Block = (Do(call("store", *stored)),)
-        return (*walk(it, lanes, step, (Do(call("store_first", *stored, _left(it))),), ()), _one_by_one(stmt, it, env, lower))
+        return (*walk(it, lanes, step, (Do(call("store_first", *stored, _left(it))),), ()), *left_over)
     total, register = partial_register(body.lhs.tensor.name), env.registers[body.lhs.tensor.name]
     if body.op == "+=":
         start, added = Const(0.0, body.lhs.tensor.dtype), terms.added_to(total)
@@ -105,12 +106,17 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
     step = (Assign(total, added), *(Accumulate(count, Const(lanes)) for count in seen))
     rest: Block = (Assign(total, call("first_lanes", added, total, _left(it))), *(Accumulate(count, _left(it)) for count in seen))
     cleared = (Assign(total, call("splat", start, lanes)),)
-    if walk is _masked:
-        return (*_masked(it, lanes, step, rest, cleared), last, _one_by_one(stmt, it, env, lower))
+    if walk is not _whole:
+        return (*walk(it, lanes, step, rest, cleared), last, *left_over)
     *bounds, loop = _whole(it, lanes, step, (), ())
     # a row of fewer than a register is spared what adds up its lanes
     summed = If(BinOp("<", Var(f"{it.position.name}_start"), _split(it)), (*cleared, loop, last))
-    return (*bounds, summed, _one_by_one(stmt, it, env, lower))
+    return (*bounds, summed, *left_over)
+
+
+def _reads_rows(expr: ix.Expr, var: ix.IndexVar) -> bool:
+    """Whether all that is read at a position is a row in a workspace, where a register may reach past the end."""
+    return all(a.tensor.is_row for a in ix.accesses_in(expr) if a.tensor.has_values and var in a.indices)
 
 
 def _left(it: Iterator) -> Expr:
@@ -128,18 +134,17 @@ def _masked(it: Iterator, lanes: int, step: Block, rest: Block, cleared: Block) 
 
     There are none after the last rows of a tensor, whose rest is left. However long rows are, most of them take the same branches.
     """
-    at, split, start = it.position, _split(it), Var(f"{it.position.name}_start")
+    is_inside = BinOp("<=", it.position, Var(f"{it.access.tensor.name}_entries") - lanes)
+    rest = (Assign(_split(it), it.position), If(is_inside, (*rest, Assign(_split(it), it.end))))
+    return _padded(it, lanes, step, rest, cleared)
+
+
+def _padded(it: Iterator, lanes: int, step: Block, rest: Block, cleared: Block) -> Block:
+    """The same where there is something to load past the end of every row."""
+    at, start = it.position, Var(f"{it.position.name}_start")
     first, end = it.bounds
-    is_inside = BinOp("<=", at, Var(f"{it.access.tensor.name}_entries") - lanes)
-    return (
-        Assign(start, first),
-        Assign(it.end, end),
-        *cleared,
-        Assign(at, start),
-        While(at < it.end - lanes, (*step, Accumulate(at, Const(lanes)))),
-        Assign(split, at),
-        If(is_inside, (*rest, Assign(split, it.end))),
-    )
+    loop = While(at < it.end - lanes, (*step, Accumulate(at, Const(lanes))))
+    return (Assign(start, first), Assign(it.end, end), *cleared, Assign(at, start), loop, *rest)
 
 
 def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:

@@ -36,7 +36,7 @@ from .reuse import SMALLEST, room
 
 MADE = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
 
-PAST = 15  # places past the end of a row that a register may reach
+PAST = 16  # places past the end of a row, even of an empty one, that a register may reach
 NOTHING: Mapping[str, str] = {}
 BY_BLOCKS = ("partial", "starts", "bounds")  # arrays with something of each block
 

@@ -15,7 +15,7 @@ from . import address_space, interrupts, kernel_cache, threads
 from .machine_code import Stored, stored_code
 from .target import host
 
-Launch = Callable[[int, int, int], int]
+Launch = Callable[[int, int, int, int], None]
 Entry = Callable[[int, bytes], int]
 address_of: Callable[[bytes], int] = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p)
@@ -29,7 +29,7 @@ def callable_at(address: int) -> Entry:
 
 
 def launcher(lock: AbstractContextManager[Any]) -> Launch:
-    """A function of an entry's address, the address of the words, and the number of workers, which returns how many of these failed.
+    """A function of an entry's address, the address of the words, the number of workers, and the address of a word: 1 if one fails.
 
     Starts the threads. It is compiled, or loaded from the cache, within the lock.
     """
@@ -68,7 +68,7 @@ def _compiled() -> Launch:
     from ..codegen.launching import launch
 
     threads.prepare()
-    own, text, signature = name(), _text(), (types.int64, types.int64, types.int64)
+    own, text, signature = name(), _text(), (types.int64,) * 4
     kernel_cache.store(own, text)
     dispatcher: Any = numba.njit(parallel=True, nogil=True, **OPTIONS)(launch)
     dispatcher._cache = stored = Stored(own, text)
