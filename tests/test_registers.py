@@ -37,7 +37,7 @@ jitted = cache(njit(**OPTIONS))  # for both data types, compiled once
 
 
 def run(kernel: Any, *arrays: Any, compiled: bool) -> None:
-    (jitted(kernel) if compiled else run_as_python(kernel))(*arrays)
+    (jitted(kernel) if compiled else run_as_python({**kernel.__globals__, "kernel": kernel}))(*arrays)
 
 
 def whole_tiles(first: Any, second: Any, values: Any) -> None:
