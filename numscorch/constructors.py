@@ -214,9 +214,7 @@ def _random(
     if not 0 <= density <= 1:
         raise SizeError(f"density={density}: the share of entries that are stored lies between 0 and 1")
     if prod(shape) > INT64_MAX:
-        raise SizeError(
-            f"{name} of shape {shape}: int64 cannot number that many places; draw coordinates, and pass them to ns.from_coo"
-        )
+        raise SizeError(f"{name} of shape {shape}: int64 cannot number that many places; draw coordinates, and pass them to ns.from_coo")
     count = round(density * prod(shape))
     _check_room(count, shape, dtype or torch.get_default_dtype(), format, "ask for a smaller density")
     places = unraveled(drawn(count, prod(shape), generator), shape)

@@ -249,9 +249,7 @@ def timed_story(
 
     given = operands.values() if isinstance(operands, Mapping) else operands
     if any(isinstance(operand, str | Format) for operand in given):
-        raise UnsupportedError(
-            f"timed=True: a format stands for an operand, so there is nothing to compute: pass tensors\n  {told.title}"
-        )
+        raise UnsupportedError(f"timed=True: a format stands for an operand, so there is nothing to compute: pass tensors\n  {told.title}")
     return replace(told, run=timed_run(call, lambda result: work_of(expr, operands, result)))
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+import numscorch as ns
 from benchmarks import cold_start, first_steps, kernel_counts
 from benchmarks.cold_start import Start, Table
 from benchmarks.worktrees import WorktreeError
+from numscorch.codegen.kernel import build
+from numscorch.runtime import dispatch
 
 ROOT = Path(__file__).parent.parent
 SMALL = 16
@@ -30,6 +35,40 @@ def test_a_step_compiles_in_one_process_and_loads_in_the_next() -> None:
     start = cold_start.start_of("SpMM", ROOT, SMALL)
     assert start.kernels == 1
     assert start.compiling > start.cached > 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("step", first_steps.STEPS)
+def test_a_step_does_not_import_what_takes_long(step: str) -> None:
+    """torch imports sympy for much that is small, as ``torch.broadcast_shapes``."""
+    program = f"""
+import sys
+from benchmarks import first_steps
+before = "sympy" in sys.modules
+first_steps.STEPS[{step!r}]({SMALL})()
+sys.exit(not before and "sympy" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_a_kernel_is_compiled_without_collecting_garbage(collecting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Afterwards the collector is as it was before."""
+    found, before, plan_of = [], gc.isenabled(), dispatch._plan_of
+
+    def watched(*given: Any) -> Any:
+        found.append(gc.isenabled())
+        return plan_of(*given)
+
+    monkeypatch.setattr(dispatch, "_plan_of", watched)
+    (gc.enable if collecting else gc.disable)()
+    try:
+        with dispatch.apart(dispatch.Tables(build, {}, {})):
+            ns.einsum("ij,j->i", ns.eye(3), torch.ones(3))
+        assert set(found) == {False}
+        assert gc.isenabled() == collecting
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_the_table_shows_seconds_above_the_floor_and_ratios() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numba
 import numpy as np
 import pytest
+from routine_calls import compiled
 
 from numscorch.codegen.routines import FEW, SCAN, SHORT, insertion_sort, ordered, sort
 
@@ -48,7 +50,7 @@ def test_sort(kind: str, dtype: type) -> None:
     for length in LENGTHS:
         values = KINDS[kind](length).astype(dtype)
         found = values.copy()
-        sort(found, None, 0, length)
+        compiled(sort)(found, None, 0, length)
         np.testing.assert_array_equal(found, np.sort(values), err_msg=f"{length} values")
 
 
@@ -58,7 +60,7 @@ def test_only_the_part_is_sorted(kind: str, function: Callable[..., None]) -> No
     for length in (2, SHORT, SHORT + 1, 500):
         values = KINDS[kind](length + 20).astype(np.int64)
         found = values.copy()
-        function(found, None, 9, 9 + length)
+        compiled(function)(found, None, 9, 9 + length)
         expected = np.concatenate([values[:9], np.sort(values[9 : 9 + length]), values[9 + length :]])
         np.testing.assert_array_equal(found, expected)
 
@@ -73,9 +75,16 @@ def test_ordered(size: int) -> None:
             mark[chosen] = 7
             listed = np.full(size, -1)
             listed[:count] = chosen
-            ordered(listed, mark, 7, count, size)
+            compiled(ordered)(listed, mark, 7, count, size)
             np.testing.assert_array_equal(listed[:count], np.sort(chosen), err_msg=f"{count} of {size}")
 
 
 def test_ordered_of_nothing() -> None:
-    ordered(np.empty(0, np.int64), np.empty(0, np.int64), 1, 0, 0)
+    compiled(ordered)(np.empty(0, np.int64), np.empty(0, np.int64), 1, 0, 0)
+
+
+def test_a_routine_cannot_be_called_from_python() -> None:
+    """It has no code of its own, only what kernels take from it."""
+    if not numba.config.DISABLE_JIT:
+        with pytest.raises(TypeError):
+            ordered(np.empty(0, np.int64), np.empty(0, np.int64), 1, 0, 0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from cases import as_operand, random_format
+from routine_calls import compiled
 from scale import scaled
 
 import numscorch as ns
@@ -181,7 +182,7 @@ def test_hashing_finds_what_was_inserted(name: str, dtype: str) -> None:
     order = unique[np.argsort(first)]
     room = hashed_room(np.array([row.size]), 1 << 62, 1, "")
     for made, insert, pointer in (
-        (routines.emptied, routines.insert, np.asarray),
+        (compiled(routines.emptied), compiled(routines.insert), np.asarray),
         (twins.emptied, twins.insert, twins.Checked),
     ):
         table, listed = pointer(np.zeros(room, np.int64)), pointer(np.zeros(row.size, np.int64))
@@ -200,11 +201,11 @@ def test_hashing_finds_what_was_inserted(name: str, dtype: str) -> None:
 def test_values_are_sorted_with_their_keys(count: int, most: int) -> None:
     keys = np.random.default_rng(count).integers(0, most, count)
     moved, values = keys.copy(), keys * 0.5
-    routines.ordered_pairs(moved, values, count)
+    compiled(routines.ordered_pairs)(moved, values, count)
     np.testing.assert_array_equal(moved, np.sort(keys))
     np.testing.assert_array_equal(values, moved * 0.5)
     alone = keys.copy()
-    routines.sort(alone, None, 0, count)
+    compiled(routines.sort)(alone, None, 0, count)
     np.testing.assert_array_equal(alone, moved)
 
 

@@ -6,7 +6,7 @@ every later load; the compiler knows that operands are only read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..ir.loop import (
@@ -60,20 +60,23 @@ def _still_holds(assign: Assign, before: list[Stmt]) -> bool:
     if assign not in before:
         return False
     since = tuple(before[before.index(assign) + 1 :])
-    changed = _assigned(since) | _written(since)
+    changed = _assigned(since) | _written(since, _calls(since))
     return not changed & {assign.var.name, *(e.name for e in walk(assign.value) if isinstance(e, Var))}
 
 
 def _hoist_from(loop: For, most: int) -> tuple[list[Assign], For]:
     """Invariant loads of one loop as assignments, and the loop with their variables in place."""
-    changing = _assigned(loop.body) | _written(loop.body) | {loop.var.name}
+    calls = list(_calls(loop.body))
+    loads = [node for node in calls if node.function in LOADS]
+    if not loads:
+        return [], loop
+    changing = _assigned(loop.body) | _written(loop.body, calls) | {loop.var.name}
     settled = _set_once(loop.body)
     found: dict[Expr, Expr] = {}
-    for node in _calls(loop.body):
-        if node.function in LOADS:
-            resolved = _resolve(node, settled)
-            if not changing & {e.name for e in walk(resolved) if isinstance(e, Var)}:
-                found[node] = resolved
+    for node in loads:
+        resolved = _resolve(node, settled)
+        if not changing & {e.name for e in walk(resolved) if isinstance(e, Var)}:
+            found[node] = resolved
     if not found or sum(map(registers_of, found)) > most:
         return [], loop
     names = _names(found, names_used(loop.body))
@@ -103,10 +106,10 @@ def _set_once(block: Block) -> dict[str, Expr]:
     return {name: value for name, (value, *others) in values.items() if value is not None and not others}
 
 
-def _written(block: Block) -> set[str]:
-    """Arrays that are stored into."""
+def _written(block: Block, calls: Iterable[Call]) -> set[str]:
+    """Arrays that a block, of these calls, stores into."""
     stores = {s.array.name for s in walk_block(block) if isinstance(s, Store)}
-    targets = [c.args[0] for c in _calls(block) if c.function.startswith("store")]
+    targets = [c.args[0] for c in calls if c.function.startswith("store")]
     return stores | {t.name for t in targets if isinstance(t, Var)}
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .. import collector
 from ..runtime import address_space, interrupts, kernel_cache, threads
 from ..runtime.launcher import address_of, callable_at, launcher
 from ..runtime.machine_code import DAMAGED, store_code, stored_code
@@ -59,7 +60,7 @@ class Kernel:
 
     def _compiled(self) -> machine.Addresses:
         source = self.source
-        with interrupts.deferred():
+        with interrupts.deferred(), collector.paused():
             address_space.check_room()
             with waiting(source):
                 if (found := _stored(source)) is not None:

@@ -104,7 +104,6 @@ def _add(library: Any, source: Source, name: str, function: Callable[..., None])
 
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, OPTIONS)
-    flags.no_cpython_wrapper, flags.no_cfunc_wrapper, flags.no_compile = True, True, True
     of_worker = name == "body"
     params = _taken(source, name)
     arguments = (*([types.int64] if of_worker else []), *(_type(param) for _, param in params))

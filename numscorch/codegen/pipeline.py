@@ -6,29 +6,120 @@ optimises each function before the whole module, to prune counts of references, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from numba.core import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase
-from numba.core.compiler_machinery import PassManager
-from numba.core.typed_passes import IRLegalization, NativeLowering, NoPythonBackend, NopythonTypeInference, PreLowerStripPhis
-from numba.core.untyped_passes import FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
+from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
+from numba.core.errors import NumbaWarning, WarningsFixer  # type: ignore[attr-defined]
+from numba.core.lowering import Lower
+from numba.core.registry import CPUDispatcher
+from numba.core.typed_passes import IRLegalization, NativeLowering, NoPythonBackend, PreLowerStripPhis
+from numba.core.typeinfer import TypeInferer
+from numba.core.untyped_passes import DeadBranchPrune, FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
+
+_signatures: dict[tuple[Any, ...], Any] = {}  # of calls, by the function and the types of its arguments
+
+
+def signature_of(context: Any, function: Any, args: tuple[Any, ...]) -> Any:
+    """The signature of a call, which Numba looks for anew many times over; kernels make the same few calls on the same types."""
+    key = (function, *args)  # which also keeps the function: it holds what the signature is lowered to
+    if (signature := _signatures.get(key)) is None:
+        signature = context.resolve_function_type(function, args, {})
+        if signature is not None:
+            _signatures[key] = signature
+    return signature
+
+
+class Inferer(TypeInferer):  # type: ignore[misc]
+    """Numba's, with remembered signatures."""
+
+    def resolve_call(self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        if isinstance(function, types.Function) and not named:
+            return signature_of(self.context, function, tuple(args))
+        return super().resolve_call(function, args, named)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class TypeInference(FunctionPass):  # type: ignore[misc]
+    """The types of all variables, and the signatures of all calls."""
+
+    _name = "numscorch_type_inference"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        context, warnings = state.typingctx, WarningsFixer(NumbaWarning)
+        inferer = Inferer(context, state.func_ir, warnings)
+        with context.callstack.register(state.targetctx.target, inferer, state.func_id, state.args), warnings:
+            for at, (name, kind) in enumerate(zip(state.func_ir.arg_names, state.args, strict=True)):
+                inferer.seed_argument(name, at, kind)
+            if state.return_type is not None:
+                inferer.seed_return(state.return_type)
+            inferer.build_constraint()
+            state.typing_errors = inferer.propagate()
+            state.typemap, state.return_type, state.calltypes = inferer.unify()
+        return True
+
+
+class Lowering(Lower):  # type: ignore[misc]
+    """Numba's, with remembered signatures of operators."""
+
+    def lower_binop(self, result: Any, expr: Any, operator: Any) -> Any:
+        context, types_of_args = self.context, self.fndesc.calltypes[expr].args
+        function = context.typing_context.resolve_value_type(operator)
+        signature = signature_of(context.typing_context, function, types_of_args)
+        wanted = zip((expr.lhs.name, expr.rhs.name), types_of_args, strict=True)
+        args = [context.cast(self.builder, self.loadvar(name), self.typeof(name), kind) for name, kind in wanted]
+        value = context.get_function(function, signature)(self.builder, args)
+        return context.cast(self.builder, value, signature.return_type, result)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class ToLLVM(NativeLowering):  # type: ignore[misc]
+    """LLVM's representation of a function; a routine has a library of its own, from which kernels take it."""
+
+    _name = "numscorch_lowering"
+
+    @property
+    def lowering_class(self) -> type[Lowering]:
+        return Lowering
+
+    def run_pass(self, state: Any) -> bool:
+        is_routine = state.library is None
+        if is_routine:
+            state.library = Routine(state.targetctx.codegen(), state.func_id.func_qualname)
+        super().run_pass(state)
+        if is_routine:
+            state.cr = state.cr._replace(cfunc=state.library)  # stands for it among all functions, as what Python calls does elsewhere
+            state.targetctx.insert_user_function(state.library, state.cr.fndesc, [state.library])
+        return True
+
 
 PASSES = (
     (TranslateByteCode, "read the bytecode"),
     (FixupArgs, "name the arguments"),
     (IRProcessing, "find the blocks"),
+    (DeadBranchPrune, "drop what is done only where an argument isn't None"),
     (ReconstructSSA, "give each assignment a variable of its own"),
-    (NopythonTypeInference, "infer the types"),
+    (TypeInference, "infer the types"),
     (PreLowerStripPhis, "replace what joins variables by assignments"),
     (IRLegalization, "check what is lowered"),
-    (NativeLowering, "lower to LLVM"),
+    (ToLLVM, "lower to LLVM"),
     (NoPythonBackend, "keep the result"),
 )
 
 
 class Pipeline(CompilerBase):  # type: ignore[misc]
-    """The passes of generated source."""
+    """The passes of generated source, and of the routines that it calls; neither is called from Python."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        flags = self.state.flags
+        flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
 
     def define_pipelines(self) -> list[PassManager]:
         manager = PassManager("kernel")
@@ -47,3 +138,20 @@ class Library(JITCodeLibrary):  # type: ignore[misc]
     def _optimize_final_module(self) -> None:
         passes, builder = self._codegen._module_pass_manager()
         passes.run(self._final_module, builder)
+
+
+class Routine(Library):
+    """What kernels link: it is optimised and becomes machine code with each of them."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+class Linked(CPUDispatcher):  # type: ignore[misc]
+    """A function that kernels call, compiled for the types of each call; called from Python, it raises TypeError."""
+
+    def add_overload(self, result: Any) -> None:
+        self.overloads[tuple(result.signature.args)] = result

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import njit
+from numba import config
 
 from ..ir.function_table import FUNCTIONS, WHOLE
 from ..ir.hash_table import MULTIPLIER
 from . import intrinsics
+from .pipeline import Linked, Pipeline
 
 GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio: multiples of it lie evenly around the circle
 LOW = (1 << 62) - 1
@@ -30,7 +31,9 @@ lowest_bit = cast("Callable[[int], int]", intrinsics.lowest_bit)
 
 def jitted(function: F) -> F:
     """The function, compiled where a kernel calls it."""
-    return cast(F, njit(error_model="numpy", nogil=True)(function))
+    if config.DISABLE_JIT:
+        return function
+    return cast(F, Linked(function, targetoptions={"nopython": True, "error_model": "numpy", "nogil": True}, pipeline_class=Pipeline))
 
 
 EVALUATED = {name: function.evaluate for name, function in FUNCTIONS.items() if name != "abs"}  # which Python has

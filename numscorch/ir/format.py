@@ -179,9 +179,7 @@ def _parse(text: str, order: tuple[Part, ...] | None) -> tuple[tuple[Level, ...]
     if "->" not in text:
         return levels_of_letters(text), order
     if order is not None:
-        raise FormatError(
-            f"mode_order={[part.dimension for part in order]} was given, but the map {text!r} states the order: leave it out"
-        )
+        raise FormatError(f"mode_order={[part.dimension for part in order]} was given, but the map {text!r} states the order: leave it out")
     return parse_map(text)
 
 

@@ -98,6 +98,7 @@ class Table(Operators):
 
 
 Expr = Var | Const | Load | BinOp | Call | Choose | Table
+LEAVES = (Var, Const)  # tuples, since a union made anew costs more than the test
 ExprLike = Expr | int
 
 
@@ -164,6 +165,7 @@ class If:
 
 
 Stmt = Assign | Accumulate | Store | Do | For | While | If
+NESTED = (For, While, If)
 Block = tuple[Stmt, ...]
 Nested = TypeVar("Nested", bound="For | While | If")
 
@@ -290,23 +292,28 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """expr and every expression inside it, outermost first."""
-    yield expr
+    waiting = [expr]
+    while waiting:
+        expr = waiting.pop()
+        yield expr
+        if not isinstance(expr, LEAVES):
+            waiting += reversed(_parts(expr))
+
+
+def _parts(expr: Expr) -> tuple[Expr, ...]:
     match expr:
-        case Load(array, index):
-            yield array
-            yield from walk(index)
-        case Table(_, _, index):
-            yield from walk(index)
         case BinOp(_, left, right):
-            yield from walk(left)
-            yield from walk(right)
+            return (left, right)
         case Call(_, args):
-            for arg in args:
-                yield from walk(arg)
+            return args
+        case Load(array, index):
+            return (array, index)
         case Choose(condition, value, otherwise):
-            yield from walk(condition)
-            yield from walk(value)
-            yield from walk(otherwise)
+            return (condition, value, otherwise)
+        case Table(_, _, index):
+            return (index,)
+        case Var() | Const():
+            return ()
 
 
 def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
@@ -355,10 +362,10 @@ def walk_block(block: Block) -> Iterator[Stmt]:
     """Every statement of a block, nested ones included."""
     for stmt in block:
         yield stmt
-        if isinstance(stmt, For | While | If):
+        if isinstance(stmt, NESTED):
             yield from walk_block(stmt.body)
-        if isinstance(stmt, If):
-            yield from walk_block(stmt.orelse)
+            if isinstance(stmt, If):
+                yield from walk_block(stmt.orelse)
 
 
 def has_threads(block: Block) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..broadcasting import broadcast_shape
 from ..construct import from_coo, from_csr
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import Format, as_format
@@ -149,8 +150,8 @@ def _sparse_attention(
     if enable_gqa and key.ndim > 2:
         key, value = (own.repeat_interleave(query.shape[-3] // own.shape[-3], -3) for own in (key, value))
     try:
-        leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-    except RuntimeError as error:
+        leading = broadcast_shape("attention", query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    except SizeError as error:
         raise SizeError(f"leading dimensions don't broadcast\n  {_told(query, key, value)}") from error
     query, key, value = (own.expand(*leading, *own.shape[-2:]) for own in (query, key, value))
     scale = 1 / sqrt(max(query.shape[-1], 1)) if scale is None else scale

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from ..api import einsum
+from ..broadcasting import broadcast_shape
 from ..convert import densified
 from ..errors import SizeError, UnsupportedError
 from ..packing import at_entries
@@ -16,7 +17,7 @@ from ..sparse_tensor import SparseTensor
 from .elementwise import div, is_sparse, mul, sub
 from .elementwise import mean as average
 from .elementwise import sum as total
-from .entries import broadcast_shape, strided
+from .entries import strided
 from .products import check_inner
 from .rearranging import place
 from .reducing import norm

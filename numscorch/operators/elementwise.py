@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..broadcasting import broadcast_shape
 from ..computing import compute
 from ..convert import densified
 from ..datatypes import WIDENED
@@ -70,7 +71,7 @@ def _tell_if_filled(form: str, given: Mapping[str, Any]) -> None:
     if not sparse or len(sparse) < len(tensors) or not _is_filled(form, frozenset(tensors)):
         return
     names = " and ".join(f"{value.format.name} {tuple(value.shape)}" for value in sparse)
-    size = prod(torch.broadcast_shapes(*(value.shape for value in sparse))) * sparse[0].dtype.itemsize
+    size = prod(broadcast_shape(form, *(value.shape for value in sparse))) * sparse[0].dtype.itemsize
     instead = "it is not 0 at 0: A.with_values(...) is of the stored entries alone, A.to_dense() asks for a dense one"
     densifying(form.format(A="A", B="B"), names, size, instead)
 

@@ -56,21 +56,6 @@ def strided(made: Any) -> torch.Tensor:
     return to_dense(made) if isinstance(made, SparseTensor) else made
 
 
-def broadcast_shape(what: str, first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
-    """The shape that two shapes broadcast to.
-
-    Raises:
-        SizeError: there is none.
-
-    >>> broadcast_shape("remainder", (2, 1), (3,))
-    (2, 3)
-    """
-    try:
-        return tuple(torch.broadcast_shapes(tuple(first), tuple(second)))
-    except RuntimeError as error:
-        raise SizeError(f"{what} of shapes {tuple(first)} and {tuple(second)}: they don't broadcast") from error
-
-
 def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
     """The values at any coordinates, 0 where nothing is stored; O(n log nnz) for n of them.
 

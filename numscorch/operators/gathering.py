@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..broadcasting import broadcast_shape
 from ..convert import densified
 from ..errors import IndexKindError, OperandError, SizeError, UnsupportedError
 from ..ir.format import COO
@@ -20,7 +21,7 @@ from ..runtime.memory import COORDINATE, check_entries
 from ..sparse_tensor import SparseTensor
 from . import indexing
 from .elementwise import is_sparse
-from .entries import broadcast_shape, looked_up, others_at, values_of
+from .entries import looked_up, others_at, values_of
 from .indexing import Chosen, plain, spelled_out
 from .rearranging import place, reshape
 from .unary import written

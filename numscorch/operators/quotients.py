@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+from ..broadcasting import broadcast_shape
 from ..convert import densified
 from ..errors import OperandError
 from ..sparse_tensor import SparseTensor
 from . import elementwise
 from .elementwise import is_sparse, where
-from .entries import broadcast_shape, others_at, values_of, with_entries
+from .entries import others_at, values_of, with_entries
 from .rearranging import expand
 
 

@@ -193,9 +193,7 @@ def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
     missing, unknown = sorted(wanted - set(given)), sorted(set(given) - wanted)
     made = sorted({part.name for part in parse_program(text)} & set(unknown))
     if made and not missing:
-        raise ExpressionError(
-            f"operands: {', '.join(made)} assigned in the text\n  {text}     leave it out, or rename one of the two"
-        )
+        raise ExpressionError(f"operands: {', '.join(made)} assigned in the text\n  {text}     leave it out, or rename one of the two")
     if sizes := [name for name in missing if is_index_size(text, name)]:
         raise ExpressionError(f"index {sizes[0]} is on the left side only, so its extent is unknown: give it, as {sizes[0]}=5\n  {text}")
     what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} not in the statement"

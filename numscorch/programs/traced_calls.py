@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
-from ..errors import NumscorchError
+from ..broadcasting import broadcast_shape
+from ..errors import NumscorchError, SizeError
 from ..parser import parse_einsum
 from .tracing import CALLS, TRACERS, Mismatch, Node, Sparsified, Traced
 
@@ -43,8 +42,8 @@ def joined(kind: str, form: str, *values: Any, is_test: bool = False) -> Traced:
     if _is_mixed(tests) or (any(node.is_test for node in tests) and form != "*"):
         raise TRACERS[-1].stop(f"{form} of truth values")
     try:
-        shape = tuple(torch.broadcast_shapes(*(node.shape for node in nodes)))
-    except RuntimeError as error:
+        shape = broadcast_shape(form, *(node.shape for node in nodes))
+    except SizeError as error:
         raise TRACERS[-1].stop(str(error), Mismatch) from error
     used = frozenset(d + len(shape) - len(node.shape) for node in nodes for d in node.used)
     return _made(Node(kind, form, shape, used, nodes, is_test=is_test))
@@ -129,7 +128,7 @@ def _of_truths(kind: str, form: str) -> Callable[..., Traced]:
         nodes = _node_of(input), _node_of(other)
         if not all(node.is_test for node in nodes):
             raise ValueError("of other things than comparisons")
-        shape = tuple(torch.broadcast_shapes(*(node.shape for node in nodes)))
+        shape = broadcast_shape(form, *(node.shape for node in nodes))
         used = frozenset(d + len(shape) - len(node.shape) for node in nodes for d in node.used)
         return _made(Node(kind, form, shape, used, nodes, is_test=True))
 

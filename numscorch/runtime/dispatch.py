@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from .. import collector
 from ..codegen.assembly import stages_of
 from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
@@ -85,7 +86,7 @@ def known_plan(expr: str | Request, format: Format | str | None, signatures: Seq
 
 def find_plan(expr: str | Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
     """The plan for these operands, SparseTensors and strided tensors; made at the first call."""
-    with BUILDING:
+    with BUILDING, collector.paused():
         key = (expr, format, *signatures)
         return _tables().plans.get(key) or remember(key, make_plan(expr, operands, format))
 

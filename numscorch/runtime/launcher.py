@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any
 
+from .. import collector
 from ..codegen.source import OPTIONS, hashed
 from ..codegen.telling import tell
 from . import address_space, interrupts, kernel_cache, threads
@@ -56,7 +57,7 @@ def _text() -> str:
 
 
 def _built() -> Launch:
-    with interrupts.deferred():  # what is imported or compiled halfway stays so
+    with interrupts.deferred(), collector.paused():  # what is imported or compiled halfway stays so
         address_space.check_room()
         return _compiled()
 
