@@ -44,6 +44,15 @@ def test_long_columns_of_few_entries_each_are_summed_in_blocks(plain: None) -> N
     assert abs(float(ns.einsum("ij,i->", column, ONES).double() / exact) - 1) < 10 * EPSILON
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("kind", ["list", "hash"])
+def test_rows_that_are_collected_add_their_terms_in_wider_numbers(kind: str, dtype: torch.dtype, plain: None) -> None:
+    A, B = ns.from_torch(ROW.to(dtype)), ns.from_torch(ONES[:, None].to(dtype))
+    found = ns.einsum("ij,jk->ik", A, B, schedule=f"workspace({kind})")
+    assert found.dtype == dtype
+    assert abs(found.values.to(torch.complex128).item() / (TERMS * ROW[0, 0].double().item()) - 1) < EPSILON
+
+
 def test_infinite_terms_stay_infinite(plain: None) -> None:
     values = ROW.clone()
     values[0, TERMS // 2] = torch.inf

@@ -152,7 +152,7 @@ class Binder:
             level = space.tensor.format.levels[0]
             dtypes = {array: level.array_dtype(array) or "int64" for array in arrays_of(space)}
             lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.{dtype})" for array, dtype in dtypes.items()]
-            lines += [f"{name}_vals = {self.started(space, size) if is_flagged(space) else f'space(n * {size}, dtype)'}"]
+            lines += [f"{name}_vals = {self.started(space, size) if is_flagged(space) else f'space(n * {size}, np.{space.tensor.dtype})'}"]
         return lines
 
     def started(self, space: ix.Access, size: str) -> str:
@@ -160,7 +160,8 @@ class Binder:
         added = next(a for a in ix.assignments(self.stmt) if a.lhs.tensor == space.tensor)
         start = start_of(added.op, added.rhs, space.tensor.dtype)
         self.scope["inf"] = np.inf
-        return f"np.full(n * {size}, {start}, dtype)" if start else f"np.zeros(n * {size}, dtype)"
+        dtype = f"np.{space.tensor.dtype}"
+        return f"np.full(n * {size}, {start}, {dtype})" if start else f"np.zeros(n * {size}, {dtype})"
 
     def room(self, space: ix.Access) -> str:
         """How many places a workspace has: as many as the dimension, unless they are hashed."""

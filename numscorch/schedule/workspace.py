@@ -36,6 +36,7 @@ from .facts import Facts
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 KINDS: dict[str, type[Listed | Hashed]] = {"list": Listed, "hash": Hashed}
+WIDE = {"float32": "float64", "complex64": "complex128"}  # in which a place of a row adds its terms one after the other
 LARGE = 1 << 18  # an extent from which the dense arrays of a row are larger than a core's own cache
 CLEARED = 8.0  # places of dense rows for each sum up to which clearing and reading all of them takes less than listing some
 REUSED = 8.0  # sums for each place of the dense arrays from which it pays to have them brought into the cache
@@ -164,9 +165,12 @@ def _through_list(loops: list[Forall], split: int, assignment: Assignment, level
     names = free_names(loops)
     var = _collected(loops[split:], assignment.lhs)
     name = "w" if "w" in names else names[-1]
-    space = Access(TensorVar(name, Format((level,)), assignment.lhs.tensor.dtype), (var,))
+    inner, dtype = loops[split:], assignment.lhs.tensor.dtype
+    if isinstance(level, Listed | Hashed) and assignment.op == "+=" and not summed_tail(inner, assignment.lhs):
+        dtype = WIDE.get(dtype, dtype)
+    space = Access(TensorVar(name, Format((level,)), dtype), (var,))
     op = "+=" if assignment.op == "=" else assignment.op
-    inner, added = loops[split:], Assignment(space, assignment.rhs, op)
+    added = Assignment(space, assignment.rhs, op)
     producer = in_register(inner, added, tuple(n for n in names if n != name)) if summed_tail(inner, space) else wrap(inner, added)
     return wrap(loops[:split], Where(Forall(var, Assignment(assignment.lhs, space, "=")), producer))
 

@@ -5,11 +5,11 @@
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
 C: CSR float32, int32 indices
-w: listed float32
+w: listed float64
 """
 
 from numba import prange
-from numpy import float32, int64
+from numpy import float64, int64
 
 from numscorch.codegen.intrinsics import shifted
 from numscorch.codegen.routines import ordered
@@ -34,7 +34,7 @@ def body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, C2_pos, C2_crd,
                     if w_mark[k] != w_stamp:
                         w_mark[k] = w_stamp
                         w_list[w_count] = k
-                        w_vals[k] = float32(0.0)
+                        w_vals[k] = float64(0.0)
                         w_count += 1
                     w_vals[k] += A_vals[pA2] * B_vals[pB2]
             if 1 < w_count:

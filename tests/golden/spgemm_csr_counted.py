@@ -5,7 +5,7 @@
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
 C: CSR float32, int32 indices
-w: listed float32
+w: listed float64
 
 This kernel counts the entries of the result; a second one writes them.
 """

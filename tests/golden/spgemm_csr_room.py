@@ -5,7 +5,7 @@
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
 C: CSR float32, int32 indices
-w: listed float32
+w: listed float64
 
 This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.
 """

@@ -5,11 +5,11 @@
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
 C: CSR float32, int32 indices
-w: hashed float32
+w: hashed float64
 """
 
 from numba import prange
-from numpy import float32, int64
+from numpy import float64, int64
 
 from numscorch.codegen.intrinsics import shifted
 from numscorch.codegen.routines import emptied, insert, ordered_pairs
@@ -38,7 +38,7 @@ def body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, C2_pos, C2_crd,
                     k = B2_crd[pB2]
                     pw = insert(w_table, w_list, w_bits, w_count, k)
                     if pw == w_count:
-                        w_vals[pw] = float32(0.0)
+                        w_vals[pw] = float64(0.0)
                         w_count += 1
                     w_vals[pw] += A_vals[pA2] * B_vals[pB2]
             if 1 < w_count:

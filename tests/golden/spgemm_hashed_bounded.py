@@ -5,7 +5,7 @@
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
 C: CSR float32, int32 indices
-w: hashed float32
+w: hashed float64
 
 This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.
 """
