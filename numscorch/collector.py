@@ -1,6 +1,6 @@
-"""The garbage collector rests while much is made that lasts: modules at the import, and kernels.
+"""Pause the garbage collector during the import and while kernels are compiled.
 
-To go through all of torch's objects takes a tenth of a second each time: as long as the import, and a quarter of what compiling takes.
+A full collection traverses all of torch's objects and takes 0.1 s. Importing and compiling allocate enough to trigger several.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ gc.disable()
 
 
 def resume() -> None:
-    """Collect again, if it was so before the import."""
+    """Restore the state that the collector had before the import."""
     if was_enabled:
         gc.enable()
 
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Collect nothing within; after it, collect again if it was so before.
+    """Pause garbage collection; restore its previous state on exit.
+
+    The state is the process's: callers hold the compiler's lock (``BUILDING``), and what another thread sets meanwhile is undone.
 
     >>> with paused():
     ...     gc.isenabled()
     False
     """
     before = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if before:

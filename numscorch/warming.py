@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from . import nn, warmup
-from .codegen.kernel import build, jit_is_disabled
+from .codegen.kernel import BUILDING, build, jit_is_disabled
 from .errors import UnsupportedError
 from .measuring.requests import Asked
 from .runtime import kernel_cache, launcher
@@ -134,7 +134,7 @@ def warm_all(call: Callable[[], Any]) -> int:
         call()
         for kernel in tables.kernels.values():
             if kernel.addresses and kernel.source.program.parallel:
-                launcher.keep()
+                launcher.keep(BUILDING)
     return len(tables.kernels)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,25 @@ def test_a_step_compiles_in_one_process_and_loads_in_the_next() -> None:
     start = cold_start.start_of("SpMM", ROOT, SMALL)
     assert start.kernels == 1
     assert start.compiling > 0 and start.cached > 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("step", first_steps.STEPS)
+def test_a_second_process_compiles_nothing(step: str, tmp_path: Path) -> None:
+    program = f"""
+import logging, sys
+from benchmarks import first_steps
+logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
+first_steps.STEPS[{step!r}]({SMALL})()
+"""
+
+    def logged() -> str:
+        settings = {**os.environ, "NUMSCORCH_CACHE_DIR": str(tmp_path)}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=True).stdout
+
+    assert "compiled" in logged()
+    assert "compiled" not in logged()
 
 
 @pytest.mark.process

@@ -230,6 +230,15 @@ def test_shapes_that_do_not_fit_are_the_functions_own_error() -> None:
         fused(A, numbers(8))
 
 
+def test_comparisons_that_do_not_fit_leave_the_function_fused() -> None:
+    function = ns.fuse(lambda A, x, y: A * torch.logical_and(x > 0, y > 0))
+    A = ns.from_torch(torch.eye(3))
+    with pytest.raises(RuntimeError, match="size"):
+        function(A, torch.ones(3), torch.ones(4))
+    assert "runs as it is written" not in str(function.explain(A, torch.ones(3), torch.ones(3)))
+    assert function(A, torch.ones(3), torch.ones(3)).to_dense().equal(torch.eye(3))
+
+
 def test_a_size_that_is_read_makes_a_program_for_that_size() -> None:
     fused = ns.fuse(lambda A, X: A @ X / X.shape[1])
     for columns in (3, 4, 3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numba
 import numpy as np
@@ -83,8 +84,17 @@ def test_ordered_of_nothing() -> None:
     compiled(ordered)(np.empty(0, np.int64), np.empty(0, np.int64), 1, 0, 0)
 
 
+def test_a_routine_keeps_its_pipeline_when_it_is_pickled() -> None:
+    """Numba remembers dispatchers of this process by their number: another number makes a new one."""
+    if not numba.config.DISABLE_JIT:
+        routine: Any = ordered
+        rebuilt = type(routine)._rebuild("another number", routine.py_func, {}, {}, can_compile=True, sigs=[])
+        assert rebuilt is not routine
+        assert rebuilt._compiler.pipeline_class is routine._compiler.pipeline_class
+
+
 def test_a_routine_cannot_be_called_from_python() -> None:
     """It has no code of its own, only what kernels take from it."""
     if not numba.config.DISABLE_JIT:
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="ordered is a routine of kernels, which Python can't call"):
             ordered(np.empty(0, np.int64), np.empty(0, np.int64), 1, 0, 0)

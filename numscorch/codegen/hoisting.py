@@ -107,7 +107,7 @@ def _set_once(block: Block) -> dict[str, Expr]:
 
 
 def _written(block: Block, calls: Iterable[Call]) -> set[str]:
-    """Arrays that a block, of these calls, stores into."""
+    """Arrays that a block stores into; ``calls`` are its calls."""
     stores = {s.array.name for s in walk_block(block) if isinstance(s, Store)}
     targets = [c.args[0] for c in calls if c.function.startswith("store")]
     return stores | {t.name for t in targets if isinstance(t, Var)}

@@ -6,7 +6,7 @@ optimises each function before the whole module, to prune counts of references, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numba.core import types
@@ -24,8 +24,8 @@ _signatures: dict[tuple[Any, ...], Any] = {}  # of calls, by the function and th
 
 
 def signature_of(context: Any, function: Any, args: tuple[Any, ...]) -> Any:
-    """The signature of a call, which Numba looks for anew many times over; kernels make the same few calls on the same types."""
-    key = (function, *args)  # which also keeps the function: it holds what the signature is lowered to
+    """The signature of a call. Numba resolves each call repeatedly; kernels repeat a few calls, so results are cached."""
+    key = (function, *args)  # keeps the function type alive, which maps the signature to its implementation
     if (signature := _signatures.get(key)) is None:
         signature = context.resolve_function_type(function, args, {})
         if signature is not None:
@@ -34,7 +34,7 @@ def signature_of(context: Any, function: Any, args: tuple[Any, ...]) -> Any:
 
 
 class Inferer(TypeInferer):  # type: ignore[misc]
-    """Numba's, with remembered signatures."""
+    """Numba's type inference, with cached signatures."""
 
     def resolve_call(self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         if isinstance(function, types.Function) and not named:
@@ -44,7 +44,11 @@ class Inferer(TypeInferer):  # type: ignore[misc]
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class TypeInference(FunctionPass):  # type: ignore[misc]
-    """The types of all variables, and the signatures of all calls."""
+    """The types of all variables, and the signatures of all calls.
+
+    Numba's own pass also takes types of local variables from the caller, and checks the type of what Python gets back: kernels and
+    routines have neither.
+    """
 
     _name = "numscorch_type_inference"
 
@@ -66,7 +70,10 @@ class TypeInference(FunctionPass):  # type: ignore[misc]
 
 
 class Lowering(Lower):  # type: ignore[misc]
-    """Numba's, with remembered signatures of operators."""
+    """Numba's lowering, with cached signatures of operators.
+
+    Static operands, which Numba looks for first, matter for powers alone, and kernels call ``pow`` instead.
+    """
 
     def lower_binop(self, result: Any, expr: Any, operator: Any) -> Any:
         context, types_of_args = self.context, self.fndesc.calltypes[expr].args
@@ -94,7 +101,7 @@ class ToLLVM(NativeLowering):  # type: ignore[misc]
             state.library = Routine(state.targetctx.codegen(), state.func_id.func_qualname)
         super().run_pass(state)
         if is_routine:
-            state.cr = state.cr._replace(cfunc=state.library)  # stands for it among all functions, as what Python calls does elsewhere
+            state.cr = state.cr._replace(cfunc=state.library)  # the key of the function, which elsewhere is its Python entry point
             state.targetctx.insert_user_function(state.library, state.cr.fndesc, [state.library])
         return True
 
@@ -103,10 +110,10 @@ PASSES = (
     (TranslateByteCode, "read the bytecode"),
     (FixupArgs, "name the arguments"),
     (IRProcessing, "find the blocks"),
-    (DeadBranchPrune, "drop what is done only where an argument isn't None"),
-    (ReconstructSSA, "give each assignment a variable of its own"),
+    (DeadBranchPrune, "remove branches on None arguments"),
+    (ReconstructSSA, "convert to single assignments"),
     (TypeInference, "infer the types"),
-    (PreLowerStripPhis, "replace what joins variables by assignments"),
+    (PreLowerStripPhis, "replace phi nodes by assignments"),
     (IRLegalization, "check what is lowered"),
     (ToLLVM, "lower to LLVM"),
     (NoPythonBackend, "keep the result"),
@@ -141,7 +148,7 @@ class Library(JITCodeLibrary):  # type: ignore[misc]
 
 
 class Routine(Library):
-    """What kernels link: it is optimised and becomes machine code with each of them."""
+    """A library that kernels link; LLVM optimises it with each kernel."""
 
     def _optimize_final_module(self) -> None:
         pass
@@ -151,7 +158,14 @@ class Routine(Library):
 
 
 class Linked(CPUDispatcher):  # type: ignore[misc]
-    """A function that kernels call, compiled for the types of each call; called from Python, it raises TypeError."""
+    """A function that kernels call, compiled for the types of each call. Called from Python, it raises TypeError."""
+
+    def __init__(self, py_func: Callable[..., Any], *_: Any) -> None:  # the rest is what unpickling passes: always the same
+        options = {"nopython": True, "error_model": "numpy", "nogil": True}
+        super().__init__(py_func, targetoptions=options, pipeline_class=Pipeline)
+
+    def _compile_for_args(self, *args: Any, **named: Any) -> Any:
+        raise TypeError(f"{self.py_func.__name__} is a routine of kernels, which Python can't call: call it in a compiled function")
 
     def add_overload(self, result: Any) -> None:
         self.overloads[tuple(result.signature.args)] = result

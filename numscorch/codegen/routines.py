@@ -15,7 +15,7 @@ from numba import config
 from ..ir.function_table import FUNCTIONS, WHOLE
 from ..ir.hash_table import MULTIPLIER
 from . import intrinsics
-from .pipeline import Linked, Pipeline
+from .pipeline import Linked
 
 GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio: multiples of it lie evenly around the circle
 LOW = (1 << 62) - 1
@@ -33,7 +33,7 @@ def jitted(function: F) -> F:
     """The function, compiled where a kernel calls it."""
     if config.DISABLE_JIT:
         return function
-    return cast(F, Linked(function, targetoptions={"nopython": True, "error_model": "numpy", "nogil": True}, pipeline_class=Pipeline))
+    return cast(F, Linked(function))
 
 
 EVALUATED = {name: function.evaluate for name, function in FUNCTIONS.items() if name != "abs"}  # which Python has

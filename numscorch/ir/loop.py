@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 
 class Operators:
@@ -98,7 +98,7 @@ class Table(Operators):
 
 
 Expr = Var | Const | Load | BinOp | Call | Choose | Table
-LEAVES = (Var, Const)  # tuples, since a union made anew costs more than the test
+LEAVES = (Var, Const)  # a tuple: `Var | Const` would make a new union at each test, which takes longer than the test
 ExprLike = Expr | int
 
 
@@ -314,6 +314,8 @@ def _parts(expr: Expr) -> tuple[Expr, ...]:
             return (index,)
         case Var() | Const():
             return ()
+        case _:
+            assert_never(expr)
 
 
 def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:

@@ -71,9 +71,10 @@ def _tell_if_filled(form: str, given: Mapping[str, Any]) -> None:
     if not sparse or len(sparse) < len(tensors) or not _is_filled(form, frozenset(tensors)):
         return
     names = " and ".join(f"{value.format.name} {tuple(value.shape)}" for value in sparse)
+    form = form.format(A="A", B="B")
     size = prod(broadcast_shape(form, *(value.shape for value in sparse))) * sparse[0].dtype.itemsize
     instead = "it is not 0 at 0: A.with_values(...) is of the stored entries alone, A.to_dense() asks for a dense one"
-    densifying(form.format(A="A", B="B"), names, size, instead)
+    densifying(form, names, size, instead)
 
 
 @lru_cache(maxsize=1024)

@@ -41,6 +41,11 @@ def joined(kind: str, form: str, *values: Any, is_test: bool = False) -> Traced:
     tests = nodes[1:] if form == "where" else nodes
     if _is_mixed(tests) or (any(node.is_test for node in tests) and form != "*"):
         raise TRACERS[-1].stop(f"{form} of truth values")
+    return _broadcast(kind, form, nodes, is_test)
+
+
+def _broadcast(kind: str, form: str, nodes: tuple[Node, ...], is_test: bool) -> Traced:
+    """A node of arguments that broadcast."""
     try:
         shape = broadcast_shape(form, *(node.shape for node in nodes))
     except SizeError as error:
@@ -128,9 +133,7 @@ def _of_truths(kind: str, form: str) -> Callable[..., Traced]:
         nodes = _node_of(input), _node_of(other)
         if not all(node.is_test for node in nodes):
             raise ValueError("of other things than comparisons")
-        shape = broadcast_shape(form, *(node.shape for node in nodes))
-        used = frozenset(d + len(shape) - len(node.shape) for node in nodes for d in node.used)
-        return _made(Node(kind, form, shape, used, nodes, is_test=True))
+        return _broadcast(kind, form, nodes, is_test=True)
 
     return function
 

@@ -22,6 +22,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..codegen.kernel import BUILDING
 from ..errors import BundleError
 from ..files.archives import NOT_WHOLE
 from ..files.replacing import replacing
@@ -73,7 +74,7 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
     """
     wanted = {text: _squeezed(text) for text in only}
     if kernel_cache.entries():
-        launcher.keep()  # which runs the others
+        launcher.keep(BUILDING)  # which runs the others
     entries = [(own.path, _squeezed(own.expression)) for own in kernel_cache.entries()]
     for text, squeezed in wanted.items():
         if not any(squeezed in expression for _, expression in entries):

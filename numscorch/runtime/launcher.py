@@ -46,10 +46,11 @@ def name() -> str:
     return f"kernel_{hashed(_text(), host())}"
 
 
-def keep() -> None:
-    """Make sure that the cache has the launcher, too, which this process may have had before from another folder."""
-    if stored_code(name(), _text()) is None:
-        _built()
+def keep(lock: AbstractContextManager[Any]) -> None:
+    """Store the launcher in the cache, if it isn't there: this process may have loaded it from another folder."""
+    with lock:
+        if stored_code(name(), _text()) is None:
+            _built()
 
 
 def _text() -> str:
