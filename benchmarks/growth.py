@@ -170,9 +170,10 @@ HEAD = """# How time grows
 
 Written by `python -m benchmarks.growth`, which needs the extra `bench`. Matrices are uniform with {in_row} nonzeros per row; times
 are medians of calls in turns, in nanoseconds per nonzero. Below some thousand nonzeros the overhead of the call dominates: a few
-microseconds if the result is dense or keeps a pattern, tens of microseconds if it has a new pattern. Larger operands exceed the
-private caches ({own} KiB) and then the shared cache ({shared} MiB), where memory bandwidth limits the speed. A *cliff* is a
-factor of more than two per nonzero between two decades whose operands fit the same cache.
+microseconds if the result is dense or has an operand's pattern, tens to hundreds of microseconds if its pattern is new. Larger operands
+exceed the private caches ({own} KiB) and then the shared cache ({shared} MiB), where memory bandwidth limits the speed. A *cliff* is a
+factor of more than two per nonzero between two decades whose operands fit the same cache; where operands start to exceed a cache, a jump
+is expected and not called a cliff.
 """
 
 

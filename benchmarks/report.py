@@ -48,9 +48,15 @@ def _without_bars(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 BAR, MET = "bar", "met"
-SHARES_TOLD = "Shares of what the machine reaches, measured in the same run:"
-TYPES_TOLD = "Time of other data types as a multiple of float32's with int32 indices, beside what the bytes alone would make of it:"
-TIMES_TOLD = "Fixed costs: medians among other measurements, with cold caches; called again and again, calls take less:"
+SHARES_TOLD = (
+    "Shares of bandwidth, of arithmetic and of busy cores that the machine "
+    "reaches in the same run, and memory that a call takes beyond operands and result:"
+)
+TYPES_TOLD = (
+    "Time and bytes read of other data types, as multiples of those of "
+    "float32 with int32 indices; above 1x, the other type is slower, or larger:"
+)
+TIMES_TOLD = "Fixed costs: medians of calls in turns with other measurements, so that caches are cold; the same call in a loop takes less:"
 
 
 def _captioned(told: str, rows: str) -> str:

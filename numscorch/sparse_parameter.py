@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from .errors import OperandError
 from .pattern import Pattern, restored
 from .sparse_tensor import SparseTensor
 from .ways_out import type_name
@@ -92,6 +93,27 @@ class SparseParameter(torch.nn.Module):
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
         self.values.requires_grad = wanted
+
+    @property
+    def data(self) -> SparseTensor:
+        """The tensor, detached. Another one of the same pattern can be assigned, as to torch's parameters.
+
+        Raises:
+            OperandError: what is assigned is no SparseTensor of this pattern.
+        """
+        detached: SparseTensor = self.tensor.detach()
+        return detached
+
+    @data.setter
+    def data(self, data: SparseTensor) -> None:
+        data = unwrapped(data)
+        if not isinstance(data, SparseTensor) or not _is_equal(data.pattern, self.pattern):
+            given = f"a dense tensor of shape {tuple(data.shape)}" if isinstance(data, torch.Tensor) else repr(data)
+            raise OperandError(
+                f"the data of a sparse parameter must have its pattern\n  parameter   {self.tensor.detach()!r}\n  given       {given}\n"
+                "write to weight.values, or replace the parameter: layer.weight = ns.nn.Parameter(ns.from_torch(data))"
+            )
+        self.values.data = data.values.detach()
 
     @property
     def grad(self) -> SparseTensor | None:
@@ -224,6 +246,15 @@ def _clash(
     return f"stores {count} entries in the state, other {pattern.nnz} in the model; {ADOPT}"
 
 
+def _is_equal(one: Pattern, other: Pattern) -> bool:
+    """Whether two patterns store the same entries in the same format."""
+    if one is other:
+        return True
+    alike = one.format == other.format and one.shape == other.shape
+    pairs = zip(named_arrays(one), named_arrays(other), strict=True) if alike else ()
+    return alike and all(_equal(own, given) for (_, own), (_, given) in pairs)
+
+
 def _equal(own: torch.Tensor, given: torch.Tensor) -> bool:
     """Whether index arrays hold the same numbers, of whatever type."""
     return own.shape == given.shape and bool((own == given.to(own.device)).all())
@@ -253,7 +284,7 @@ def _delegated(name: str) -> Callable[..., Any]:
 OPERATORS = (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "pow", "rpow"),
     *("mod", "rmod", "floordiv", "rfloordiv"),
-    *("gt", "ge", "lt", "le", "eq", "ne", "neg", "abs", "getitem", "iter"),
+    *("gt", "ge", "lt", "le", "eq", "ne", "neg", "abs", "getitem", "setitem", "iter"),
 )
 for operator in OPERATORS:
     setattr(SparseParameter, f"__{operator}__", _delegated(f"__{operator}__"))

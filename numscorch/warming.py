@@ -17,10 +17,8 @@ from . import nn, warmup
 from .codegen.kernel import BUILDING, build, jit_is_disabled
 from .errors import UnsupportedError
 from .measuring.requests import Asked
-from .runtime import kernel_cache, launcher
+from .runtime import launcher
 from .runtime.dispatch import Tables, apart
-from .runtime.machine_code import unsealed
-from .runtime.whole_files import read_whole
 
 FORMATS, DTYPES, COLUMNS = ("CSR", "CSC", "COO"), ("float32", "float64"), (16, 32, 64, 128)
 MATRIX, ROWS = "uniform:20000x20000:0.0005", 20000
@@ -136,8 +134,3 @@ def warm_all(call: Callable[[], Any]) -> int:
             if kernel.addresses and kernel.source.program.parallel:
                 launcher.keep(BUILDING)
     return len(tables.kernels)
-
-
-def ready() -> int:
-    """How many kernels of the cache have machine code."""
-    return sum(any(unsealed(read_whole(file)) is not None for file in kernel_cache.code_of(entry.path)) for entry in kernel_cache.entries())

@@ -289,3 +289,30 @@ def test_torchs_errors_say_what_to_write(kind: str, A: Any) -> None:
     sparse.weight = ns.nn.Parameter(A)
     torch.optim.Adam([A.values])
     torch.testing.assert_close(sparse(torch.eye(3)) - sparse.bias, D.T)
+
+
+def test_data_of_a_parameter_of_the_same_pattern_is_taken() -> None:
+    weight = ns.nn.Parameter(ns.from_torch(torch.eye(3)))
+    values = weight.values
+    weight.data = ns.from_torch(3 * torch.eye(3))
+    assert weight.values is values
+    assert weight.values.tolist() == [3.0, 3.0, 3.0]
+    assert not weight.data.requires_grad
+
+
+@pytest.mark.parametrize("data", [torch.zeros(3, 3), ns.from_torch(torch.ones(3, 3)), ns.from_torch(torch.eye(3), ns.COO(2)), 3])
+def test_other_data_of_a_parameter_are_refused(data: Any) -> None:
+    weight = ns.nn.Parameter(ns.from_torch(torch.eye(3)))
+    with pytest.raises(ns.OperandError, match="must have its pattern") as error:
+        weight.data = data
+    assert "layer.weight = ns.nn.Parameter" in str(error.value)
+    assert weight.values.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_entries_of_a_parameter_can_be_assigned() -> None:
+    weight = ns.nn.Parameter(ns.from_torch(torch.eye(3)))
+    with torch.no_grad():
+        weight[1] = 0
+    assert weight.values.tolist() == [1.0, 0.0, 1.0]
+    with pytest.raises(ns.UnsupportedError, match="write within torch"):
+        weight[1, 1] = 2

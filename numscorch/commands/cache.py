@@ -93,13 +93,14 @@ def _counted(kernels: int, schedules: int) -> str:
 
 def _warm(arguments: argparse.Namespace) -> int:
     from .. import warming
+    from ..codegen.telling import counts
 
     lines = warming.common() if arguments.common else _lines(arguments.file)
     modules = warming.modules() if arguments.common else ()
     where = "--common" if arguments.common else str(arguments.file)
-    folder, before, started = _folder(), warming.ready(), time.perf_counter()
+    folder, before, started = _folder(), counts.compiled, time.perf_counter()
     count = _warmed(lines, where, modules)
-    new, seconds = warming.ready() - before, time.perf_counter() - started
+    new, seconds = counts.compiled - before, time.perf_counter() - started
     named = f"{count} requests and {len(modules)} modules have" if modules else f"{count} requests have"
     print(f"{named} their kernels in {folder}: {new} were compiled, in {seconds:.0f} s")
     return 0

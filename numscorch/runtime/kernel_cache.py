@@ -256,7 +256,7 @@ def discard_code(path: Path) -> None:
 
 def code_of(path: Path) -> list[Path]:
     """The files of machine code of a kernel's file."""
-    return [file for kernel, file in _code_in(path.parent) if kernel == path.stem]
+    return sorted((path.parent / CODE).glob(f"{path.stem}.*"))
 
 
 def _code_in(directory: Path) -> list[tuple[str, Path]]:
