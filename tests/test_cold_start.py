@@ -43,7 +43,9 @@ def test_a_step_compiles_in_one_process_and_loads_in_the_next() -> None:
 def test_a_second_process_compiles_nothing(step: str, tmp_path: Path) -> None:
     program = f"""
 import logging, sys
+import torch
 from benchmarks import first_steps
+torch.manual_seed(0)  # another graph may need another kernel
 logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
 first_steps.STEPS[{step!r}]({SMALL})()
 """
