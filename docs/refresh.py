@@ -95,7 +95,7 @@ def parameters() -> str:
 
 def binder() -> str:
     """The function of the plan."""
-    made = Binder(plan.problem, plan.steps[-1].stmt, plan.kernel, [describe(o) for o in (mesh, X)])
+    made = Binder(plan.problem, plan.steps[-1].stmt, plan.kernel, [describe(o) for o in (mesh, X)], parallel=True)
     lines = [*made.patterns(), *made.allocation(), *made.call(), f"return {made.returned()}"]
     return "\n".join([f"def run{inspect.signature(plan.run)}:", *(f"    {line}" for line in lines)])
 

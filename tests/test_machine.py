@@ -100,3 +100,11 @@ def test_a_file_shows_the_loop_over_workers() -> None:
     text = ns.explain("ij,jk->ik", A, torch.ones(3000, 64)).source
     assert "def body(worker, " in text and "for worker in prange(workers):\n        body(worker, " in text
     assert text.index("def body(") < text.index("def kernel(")
+
+
+def test_one_kernel_serves_small_and_large_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = (ns.rand(n, n, density=10 / n, format=ns.CSR) for n in (20, 2000))
+    sources = {ns.explain("ij,jk->ik", A, torch.ones(A.shape[1], 32)).source for A in (small, large)}
+    assert len(sources) == 1
+    monkeypatch.setattr("numscorch.codegen.kernel.launcher", lambda lock: pytest.fail("threads for a small problem"))
+    assert torch.allclose(ns.einsum("ij,jk->ik", small, torch.ones(20, 32)), small.to_dense() @ torch.ones(20, 32))

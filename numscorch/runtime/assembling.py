@@ -19,7 +19,7 @@ from ..ir.placing import is_placed
 from ..operand import Operand
 from ..problem import Problem
 from ..statements import NAMES
-from . import blocks, memory
+from . import memory
 from .assembled import Layout, bounded_starts, hashed_room, workers_for
 from .binder import Binder
 from .product_bounds import pair_product_in
@@ -32,11 +32,19 @@ APPENDED, CLOSED = f"return layout.appended({PARTS}, int(starts[0]))", f"return 
 class AssemblingBinder(Binder):
     """The function of a plan whose result's pattern is new: bound the rows where they are hashed, count, allocate, fill."""
 
-    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], before: Mapping[Stage, Kernel]):
-        super().__init__(problem, stmt, kernel, operands)
+    def __init__(
+        self,
+        problem: Problem,
+        stmt: ix.Stmt,
+        kernel: Kernel,
+        operands: Sequence[Operand],
+        parallel: bool,
+        before: Mapping[Stage, Kernel],
+    ):
+        super().__init__(problem, stmt, kernel, operands, parallel)
         self.before = before
         self.runs = len(runs_of(self.result.format))
-        self.parallel, self.placed, self.bound = kernel.source.program.parallel, is_placed(stmt), bound_of(stmt)
+        self.placed, self.bound = is_placed(stmt), bound_of(stmt)
         layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype, self.fill())
         self.scope |= {"layout": layout, "hashed_room": hashed_room, "bounded_starts": bounded_starts}
 
@@ -62,7 +70,8 @@ class AssemblingBinder(Binder):
         """Entries are appended at once, if there is room for as many as are inserted into rows."""
         lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("room", self.before["room"])]
         if not self.parallel:
-            then = ["starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded(most)"]
+            then = [f"cuts = {self.cuts()}"] if self.kernel.source.program.parallel else []
+            then += ["starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded(most)"]
             then += [*self.called("once", self.before["once"], ALLOTTED), APPENDED]
             return [*lines, "most = int(bounds[0])", "if layout.has_room(most):", *(f"    {line}" for line in then)]
         lines += [f"S = np.zeros({self.blocks + 1}, np.int64)", "np.cumsum(bounds, out=S[1:])", "if layout.has_room(int(S[-1])):"]
@@ -117,11 +126,6 @@ class AssemblingBinder(Binder):
         """How many parents the entries of a placed result have."""
         ((first, _),) = runs_of(self.result.format)
         return prod(self.problem.format.sizes(self.problem.shape)[:first])
-
-    @property
-    def blocks(self) -> int:
-        """Into how many blocks the outermost loop is cut."""
-        return blocks.BLOCKS if self.parallel else 1
 
     def bounded(self, space: ix.Access) -> list[str]:
         """Find the most that is inserted into one row, and what room it takes."""

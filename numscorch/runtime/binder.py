@@ -44,8 +44,11 @@ BY_BLOCKS = ("partial", "starts", "bounds")  # arrays with something of each blo
 class Binder:
     """Writes the source of one plan's function."""
 
-    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], into: bool = False):
+    def __init__(
+        self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], parallel: bool, into: bool = False
+    ):
         self.into = into  # whether an array that the result goes to is passed, after the operands
+        self.parallel = parallel and kernel.source.program.parallel  # whether there may be several workers
         self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
         self.result, self.spaces, self.beside = problem.result, workspaces_of(stmt), ix.returned_by(stmt)
         self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
@@ -97,12 +100,19 @@ class Binder:
 
         Elsewhere one worker has one block, for which nothing has to be found in a pattern.
         """
+        if not self.parallel:
+            return "1"
         has_own = any(param.what in BY_BLOCKS for param in self.kernel.source.params)
         return str(blocks.BLOCKS) if has_own else f"{blocks.BLOCKS} if n > 1 else 1"
 
+    @property
+    def blocks(self) -> int:
+        """The most blocks that the outermost loop is cut into."""
+        return blocks.BLOCKS if self.parallel else 1
+
     def call(self) -> list[str]:
-        """The kernel's call, by as many workers as there are threads where it may run in parallel."""
-        count = ["n = workers()"] if self.kernel.source.program.parallel else ["n = 1"]
+        """The kernel's call, by as many workers as there are threads where several pay."""
+        count = ["n = workers()"] if self.parallel else ["n = 1"]
         self.scope["run_kernel"] = self.kernel.run if self.kernel.is_compiled else None  # compiled now, not at the first call
         return [*count, *self.spaces_made(), *self.called("kernel", self.kernel, run="run_kernel")]
 
@@ -263,7 +273,7 @@ class Binder:
             case "cuts":
                 return self.cuts()
             case "partial":
-                return f"np.empty({blocks.BLOCKS}, dtype)"
+                return f"np.empty({self.blocks}, dtype)"
             case "blocks":
                 return self.pieces
             case "workers":

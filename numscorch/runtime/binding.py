@@ -21,15 +21,19 @@ def bind(
     operands: Sequence[Operand],
     before: Mapping[Stage, Kernel],
     copies: Mapping[int, Callable[..., Any]],
+    parallel: bool,
     into: bool = False,
 ) -> Callable[..., Any]:
     """A function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result.
 
     A result with a new pattern is counted ``before``, by kernels of their own. ``copies`` are for dense operands that are
-    read in another layout, by number, and for a result that is written in one, which comes after them. With ``into``, the
-    function takes also an array that a dense result goes to.
+    read in another layout, by number, and for a result that is written in one, which comes after them. ``parallel`` says whether
+    several workers pay. With ``into``, the function also takes an array that a dense result goes to.
     """
     assembles = problem.result.is_assembled
-    binder = AssemblingBinder(problem, stmt, kernel, operands, before) if assembles else Binder(problem, stmt, kernel, operands, into)
+    if assembles:
+        binder: Binder = AssemblingBinder(problem, stmt, kernel, operands, parallel, before)
+    else:
+        binder = Binder(problem, stmt, kernel, operands, parallel, into)
     binder.scope |= {f"L{at}": copy for at, copy in copies.items()}
     return binder.function()

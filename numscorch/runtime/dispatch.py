@@ -19,6 +19,7 @@ from ..codegen.source import Source, generate
 from ..copies import copy_problem
 from ..datatypes import COMPILED, WIDENED, listed
 from ..errors import ScheduleError, UnsupportedError
+from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..layouts import moving, strides_with_last, with_last
 from ..ledgers import note
@@ -32,6 +33,7 @@ from ..schedule import Step, schedule
 from ..schedule.fuse import schedule_fused
 from ..schedule.lengths import run_lengths
 from ..schedule.options import AUTOMATIC
+from ..schedule.parallel import pays
 from ..slabs import in_slabs, slabs_of
 from ..sparse_tensor import SparseTensor
 from ..statements import Request, plain_request, scheduled
@@ -115,8 +117,14 @@ def _plan_of(expr: str | Request, described: Sequence[Operand], format: Format |
         run = in_slabs(problem.slabs, problem, _into(expr, problem.slabs.of(described), format, kernel))
         return _tables().made(expr, described, Plan(problem, steps, kernel, run))
     before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
-    run = bind(problem, stmt, kernel, described, before, _copies(problem, described))
+    run = bind(problem, stmt, kernel, described, before, _copies(problem, described), _runs_threads(expr, problem, stmt))
     return _tables().made(expr, described, Plan(problem, steps, kernel, run))
+
+
+def _runs_threads(expr: str | Request, problem: Problem, stmt: ix.Stmt) -> bool:
+    """Whether a parallel loop gets several workers: it has enough to do for them, or the schedule asks for it."""
+    asked = isinstance(expr, Request) and bool(expr.options.parallel)
+    return asked or pays(stmt, problem.facts)
 
 
 def compile_tuned(
@@ -156,7 +164,8 @@ def _in_parts(expr: str | Request, at: int) -> Callable[..., Any]:
 def _into(expr: str | Request, described: Sequence[Operand], format: Format | str | None, kernel: Kernel) -> Callable[..., Any]:
     """The function of a slab's operands, and the array that its results go to."""
     problem, steps, _ = compile_source(expr, described, format)
-    return bind(problem, steps[-1].stmt, kernel, described, {}, _copies(problem, described, into=True), into=True)
+    stmt, copies = steps[-1].stmt, _copies(problem, described, into=True)
+    return bind(problem, stmt, kernel, described, {}, copies, _runs_threads(expr, problem, stmt), into=True)
 
 
 def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -> dict[int, Callable[..., Any]]:
@@ -174,7 +183,8 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -
         back = moving(len(shape), layout.result, back=True)
         if into:
             moved, steps, source = compile_source(back, [written], None)
-            run = bind(moved, steps[-1].stmt, kernel_for(source), [written], {}, {}, into=True)
+            threads = _runs_threads(back, moved, steps[-1].stmt)
+            run = bind(moved, steps[-1].stmt, kernel_for(source), [written], {}, {}, threads, into=True)
             made[len(operands)] = _tables().made(back, [written], Plan(moved, steps, kernel_for(source), run)).run
         else:
             made[len(operands)] = _listed(_plan_of(back, [written], None).run)

@@ -33,7 +33,7 @@ from ..ir.workspace_levels import Marked
 from . import cost
 from .facts import Facts
 
-WORTHWHILE = 1 << 13  # steps of the innermost loop from which starting threads pays
+WORTHWHILE = 1 << 13  # steps of the innermost loop from which several workers pay
 
 GATHERED = 2  # gathered values that take as long as one plain step
 
@@ -41,46 +41,48 @@ GATHERED = 2  # gathered values that take as long as one plain step
 def parallelize(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[Stmt, str]:
     """Run the outermost loop, that over tiles aside, in parallel where its iterations write disjoint results, or one sum.
 
-    A sum over the outermost loop is taken block by block, and the blocks' sums are added in order.
-    ``wanted`` names the loop that must be parallel, or "" for none.
+    A sum over the outermost loop is taken block by block, and the blocks' sums are added in order. The same kernel serves a problem
+    that is too small for threads: its plan gives it one worker (``pays``). ``wanted`` names the loop that must be parallel, or "" for none.
 
     Raises:
         ScheduleError: the wanted loop would race, or isn't the outermost.
     """
     if wanted == "":
         return stmt, "asked for: serial"
-    done, why = _parallelized(stmt, facts, least=0.0 if wanted is not None else WORTHWHILE)
+    done, why = _parallelized(stmt)
     if wanted is not None and not any(loop.var.name == wanted and runs_in_blocks(loop.tag) for loop in loops_of(done)):
         raise ScheduleError(
             f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, where its iterations write disjoint results"
         )
-    return done, why
+    steps = steps_of(done, facts)
+    few = ", by one worker, since there is too little to do for threads" if done != stmt and wanted is None and steps < WORTHWHILE else ""
+    return done, f"about {steps:.3g} steps: {why}{few}"
 
 
-def _parallelized(stmt: Stmt, facts: Facts, least: float, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
+def pays(stmt: Stmt, facts: Facts) -> bool:
+    """Whether a problem has enough to do for several workers."""
+    return steps_of(stmt, facts) >= WORTHWHILE
+
+
+def _parallelized(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
     """The loops ``within`` whose tiles it is have no blocks: these would reach over the tile."""
     match stmt:
-        case Forall(var, tiled, Tile(size)):
-            tiled, why = _parallelized(tiled, facts.narrowed(var, size), least, (*within, var))
+        case Forall(var, tiled, Tile()):
+            tiled, why = _parallelized(tiled, (*within, var))
             return replace(stmt, body=tiled), f"in each tile of {var}, {why}"
         case Forall(var, _, Serial()) | Where(_, Forall(var, _, Serial())) if var in within:
             return stmt, "but the outermost loop runs over that tile alone, serially"
-    steps = steps_of(stmt, facts)
-    why = f"about {steps:.3g} steps: "
-    if steps < least:
-        return stmt, why + "too few to start threads"
-    match stmt:
         case Forall(var, _, Serial()) if (var in result_of(stmt).indices or is_placed(stmt)) and _can_be_cut(stmt):
-            return replace(stmt, tag=Parallel()), why + f"blocks of {var}, whose results are disjoint"
+            return replace(stmt, tag=Parallel()), f"blocks of {var}, whose results are disjoint"
         case Where(_, Forall(tag=Entries())) if within:
-            return stmt, why + "but the sum over positions is taken tile by tile, serially"
+            return stmt, "but the sum over positions is taken tile by tile, serially"
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
-            return replace(stmt, producer=replace(producer, tag=Parallel())), why + f"a partial sum for each block of {var}"
+            return replace(stmt, producer=replace(producer, tag=Parallel())), f"a partial sum for each block of {var}"
         case Where(Assignment(), Forall(tag=Entries() as tag) as producer):
             done = replace(producer, tag=replace(tag, parallel=True))
-            return replace(stmt, producer=done), why + "a partial sum for each block of positions"
+            return replace(stmt, producer=done), "a partial sum for each block of positions"
         case _:
-            return stmt, why + "but the outermost loop scatters, searches or is vectorised, so it runs serially"
+            return stmt, "but the outermost loop scatters, searches or is vectorised, so it runs serially"
 
 
 def runs_in_blocks(tag: Tag) -> bool:

@@ -1,18 +1,19 @@
 """C[i] += A[i,j] * B[j]
 
-    forall(i, where(C[i] = t, unroll_forall<4>(j, t += A[i,j] * B[j])))
+    parallel_forall(i, where(C[i] = t, unroll_forall<4>(j, t += A[i,j] * B[j])))
 
 A: CSR float32, int32 indices
 B: dense float32, strides (1)
 C: dense float32, strides (1)
 """
 
+from numba import prange
 from numpy import float32, int64
 
 
-def kernel(A2_pos, A2_crd, A_vals, B_vals, C_vals, i_size):
-    pA2_start = int64(A2_pos[0])
-    for i in range(i_size):
+def body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers):
+    pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
+    for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
         pA2_end = int64(A2_pos[i + 1])
         t = float32(0.0)
         pA2_split = pA2_start + (pA2_end - pA2_start) // 4 * 4
@@ -42,3 +43,8 @@ def kernel(A2_pos, A2_crd, A_vals, B_vals, C_vals, i_size):
         t = t + t_2
         C_vals[i] = t
         pA2_start = pA2_end
+
+
+def kernel(A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers):
+    for worker in prange(workers):
+        body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers)
