@@ -53,6 +53,7 @@ TAGS: list[Tag] = [
     Vector(16, 0, 3, True),
     Vector(4, 7, 6),
     Vector(8, 2, 1, True),
+    Vector(16, 6, overlapped=True),
     Unroll(4),
     Unroll(12),
     Positions(16),

@@ -16,7 +16,7 @@ from numscorch.ir.notation import parse_stmt
 from numscorch.ir.workspace_levels import Hashed, Listed
 from numscorch.schedule.facts import LONGEST_SUM, Facts, Target, Tiling, rounded, tiling, tiling_within
 from numscorch.schedule.jam import jam
-from numscorch.schedule.parallel import parallelize
+from numscorch.schedule.parallel import parallelize, pays
 from numscorch.schedule.tiles import tile
 from numscorch.schedule.vector import vectorize
 from numscorch.schedule.workspace import insert_workspaces
@@ -143,18 +143,25 @@ def test_what_shall_have_no_tiles_is_the_same_object() -> None:
 
 def test_the_loops_within_tiles_are_vectorised_for_them() -> None:
     stmt, why = vectorized(f"tile_forall<64>(k, {SPMM})", (100, 400), i=100, j=100, k=100)
-    tag = "vector_forall<8 x 8, rest 5, masked>"
+    tag = "vector_forall<8 x 8, overlapped>"
     assert str(stmt) == f"tile_forall<64>(k, forall(i, {tag}(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k])))))"
     stmt, why = vectorized(f"tile_forall<12>(k, {SPMM})", (100, 400), i=100, j=100, k=100)
     assert str(stmt) == f"tile_forall<12>(k, {SPMM})"
     assert "8 lanes don't divide tiles of 12" in why
 
 
-def test_the_loop_within_tiles_is_cut_into_blocks_where_one_tile_is_worth_it() -> None:
+def test_tiles_that_an_extent_may_not_fill_do_not_overlap() -> None:
+    for extent, overlaps in ((40, False), (64, False), (65, True), (100, True)):
+        stmt, _ = vectorized(f"tile_forall<64>(k, {SPMM})", (100, 400), i=100, j=100, k=extent)
+        assert ("overlapped" in str(stmt)) == overlaps
+
+
+def test_the_loop_within_tiles_is_cut_into_blocks() -> None:
     stmt = parse_stmt(f"tile_forall<64>(k, {SPMM})", {"A": TensorVar("A", CSR)})
     for nonzeros, threads in ((100, False), (100_000, True)):
         facts = Facts.of({loop.var: 1000 for loop in loops_of(stmt)}, {"A": (CSR, (1000, nonzeros))}, 8, TARGET)
-        assert ("tile_forall<64>(k, parallel_forall(i," in str(parallelize(stmt, facts)[0])) == threads
+        assert "tile_forall<64>(k, parallel_forall(i," in str(parallelize(stmt, facts)[0])
+        assert pays(stmt, facts) or not threads
 
 
 # -- vectorize
@@ -225,8 +232,8 @@ def test_a_sparse_sum_by_the_length_of_its_rows(nonzeros: int, tag: object) -> N
 
 def test_an_elementwise_loop_has_no_sum_to_move_it_out_of() -> None:
     stmt, why = vectorized("forall(i, forall(j, C[i,j] = X[i,j] * Y[i,j]))", i=10, j=40)
-    assert str(stmt) == "forall(i, vector_forall<8 x 5, once>(j, C[i,j] = X[i,j] * Y[i,j]))"
-    assert why == "j is contiguous: vector_forall<8 x 5, once>"
+    assert str(stmt) == "forall(i, vector_forall<8 x 5, once, masked>(j, C[i,j] = X[i,j] * Y[i,j]))"
+    assert why == "j is contiguous: vector_forall<8 x 5, once, masked>"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +277,7 @@ def test_tiles_cover_an_extent_exactly(lanes: int) -> None:
                 assert left == 0
                 continue
             assert (tiles.tail - 1) * tiles.lanes < left <= tiles.tail * tiles.lanes
-            assert tiles.masked == (left != tiles.tail * tiles.lanes)
+            assert tiles.masked or left == tiles.tail * tiles.lanes
     assert tiling(0, lanes, 8) == Tiling(1, 0, False, 2)
 
 
@@ -284,7 +291,7 @@ def test_registers_divide_tiles_and_cover_the_last_one(lanes: int) -> None:
                 assert 0 < tiles.registers <= most
                 assert size % width == 0
                 assert (tiles.tail - 1) * lanes < extent % width <= tiles.tail * lanes
-                assert tiles.masked == (extent % lanes != 0 and tiles.tail > 0)
+                assert tiles.masked == (tiles.tail > 0)
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 7, 8, 9, 100, 1023, 1025, 10**6 + 1])
@@ -308,11 +315,12 @@ def jammed(nest: str, u: int = 64, k: int = 64, tensors: dict[str, TensorVar] | 
 @pytest.mark.parametrize(
     ("u", "lanes", "k", "loop", "tile"),
     [
-        (64, "8 x 8, once", 64, "jam_forall<4>(u", "8 x 2>"),
+        (64, "8 x 8, once", 64, "jam_forall<4>(u", "8 x 2, overlapped>"),
         (6, "8 x 2, once", 16, "jam_forall<4, rest>(u", "8 x 2, once>"),
         (2, "8 x 4, once", 32, "jam_forall<2>(u", "8 x 4, once>"),
         (64, "8 x 1, once, masked", 7, "jam_forall<8>(u", "8 x 1, once, masked>"),
         (64, "8 x 8, rest 3, masked", 150, "jam_forall<4>(u", "8 x 2, rest 1, masked>"),
+        (64, "8 x 8, overlapped", 150, "jam_forall<4>(u", "8 x 2, overlapped>"),
     ],
 )
 def test_jammed(u: int, lanes: str, k: int, loop: str, tile: str) -> None:

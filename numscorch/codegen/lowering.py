@@ -225,6 +225,11 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     start, stop = env.tiles.get(stmt.var, (Const(0), full))
     sums = _sums_here(stmt, env)
     out: list[Stmt] = [Assign(partial_register(name), call("splat", Const(0.0, dtype), tag.lanes)) for name, dtype in sums.items()]
+    if tag.overlapped:
+        inner = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
+        at = Var(f"{stmt.var}_next")  # no index has such a name
+        body = (Assign(base, call("min", at, size - width)), *lower(stmt.body, inner))
+        return (For(at, start, stop, body, step=Const(width)),)
     if tag.registers:
         inside = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
         within = call("min", stop, full) if tag.tail and stop != full else stop

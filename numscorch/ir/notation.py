@@ -56,7 +56,7 @@ DEEPEST = 200  # operators within one another: passes call themselves for each
 COMPARISON = STRENGTH["<"]
 CHAINED = "comparisons are not chained: write (A[i] < B[i]) * (B[i] < C[i]), or parentheses around one of them"
 BOUNDS = "the bounds of a window are whole numbers, not names: write the number into the text, as f'A[i,0:{n}:2]'"
-VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(?:, (once)|, rest (\d+))?(, masked)?>")
+VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(, once)?(?:, rest (\d+))?(, masked)?(, overlapped)?>")
 
 
 def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stmt:
@@ -190,9 +190,9 @@ class _Reader:
         if token in (named := {str(tag): tag for tag in (Kinds(), KindTiles(), Constant(), Blend(), Blend(ahead=True))}):
             return named[token]
         if found := VECTOR.fullmatch(token):
-            lanes, registers, once, rest, masked = found.groups()
+            lanes, registers, once, rest, masked, overlapped = found.groups()
             loop, tail = (0, int(registers)) if once else (int(registers), int(rest or 0))
-            return Vector(int(lanes), loop, tail, bool(masked))
+            return Vector(int(lanes), loop, tail, bool(masked), bool(overlapped))
         if found := re.fullmatch(r"unroll_forall<(\d+)>", token):
             return Unroll(int(found[1]))
         if found := re.fullmatch(r"position_forall<(\d+)(, masked)?>", token):

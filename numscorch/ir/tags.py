@@ -26,18 +26,20 @@ class Vector:
     """Run in tiles of ``registers`` SIMD registers of ``lanes`` coordinates each.
 
     What is left of the extent takes one tile of ``tail`` registers, whose last one is masked
-    where ``masked``. An extent of one tile has no loop: 0 registers, and a tail.
+    where ``masked``. An extent of one tile has no loop: 0 registers, and a tail. If ``overlapped``, there is no tail: the last tile
+    ends where the extent does, and writes some coordinates again.
     """
 
     lanes: int
     registers: int
     tail: int = 0
     masked: bool = False
+    overlapped: bool = False
 
     def __str__(self) -> str:
         shape = f"{self.lanes} x {self.registers or self.tail}"
         rest = (f", rest {self.tail}" if self.tail else "") if self.registers else ", once"
-        return f"vector_forall<{shape}{rest}{', masked' if self.masked else ''}>"
+        return f"vector_forall<{shape}{rest}{', masked' if self.masked else ''}{', overlapped' if self.overlapped else ''}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,23 +40,29 @@ class Target:
 
 
 FEWEST_LANES = 2
+GRAIN = 2  # a tile in a loop has a multiple of this number of registers, so that fewer kernels serve all extents
 LONGEST_SUM = 16  # registers of a tile that is summed up; what is loaded for it need not be kept
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Tiles of ``registers`` registers in a loop, then one of ``tail``, whose last may be masked; ``lanes`` are those of a register."""
+    """Tiles of ``registers`` registers in a loop, then one of ``tail``, whose last may be masked; ``lanes`` are those of a register.
+
+    ``fits`` says whether an extent is sure to hold a tile, so that the last one may overlap the one before instead of a tail.
+    """
 
     registers: int
     tail: int
     masked: bool
     lanes: int
+    fits: bool = field(default=False, repr=False)
 
 
 def tiling(extent: int, lanes: int, most: int) -> Tiling:
     """How an extent divides into tiles of at most ``most`` registers, as few and equal as they come.
 
-    An extent of one tile needs no loop, and one of few coordinates takes a part of a register.
+    An extent of one tile needs no loop, and one of few coordinates takes a part of a register. A tile that whole registers fill has
+    no mask where its size is a usual one; elsewhere, the kernel of a masked tile serves it too.
 
     >>> tiling(256, 16, 8)
     Tiling(registers=8, tail=0, masked=False, lanes=16)
@@ -65,7 +71,7 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
     >>> tiling(33, 16, 8)
     Tiling(registers=0, tail=3, masked=True, lanes=16)
     >>> tiling(200, 16, 8)
-    Tiling(registers=7, tail=6, masked=True, lanes=16)
+    Tiling(registers=8, tail=5, masked=True, lanes=16)
     >>> tiling(3, 16, 8)
     Tiling(registers=0, tail=1, masked=True, lanes=4)
     """
@@ -73,11 +79,36 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
     chunks = ceil(extent / lanes)
     if not chunks:
         return Tiling(1, 0, False, lanes)
-    registers = ceil(chunks / ceil(chunks / most))
     if chunks <= most:
-        return Tiling(0, chunks, extent % lanes != 0, lanes)
+        return Tiling(0, chunks, extent % lanes != 0 or not _is_usual(chunks), lanes)
+    return _in_loop(min(ceil(chunks / ceil(chunks / most) / GRAIN) * GRAIN, most), extent, lanes, fits=True)
+
+
+def _in_loop(registers: int, extent: int, lanes: int, fits: bool = False) -> Tiling:
+    """Tiles of registers in a loop, and what they leave of an extent."""
     left = extent % (registers * lanes)
-    return Tiling(registers, ceil(left / lanes), left % lanes != 0, lanes)
+    return Tiling(registers, ceil(left / lanes), left > 0, lanes, fits)
+
+
+def _is_usual(chunks: int) -> bool:
+    """Whether sizes of this number of registers are usual ones, as those of the features of a layer: they have kernels without masks.
+
+    >>> [chunks for chunks in range(1, 17) if _is_usual(chunks)]
+    [1, 2, 3, 4, 8, 12, 16]
+    """
+    return chunks <= 4 or chunks % 4 == 0
+
+
+def sum_tiling(extent: int, lanes: int) -> Tiling:
+    """How an extent divides where it is summed over: all registers are added into one, so a tile of a usual size may be longer.
+
+    >>> sum_tiling(256, 16), sum_tiling(250, 16)
+    (Tiling(registers=0, tail=16, masked=False, lanes=16), Tiling(registers=8, tail=8, masked=True, lanes=16))
+    """
+    chunks = ceil(extent / lanes)
+    if extent % lanes == 0 and chunks <= LONGEST_SUM and _is_usual(chunks):
+        return tiling(extent, lanes, LONGEST_SUM)
+    return tiling(extent, lanes, LONGEST_SUM // 2) if chunks <= LONGEST_SUM // 2 else _in_loop(LONGEST_SUM // 2, extent, lanes)
 
 
 def tiling_within(size: int, left: int, lanes: int, most: int) -> Tiling:
@@ -88,9 +119,7 @@ def tiling_within(size: int, left: int, lanes: int, most: int) -> Tiling:
     >>> tiling_within(48, 96 % 128, 8, 8)
     Tiling(registers=2, tail=0, masked=False, lanes=8)
     """
-    registers = min(size // lanes & -(size // lanes), most)
-    left %= registers * lanes
-    return Tiling(registers, ceil(left / lanes), left % lanes != 0, lanes)
+    return _in_loop(min(size // lanes & -(size // lanes), most), left, lanes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +152,7 @@ class Facts:
             tuple((var, rounded(size)) for var, size in extents.items()),
             tuple((name, fmt, tuple(rounded(c) for c in levels)) for name, (fmt, levels) in counts.items()),
             tuple((var, tiling(size, lanes, target.accumulators)) for var, size in extents.items()),
-            tuple((var, tiling(size, lanes, LONGEST_SUM)) for var, size in extents.items()),
+            tuple((var, sum_tiling(size, lanes)) for var, size in extents.items()),
             tuple((var, size % (LONGEST_SUM * lanes)) for var, size in extents.items()),
         )
 
@@ -133,7 +162,10 @@ class Facts:
 
         def divided(known: tuple[tuple[IndexVar, Tiling], ...], most: int) -> tuple[tuple[IndexVar, Tiling], ...]:
             others = tuple((v, tiles) for v, tiles in known if v != var)
-            return others if size % lanes else (*others, (var, tiling_within(size, left, lanes, most)))
+            if size % lanes:
+                return others
+            whole, tiles = dict(known)[var], tiling_within(size, left, lanes, most)
+            return (*others, (var, replace(tiles, fits=whole.fits or tiles.registers < whole.tail)))
 
         return replace(
             self.narrowed(var, size),

@@ -49,8 +49,8 @@ def jam(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
     >>> nest = "forall(i, forall(u, vector_forall<8 x 8, once>(k, where(C[i,u,k] = t, forall(j, t += A[i,u,j] * B[i,j,k])))))"
     >>> extents = {IndexVar("i"): 100, IndexVar("u"): 64, IndexVar("j"): 100, IndexVar("k"): 64}
     >>> stmt, why = jam(parse_stmt(nest), Facts.of(extents, {}, 8, Target()), Target())
-    >>> print(str(stmt)[:60])
-    forall(i, jam_forall<4>(u, vector_forall<8 x 2>(k, where(C[i
+    >>> print(str(stmt)[:72])
+    forall(i, jam_forall<4>(u, vector_forall<8 x 2, overlapped>(k, where(C[i
     """
     loops, body = unwrap(stmt)
     if len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or not isinstance(body, Where) or not isinstance(body.consumer, Assignment):
@@ -64,7 +64,7 @@ def jam(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
     _, _, times, registers, at = best
     jammed = outer[at]
     tag = Jam(times, rest=dict(facts.rests)[jammed.var] % times != 0)
-    inner = replace(vector, tag=narrowed(vector, registers, facts), body=_plain(body))
+    inner = replace(vector, tag=narrowed(vector, registers, facts, overlapped=body.consumer.op == "="), body=_plain(body))
     moved = wrap([*outer[:at], *outer[at + 1 :], replace(jammed, tag=tag)], inner)
     why = f"{times} coordinates of {jammed.var} share what is loaded for one: {times} x {registers} registers"
     size, where = _tile(jammed.var, {loop.var for loop in outer}, times, moved, facts, target)

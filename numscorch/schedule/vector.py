@@ -183,15 +183,23 @@ def _tag(tiles: Tiling) -> Vector:
     return Vector(tiles.lanes, tiles.registers, tiles.tail, tiles.masked)
 
 
+def _tag_of_result(tiles: Tiling) -> Vector:
+    """The tag of a loop that writes each place of a result, where writing one twice changes nothing.
+
+    Tiles that overlap serve any extent of more than one tile, so that few kernels serve all sizes.
+    """
+    return Vector(tiles.lanes, tiles.registers, overlapped=True) if tiles.fits else _tag(tiles)
+
+
 def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Target) -> tuple[Stmt, str]:
     """Move the innermost loop outside the summed loops around it."""
     inner = loops[-1]
     summed = summed_tail(loops[:-1], body.lhs)
     outer = loops[: len(loops) - 1 - len(summed)]
-    tag = _tag(facts.tiling(inner.var))
+    adds = any(loop.var not in body.lhs.indices for loop in outer) if summed else body.op != "="
+    tag = _tag(facts.tiling(inner.var)) if adds else _tag_of_result(facts.tiling(inner.var))
     if not summed:
         return wrap(loops[:-1], replace(inner, tag=tag)), f"{inner.var} is contiguous: {tag}"
-    adds = any(loop.var not in body.lhs.indices for loop in outer)
     last = summed[-1]
     times = _independent_sums(last.var, body, tag, facts)
     summed = [*summed[:-1], replace(last, tag=Unroll(times))] if times > 1 else summed
@@ -200,12 +208,14 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     return wrap(outer, replace(inner, tag=tag, body=tile)), why
 
 
-def narrowed(vector: Forall, registers: int, facts: Facts) -> Vector:
-    """The tag of a vector loop in tiles of so many registers."""
+def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = False) -> Vector:
+    """The tag of a vector loop in tiles of fewer registers, which may overlap if writing a place twice changes nothing."""
     if not isinstance(tag := vector.tag, Vector):
         raise TypeError(f"the loop over {vector.var} is {vector.tag}, not a vector loop")
     if registers == (tag.registers or tag.tail):
         return tag
+    if overlapped and (tag.overlapped or not tag.registers):
+        return Vector(tag.lanes, registers, overlapped=True)
     return _tag(tiling_within(registers * tag.lanes, dict(facts.rests)[vector.var], tag.lanes, registers))
 
 

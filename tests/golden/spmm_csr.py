@@ -1,6 +1,6 @@
 """C[i,k] += A[i,j] * B[j,k]
 
-    parallel_forall(i, vector_forall<8 x 7, rest 6, masked>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k]))))
+    parallel_forall(i, vector_forall<8 x 8, overlapped>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k]))))
 
 A: CSR float32, int32 indices
 B: dense float32, strides (n, 1)
@@ -8,33 +8,22 @@ C: dense float32, strides (n, 1)
 """
 
 from numba import prange
-from numpy import float32, int64
+from numpy import float32
 
-from numscorch.codegen.intrinsics import fma, load, load_first, splat, store, store_first
+from numscorch.codegen.intrinsics import fma, load, splat, store
 
 
 def body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, k_size, B_stride0, C_stride0):
-    pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
     for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-        pA2_end = int64(A2_pos[i + 1])
-        for k in range(0, k_size // 56 * 56, 56):
-            t = splat(float32(0.0), 8, 7)
+        for k_next in range(0, k_size, 64):
+            k = min(k_next, k_size - 64)
+            t = splat(float32(0.0), 8, 8)
             for pA2 in range(A2_pos[i], A2_pos[i + 1]):
                 j = A2_crd[pA2]
                 pB = j * B_stride0 + k
-                t = fma(A_vals[pA2], load(B_vals, pB, 8, 7), t)
+                t = fma(A_vals[pA2], load(B_vals, pB, 8, 8), t)
             pC = i * C_stride0 + k
             store(C_vals, pC, t)
-        k = k_size // 56 * 56
-        left = k_size - k - 40
-        t = splat(float32(0.0), 8, 6)
-        for pA2 in range(pA2_start, pA2_end):
-            j = A2_crd[pA2]
-            pB = j * B_stride0 + k
-            t = fma(A_vals[pA2], load_first(B_vals, pB, left, 8, 6), t)
-        pC = i * C_stride0 + k
-        store_first(C_vals, pC, t, left)
-        pA2_start = pA2_end
 
 
 def kernel(A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, k_size, B_stride0, C_stride0):

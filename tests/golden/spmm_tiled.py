@@ -1,6 +1,6 @@
 """C[i,k] += A[i,j] * B[j,k]
 
-    tile_forall<128>(k, parallel_forall(i, vector_forall<8 x 8, rest 5>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k])))))
+    tile_forall<128>(k, parallel_forall(i, vector_forall<8 x 8, overlapped>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k])))))
 
 A: CSR float32, int32 indices
 B: dense float32, strides (n, 1)
@@ -17,21 +17,13 @@ def body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, 
     for k_tile in range(0, k_size, 128):
         k_end = min(k_tile + 128, k_size)
         for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-            for k in range(k_tile, min(k_end, k_size // 64 * 64), 64):
+            for k_next in range(k_tile, k_end, 64):
+                k = min(k_next, k_size - 64)
                 t = splat(float32(0.0), 8, 8)
                 for pA2 in range(A2_pos[i], A2_pos[i + 1]):
                     j = A2_crd[pA2]
                     pB = j * B_stride0 + k
                     t = fma(A_vals[pA2], load(B_vals, pB, 8, 8), t)
-                pC = i * C_stride0 + k
-                store(C_vals, pC, t)
-            if k_size // 64 * 64 < k_end:
-                k = k_size // 64 * 64
-                t = splat(float32(0.0), 8, 5)
-                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
-                    j = A2_crd[pA2]
-                    pB = j * B_stride0 + k
-                    t = fma(A_vals[pA2], load(B_vals, pB, 8, 5), t)
                 pC = i * C_stride0 + k
                 store(C_vals, pC, t)
 
