@@ -21,18 +21,20 @@ from .files.writers import write_text
 from .io import SUFFIXES, check_there, suffix_of
 from .io import load as read
 from .ir.format import Format
-from .operands import call_form, in_autocast, refuse_tangents
+from .operands import any_autocast, call_form, in_autocast, refuse_tangents
 from .programs.evaluation import evaluate_parts
 from .programs.program_explanation import explain_einsum, explain_program, explain_sparsified
 from .programs.sparsified import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .reductions import check_reduction, prepared, reduced
+from .runtime.dispatch import SHORTCUTS, tables_apart
+from .shortcuts import MISSED
 from .sparse_parameter import SparseParameter
 from .sparse_tensor import SparseTensor, beside_programs
 from .statements import Request, tensor_names
 
 OPERANDS = SparseTensor | torch.Tensor | Format
-any_autocast, is_compiling = torch._C._is_any_autocast_enabled, torch.compiler.is_compiling
+is_compiling = torch.compiler.is_compiling
 
 
 def einsum(
@@ -112,6 +114,10 @@ def einsum(
             named = {"out": out, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
             return aside(einsum, expr, *operands, format=format, **named)
         return traced(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
+    is_plain = format is None and out is None and mask is None and schedule is None and sparsifier is None and reduce == "sum"
+    shortcut = SHORTCUTS.get(expr) if is_plain and type(expr) is str and tables_apart() is None else None
+    if shortcut is not None and (result := shortcut.run(shortcut, *operands)) is not MISSED:
+        return result
     if sparsifier is not None:
         return sparsified_einsum(expr, operands, sparsifier, format, out, reduce, mask, schedule)
     if TRACERS and holds_traced(operands):

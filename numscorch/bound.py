@@ -12,27 +12,25 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .api import any_autocast, einsum
+from .api import einsum
 from .chains import Chain
 from .computing import current_transform, pairs_for
 from .datatypes import COMPILED
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from .ir.format import COO, Format, as_format, dense
 from .operand import Operand
-from .operands import STRIDED, call_form, check_is_tensor, identify, is_all_native, undeferred
+from .operands import STRIDED, any_autocast, call_form, check_is_tensor, identify, is_all_native, undeferred
 from .parser import parse_einsum
 from .problem import extents_of, wanted_format
 from .programs.tracing import TRACERS, holds_traced
 from .promotion import target_of
 from .reductions import check_reduction, prepared
 from .runtime.dispatch import Plan, find_plan, is_apart, known_plan
-from .runtime.fitting import ABSENT, Fitting, is_fit
+from .runtime.fitting import ABSENT, Fitting, Fittings, is_fit
 from .runtime.native import wrap
 from .sparse_parameter import unwrapped
 from .sparse_tensor import SparseTensor, beside_programs
 from .statements import NAMES, Request, plain_request
-
-MOST_FITTINGS = 8  # kinds of calls that are fast, the first ones: with other strides, other classes of tensors, or other modes of torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ class BoundEinsum:
     ):
         self.expr, self.operands, self.result = expr, operands, result
         self.format, self.reduce, self.mask, self.schedule = format, reduce, mask, schedule
-        self._fittings: tuple[Fitting, ...] = ()
+        self._fittings = Fittings()
 
     def __call__(self, *operands: Any, out: Any = None) -> Any:
         """The result for these operands.
@@ -135,10 +133,9 @@ class BoundEinsum:
         if TRACERS and holds_traced(operands):
             return self._einsum(operands, out)
         self._check(operands)
-        for fitting in self._fittings if out is None else ():
-            if (found := fitting.find(*operands)) is not None and found is not ABSENT:
-                self._take(fitting)
-                return fitting.call(self, *operands)
+        if out is None and (fitting := self._fittings.found(operands)) is not None:
+            self._take(fitting)
+            return fitting.call(self, *operands)
         made = self._einsum(operands, out)
         if self.result is None and current_transform() is None:
             self.result = Like.of(made)
@@ -165,14 +162,9 @@ class BoundEinsum:
         if type(plan) is not Chain and (type(plan) is not Plan or not _is_final(plan, taken)):
             return
         patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
-        fitting = next((own for own in self._fittings if own.find(*operands) is not None), None)
-        if fitting is None:
-            if len(self._fittings) >= MOST_FITTINGS:
-                return
-            fitting = Fitting(operands, ready[len(operands) :], takes_out=self.reduce == "sum")
-            self._fittings = (fitting, *self._fittings)
-        fitting.keep(patterns, plan)
-        self._take(fitting)
+        fitting = self._fittings.learnt(operands, ready[len(operands) :], patterns, plan, takes_out=self.reduce == "sum")
+        if fitting is not None:
+            self._take(fitting)
 
     def _is_plain(self, operands: Sequence[Any]) -> bool:
         """Whether einsum passes these operands on as they are, in a context that a fitting can tell from others."""

@@ -26,6 +26,7 @@ from .problem import wanted_format
 from .promotion import Promotion, target_of, unread_in
 from .runtime.dispatch import find_plan, known_plan, remember
 from .schedule.facts import rounded
+from .shortcuts import remember_call
 from .sparse_tensor import SparseTensor
 from .statements import Request
 from .truth_values import logical
@@ -64,6 +65,8 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     result = plan.run(*ready)
     requested = plan.problem.requested
     if requested is None and (type(result) is Tensor or not is_all_native(operands)):
+        if format is None and type(expr) is str:
+            remember_call(expr, operands, ready, plan)
         return result
     return stored_as(result, requested, is_all_native(operands), format is not None, semiring_zero(expr, result.dtype))
 

@@ -19,7 +19,7 @@ from .sparse_parameter import SparseParameter, unwrapped
 from .sparse_tensor import SparseTensor
 
 STRIDED = torch.strided
-is_grad_enabled = torch.is_grad_enabled
+is_grad_enabled, any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
 
 
 def is_strided(operand: Any) -> bool:

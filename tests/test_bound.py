@@ -186,7 +186,7 @@ def test_more_kinds_of_calls_than_are_kept() -> None:
     for step in range(1, 11):
         strided = wide[:, : 4 * step : step].copy_(X)
         torch.testing.assert_close(made(A, strided), D @ X)
-    assert len(made._fittings) == bound.MOST_FITTINGS
+    assert len(made._fittings.known) == fitting.MOST_FITTINGS
 
 
 def test_more_patterns_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_more_patterns_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         other = D.clone()
         other[rows:] = 0
         torch.testing.assert_close(made(ns.from_torch(other, ns.CSR), x), other @ x)
-    assert len(made._fittings[0].plans) == 2
+    assert len(made._fittings.known[0].plans) == 2
 
 
 def test_modes_of_torch(alone: Callable[[], None]) -> None:
@@ -222,8 +222,8 @@ def test_tensors_that_are_wrapped_anew_at_each_call() -> None:
         for _ in range(3):
             torch.testing.assert_close(of_inferred(inferred, X), D @ X)
             torch.testing.assert_close(made(uncoalesced, X), uncoalesced.to_dense() @ X)
-    assert not made._fittings
-    assert not of_inferred._fittings
+    assert not made._fittings.known
+    assert not of_inferred._fittings.known
 
 
 def test_autocast() -> None:
@@ -423,7 +423,7 @@ def test_pickles_and_copies(name: str) -> None:
     wanted = full(made(*operands))
     for again in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), copy.copy(made)):
         assert repr(again) == repr(made)
-        assert not again._fittings
+        assert not again._fittings.known
         for _ in range(2):
             torch.testing.assert_close(full(again(*operands)), wanted, equal_nan=True)
 

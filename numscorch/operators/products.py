@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..api import any_autocast, einsum, is_compiling
+from ..api import einsum, is_compiling
 from ..computing import compute
 from ..errors import OperandError, SizeError, UnsupportedError
+from ..operands import any_autocast
+from ..runtime.dispatch import SHORTCUTS, tables_apart
+from ..shortcuts import MISSED
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import OPERATORS, SparseTensor
 
@@ -54,6 +57,9 @@ def _contracted(expr: str, left: Any, right: Any, out: Any = None) -> Any:
         raise UnsupportedError(f"operands have data types {types}: convert one with .to(), or use einsum, which promotes them")
     if is_compiling() or any_autocast() or forward_ad._current_level >= 0:
         return einsum(expr, left, right, out=out)
+    shortcut = SHORTCUTS.get(expr) if out is None and tables_apart() is None else None
+    if shortcut is not None and (result := shortcut.run(shortcut, left, right)) is not MISSED:
+        return result
     return compute(expr, (left, right), None, out)
 
 

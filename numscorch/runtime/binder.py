@@ -44,9 +44,7 @@ BY_BLOCKS = ("partial", "starts", "bounds")  # arrays with something of each blo
 class Binder:
     """Writes the source of one plan's function."""
 
-    def __init__(
-        self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], parallel: bool, into: bool = False
-    ):
+    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], parallel: bool, into: bool = False):
         self.into = into  # whether an array that the result goes to is passed, after the operands
         self.parallel = parallel and kernel.source.program.parallel  # whether there may be several workers
         self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands

@@ -45,6 +45,7 @@ MOST_PLANS = 4096
 P = TypeVar("P")
 
 _plans: dict[Hashable, Any] = {}  # a Plan each, or a Chain
+SHORTCUTS: dict[str, Any] = {}  # by an expression, what calls the plans of operands like those of its last calls (shortcuts.py)
 _kernels: dict[str, Kernel] = {}
 
 
@@ -144,6 +145,8 @@ def forget(expr: str) -> None:
     with BUILDING:
         plans = _tables().plans
         spelled = expr.replace(" ", "")
+        for text in [text for text in SHORTCUTS if text.replace(" ", "") == spelled]:
+            del SHORTCUTS[text]
         for key in [key for key in plans if isinstance(key, tuple) and isinstance(key[0], str) and key[0].replace(" ", "") == spelled]:
             del plans[key]
 
@@ -212,6 +215,9 @@ def apart(tables: Tables) -> Iterator[Tables]:
 def is_apart() -> bool:
     """Whether the plans that are made in this context are forgotten with it."""
     return _apart.get() is not None
+
+
+tables_apart = _apart.get  # without the call of a function: the tables of a context that has its own, or None
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from ..sparse_tensor import SparseTensor
 from . import native
 from .dispatch import Plan
 
+MOST_FITTINGS = 8  # of one expression: with other shapes or strides, other classes of tensors, or other modes of torch
 MOST_PATTERNS = 256  # signatures of patterns for which a fitting keeps plans
 ABSENT: Any = object()
 
@@ -52,10 +53,10 @@ class Fitting:
     for operands that differ otherwise.
     """
 
-    __slots__ = ("call", "find", "plans")
+    __slots__ = ("call", "count", "find", "plans")
 
     def __init__(self, operands: Sequence[Any], constants: Sequence[Any], takes_out: bool):
-        self.plans: dict[Hashable, Any] = {}
+        self.count, self.plans = len(operands), dict[Hashable, Any]()
         source = _Source(operands, constants, takes_out)
         scope: dict[str, Any] = {
             "ABSENT": ABSENT,
@@ -78,6 +79,35 @@ class Fitting:
         while len(self.plans) >= MOST_PATTERNS:
             self.plans.pop(next(iter(self.plans)), None)
         self.plans[key_of(patterns)] = plan
+
+
+class Fittings:
+    """The fittings of one expression."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        self.known: tuple[Fitting, ...] = ()
+
+    def found(self, operands: Sequence[Any]) -> Fitting | None:
+        """The fitting with a plan for these operands."""
+        for fitting in self.known:
+            if len(operands) == fitting.count and (plan := fitting.find(*operands)) is not None and plan is not ABSENT:
+                return fitting
+        return None
+
+    def learnt(
+        self, operands: Sequence[Any], constants: Sequence[Any], patterns: Sequence[Any], plan: Any, takes_out: bool
+    ) -> Fitting | None:
+        """A fitting that keeps the plan of operands with these patterns; None if there are as many as there may be."""
+        alike = (own for own in self.known if len(operands) == own.count and own.find(*operands) is not None)
+        if (fitting := next(alike, None)) is None:
+            if len(self.known) >= MOST_FITTINGS:
+                return None
+            fitting = Fitting(operands, constants, takes_out)
+            self.known = (fitting, *self.known)
+        fitting.keep(patterns, plan)
+        return fitting
 
 
 def key_of(patterns: Sequence[Any]) -> Hashable:
