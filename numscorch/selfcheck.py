@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
@@ -106,6 +107,9 @@ class Check:
             return False
         for name, fmt in self.formats.items():
             self.expect(torch.equal(given[name].to_dense(), dense[name]), f"{name} was not stored as it is in {fmt}")
+            stored: Any = given[name]
+            exact = fmt.is_padded or stored.nnz == int(dense[name].count_nonzero())
+            self.expect(exact, f"{name} has positions without an entry in {fmt}, whose innermost level says padded = False")
         try:
             result = evaluate_parts(self.text, given, self.result)
         except FormatError:

@@ -67,6 +67,14 @@ def test_to_edge_index_is_the_inverse_of_adj_t(format: Any) -> None:
     assert torch.equal(back[1], values)
 
 
+@pytest.mark.parametrize("back", ["to_edge_index", "to_torch_sparse", "to_networkx", "to_dgl"])
+def test_padding_is_no_edge(back: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch_sparse", "networkx", "dgl"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    with pytest.raises(ns.UnsupportedError, match=r"stored as ELL\(2\): this format has padding"):
+        getattr(ns.adj_t([[0, 1, 1], [2, 0, 2]], size=3, format="ELL"), back)()
+
+
 def test_the_old_name_says_what_to_write() -> None:
     with pytest.raises(AttributeError, match=r"from_edge_index.*ns\.adj_t\(edge_index\).*A\[target, source\].*\.t\(\)"):
         _ = ns.from_edge_index
@@ -91,7 +99,7 @@ def test_an_edge_index_of_torch_geometric() -> None:
     assert type(A.to_edge_index()[0]) is torch.Tensor
 
 
-@pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.ELL, "(i, j) -> (i: dense, j: bitmap)"], ids=str)
+@pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, "(i, j) -> (i: dense, j: bitmap)"], ids=str)
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["none", "some"])
 def test_edges_in_every_format(format: Any, weights: torch.Tensor | None, plain: pytest.MonkeyPatch) -> None:
     A = ns.adj_t(EDGES, weights, format=format)

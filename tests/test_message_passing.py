@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -94,6 +96,32 @@ def test_adj_t_says_what_its_edges_say(name: str, flow: str, format: Any) -> Non
     ours, theirs = (CONVOLUTIONS[name](nn, flow=flow) for nn in (ns.nn, pyg))
     same_as_pyg(ours, theirs, X, given, theirs_graph=(DIRECTED,))
     close(ours(X, given), ours(X, DIRECTED))
+
+
+@pytest.mark.parametrize("format", [ns.DCSR, ns.DCSC, "(i, j) -> (i: dense, j: hash)", "(i, j) -> (j: dense, i: bitmap)"], ids=str)
+@pytest.mark.parametrize("name", [*CONVOLUTIONS, "SAGE, min", "SAGE, var"])
+def test_formats_that_store_edges_only_give_what_csr_gives(name: str, format: Any) -> None:
+    makes = CONVOLUTIONS | {f"SAGE, {aggr}": partial(_sage, aggr=aggr) for aggr in ("min", "var")}
+    layer = makes[name](ns.nn)
+    close(layer(X, ns.adj_t(DIRECTED, size=NODES, format=format)), layer(X, ns.adj_t(DIRECTED, size=NODES)))
+
+
+def _sage(nn: Any, aggr: str) -> Any:
+    return nn.SAGEConv(IN, OUT, aggr=aggr)
+
+
+PADDED = ["ELL", "DIA", "BCSR(2, 2)", "(i, j) -> (i: dense, j: band(40, 40))", "(i, j) -> (i: compressed, j: dense)"]
+
+
+@pytest.mark.parametrize("format", PADDED)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_formats_with_padding_are_refused(name: str, format: str) -> None:
+    A = ns.adj_t(DIRECTED, size=NODES).to(format)
+    layer = CONVOLUTIONS[name](ns.nn)
+    with pytest.raises(ns.UnsupportedError, match=rf"a graph stored as {re.escape(A.format.name)}: .* padding.* store the graph as CSR"):
+        layer(X, A)
+    with pytest.raises(ns.UnsupportedError, match="padding"):
+        A.to_edge_index()
 
 
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])

@@ -22,6 +22,7 @@ from numscorch.ir.index import Expr, Literal, Stmt, factors_of, map_rhs, product
 from numscorch.ir.level import Arrays, Children, Entries, Level, Mode, Stored, ranges
 from numscorch.ir.levels import Compressed
 from numscorch.ir.loop import Expr as LoopExpr
+from numscorch.ir.padded import Fixed
 from numscorch.ir.verify import verify
 from numscorch.operators import elementwise
 from numscorch.schedule.loop_order import order_loops
@@ -169,7 +170,15 @@ class Long(Near):
         return mode.pos[mode.parent.begin], mode.pos[mode.parent.begin + 1] + 1
 
 
-@pytest.mark.parametrize("level", [Shifted(), Backwards(), Long()], ids=str)
+@dataclass(frozen=True, slots=True)
+class Unpadded(Fixed):
+    """A level that stores zeros in short rows, and promises that it doesn't."""
+
+    spelling: ClassVar[str] = "unpadded"
+    padded: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize("level", [Shifted(), Backwards(), Long(), Unpadded()], ids=str)
 def test_a_broken_level_is_refused_with_the_expression(level: Level) -> None:
     with pytest.raises(FormatError, match=rf"(?s)^R.*= .*A.*{level.spelling}.*seed \d+: ."):
         ns.register_level(level, most=250)

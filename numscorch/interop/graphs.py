@@ -45,7 +45,8 @@ def adj_t(
         edge_weight: shape (edges,); by default 1 for each, float32.
         size: the number of nodes, or (sources, targets) of a bipartite graph; by default the size of an ``EdgeIndex``, or the largest
             number in ``edge_index`` plus 1.
-        format: the result's format, CSR by default.
+        format: the result's format, CSR by default. Graph layers take formats without padding: CSR, CSC, DCSR, DCSC, COO, and others
+            whose innermost level is ``compressed``, ``singleton``, ``hash`` or ``bitmap``.
 
     Shape:
         (targets, sources).
@@ -144,6 +145,7 @@ def to_edge_index(A: SparseTensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     Raises:
         SizeError: it is no matrix.
+        UnsupportedError: its format has padding, as ELL.
 
     >>> edges, weights = to_edge_index(adj_t([[0, 1], [2, 0]], [3.0, 4.0]))
     >>> edges, weights
@@ -154,10 +156,24 @@ def to_edge_index(A: SparseTensor) -> tuple[torch.Tensor, torch.Tensor]:
     return A.indices().flip(0), of_entries(A.pattern, A.values)
 
 
+def check_unpadded(A: SparseTensor) -> None:
+    """That every stored entry of a matrix is an edge.
+
+    Raises:
+        UnsupportedError: the format has padding.
+    """
+    if A.format.is_padded:
+        raise UnsupportedError(
+            f"a graph stored as {A.format.name}: this format has padding, which nothing tells from edges of weight 0, and conversions keep"
+            " it; store the graph as CSR from the start, as ns.adj_t(edge_index) does"
+        )
+
+
 def _check_matrix(A: SparseTensor, square: bool = False) -> None:
     if A.ndim != 2 or (square and A.pattern.shape[0] != A.pattern.shape[1]):
         wanted = "as many sources as targets" if square and A.ndim == 2 else "2 dimensions"
         raise SizeError(f"a tensor of shape {A.pattern.shape} is no graph: its matrix has {wanted}")
+    check_unpadded(A)
 
 
 # ---- torch_sparse
@@ -191,6 +207,7 @@ def to_torch_sparse(A: SparseTensor) -> Any:
 
     Raises:
         SizeError: it is no matrix.
+        UnsupportedError: its format has padding, as ELL.
     """
     import torch_sparse
 
@@ -243,6 +260,7 @@ def to_dgl(A: SparseTensor, weight: str = "weight") -> Any:
 
     Raises:
         SizeError: it is no square matrix.
+        UnsupportedError: its format has padding, as ELL.
     """
     import dgl
 
@@ -358,6 +376,7 @@ def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:
     Raises:
         FormatError: an undirected graph of a matrix that is not symmetric.
         SizeError: it is no square matrix.
+        UnsupportedError: its format has padding, as ELL.
     """
     import networkx
 

@@ -107,6 +107,20 @@ class Format:
         return all(level.full for level in self.levels)
 
     @cached_property
+    def is_padded(self) -> bool:
+        """Whether there may be positions for coordinates without an entry, as in blocks. Their value is 0, and nothing tells them apart.
+
+        The innermost level decides; one with one position for each position above it leaves it to that level.
+
+        >>> [Format(name).is_padded for name in ("CSR", "COO(2)", "ELL", "BCSR(2, 2)", "DIA")]
+        [False, False, True, True, True]
+        """
+        for level in reversed(self.levels):
+            if not level.padded or not level.branchless:
+                return level.padded
+        return True
+
+    @cached_property
     def name(self) -> str:
         """The usual name (CSR, COO, ...), or the letters where there is none."""
         for name, other in named_formats(self.order).items():

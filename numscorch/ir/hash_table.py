@@ -25,6 +25,7 @@ class Hash(Level):
 
     spelling: ClassVar[str] = "hash"
     gaps: ClassVar[bool] = True
+    padded: ClassVar[bool] = False
     letter: ClassVar[str] = "h"
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
     spaced: ClassVar[bool] = True

@@ -147,6 +147,7 @@ class Level:
     arrays          names of the index arrays it stores
     appended        coordinates may be appended below one parent after the other
     gaps            there may be positions that hold nothing
+    padded          positions may be made for coordinates without an entry, and hold 0
     located         a position follows from its parent's and the coordinates, as in full levels
     ends            it stores nothing, and has every coordinate below some end: ``within`` tells which
     mark            name of the array that holds 1 where something is stored
@@ -165,6 +166,7 @@ class Level:
     arrays: ClassVar[tuple[str, ...]] = ()
     appended: ClassVar[bool] = False
     gaps: ClassVar[bool] = False
+    padded: ClassVar[bool] = True
     located: ClassVar[bool] = False
     ends: ClassVar[bool] = False
     mark: ClassVar[str | None] = None

@@ -55,6 +55,7 @@ class Compressed(Level):
     ordered: bool = True
     bits: int = 0  # of each coordinate: 8, 16, or those of the tensor's index type
     spelling: ClassVar[str] = "compressed"
+    padded: ClassVar[bool] = False
     letter: ClassVar[str] = "s"
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
     appended: ClassVar[bool] = True
@@ -111,6 +112,7 @@ class Singleton(Level):
     ordered: bool = True
     bits: int = 0
     spelling: ClassVar[str] = "singleton"
+    padded: ClassVar[bool] = False
     letter: ClassVar[str] = "o"
     branchless: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = ("crd",)

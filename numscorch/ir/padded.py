@@ -141,6 +141,7 @@ class Bitmap(Level):
 
     spelling: ClassVar[str] = "bitmap"
     gaps: ClassVar[bool] = True
+    padded: ClassVar[bool] = False
     letter: ClassVar[str] = "b"
     arrays: ClassVar[tuple[str, ...]] = ("bit",)
     located: ClassVar[bool] = True

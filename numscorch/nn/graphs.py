@@ -18,9 +18,9 @@ from ..api import einsum, evaluate
 from ..arrays import as_indices, as_values
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..gradients import attached
-from ..interop.graphs import to_edge_index
+from ..interop.graphs import check_unpadded
 from ..ir.format import CSR
-from ..packing import is_identity, pack
+from ..packing import is_identity, of_entries, pack
 from ..pattern import Pattern
 from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor, beside_programs
@@ -126,7 +126,8 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     taken = take_graph(graph, None, size)
 
     def make() -> SparseTensor:
-        if taken.weights is not None and not bool((taken.weights == 1).all()):
+        weights = taken.edge_weights()
+        if weights is not None and not bool((weights == 1).all()):
             raise UnsupportedError(
                 "aggr='max' and 'min' take no weighted messages, but the adjacency matrix has values other than 1: drop them with"
                 " adj.with_values(torch.ones(adj.values.shape)), or use aggr='mean'"
@@ -202,7 +203,7 @@ class Graph:
 
     source: Tensor | SparseTensor  # edge_index, or the matrix
     shape: tuple[int, int]  # targets, sources
-    weights: Tensor | None
+    weights: Tensor | None  # the edges', or the matrix's values
     beside: Tensor  # what things are remembered with
 
     @property
@@ -225,16 +226,18 @@ class Graph:
         own = own if place.kept is None else own[:, place.kept]
         return torch.cat([own, torch.arange(place.added).expand(2, -1)], 1) if place.added else own
 
+    def edge_weights(self) -> Tensor | None:
+        """The weight of each edge, in the order of the edge list or of the matrix's entries; None where an edge list has none."""
+        return of_entries(self.source.pattern, self.source.values) if isinstance(self.source, SparseTensor) else self.weights
+
     def matrix(self, dtype: torch.dtype | None, loops: str = AS_THEY_ARE, fill: float = 1.0) -> SparseTensor:
         """The weighted adjacency matrix."""
-        A = self.source
-        if isinstance(A, SparseTensor):
-            weights = A.values if loops == AS_THEY_ARE else to_edge_index(A)[1]
-        else:
-            weights = torch.ones(self.edges, dtype=dtype) if self.weights is None else self.weights
+        A, is_kept = self.source, isinstance(self.source, SparseTensor) and loops == AS_THEY_ARE
+        given = self.weights if is_kept else self.edge_weights()
+        weights = torch.ones(self.edges, dtype=dtype) if given is None else given
         weights = weights if dtype is None else weights.to(dtype)
         weights = weights if weights.requires_grad else weights.detach()  # another tensor: what is remembered keeps none of a user's alive
-        if isinstance(A, SparseTensor) and loops == AS_THEY_ARE:
+        if isinstance(A, SparseTensor) and is_kept:
             return A.with_values(weights)
         return self.place(loops).matrix(weights, fill)
 
@@ -315,6 +318,7 @@ def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] |
             f"the adjacency matrix has shape {A.pattern.shape}, but there are features of {_nodes(size)}: "
             f"it has a row for each target and a column for each source{hint}"
         )
+    check_unpadded(A)
     return Graph(A, (A.pattern.shape[0], A.pattern.shape[1]), A.values, A.values)
 
 
