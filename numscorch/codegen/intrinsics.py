@@ -375,6 +375,16 @@ def lowest_bit(typingctx: Any, bits: Any) -> Any:
     return types.int64(bits), lambda context, builder, sig, args: builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
 
+@intrinsic(prefer_literal=True)
+def on_stack(typingctx: Any, count: Any) -> Any:
+    """An array of ``count`` integers that lasts as long as the function: kernels allocate no other memory."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return cgutils.alloca_once(builder, I64, size=ir.Constant(I64, count.literal_value))
+
+    return types.CPointer(types.int64)(count), codegen
+
+
 @intrinsic
 def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
     """The pointer to array[offset]"""

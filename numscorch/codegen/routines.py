@@ -27,6 +27,7 @@ FAN = 64  # sums that one place takes before it is emptied into another
 LEVELS = 4  # of such places: FAN**LEVELS blocks
 F = TypeVar("F", bound=Callable[..., Any])
 lowest_bit = cast("Callable[[int], int]", intrinsics.lowest_bit)
+on_stack = cast("Callable[[int], Any]", intrinsics.on_stack)
 
 
 def jitted(function: F) -> F:
@@ -144,7 +145,7 @@ def sort(keys: Any, values: Any, start: int, end: int) -> None:
     if end - start <= SHORT:
         insertion_sort(keys, values, start, end)
         return
-    waiting = np.empty(2 * 64, np.int64)  # the shorter part is sorted first, so that at most log2(n) wait
+    waiting = on_stack(2 * 64)  # the shorter part is sorted first, so that at most log2(n) wait
     depth = 0
     while True:
         while end - start > SHORT:
