@@ -6,6 +6,7 @@ computed once and remembered with it; results that keep an operand's pattern sha
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable
 from itertools import chain, count, islice
 from math import log2
@@ -155,8 +156,11 @@ class Pattern:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Pattern:
-        """Itself, since nothing writes to it: copied layers share what is derived, as transposes."""
-        return self
+        """A pattern with index arrays of its own, as a module's copy needs: something may write to the buffers of the original.
+
+        Nothing derived goes along, since a transpose, for example, may share the original's arrays.
+        """
+        return Pattern(self.format, self.shape, copy.deepcopy(self.arrays, memo))
 
     def _count(self) -> tuple[int, ...]:
         counts, parents, views = [], 1, iter(self.taken)

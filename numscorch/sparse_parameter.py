@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -14,7 +13,6 @@ from .pattern import Pattern, restored
 from .sparse_tensor import SparseTensor
 from .ways_out import type_name
 
-M = TypeVar("M", bound=torch.nn.Module)
 SIZES = "build the model with the sizes that it had"
 ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of what changed it, as RigL's"
 
@@ -157,8 +155,9 @@ class SparseParameter(torch.nn.Module):
     def extra_repr(self) -> str:
         return repr(self.tensor)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> SparseParameter:
-        return deepcopied(self, self.pattern, memo)
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles have arrays of their own, which nothing has written to."""
+        return {name: own for name, own in vars(self).items() if name != "_seen"}
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Beside the arrays, the state's metadata have the format, the shape and nnz, which arrays alone don't tell."""
@@ -190,15 +189,6 @@ class SparseParameter(torch.nn.Module):
             return
         state_dict.update(own)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-
-
-def deepcopied(module: M, pattern: Pattern | None, memo: dict[int, Any]) -> M:
-    """The deep copy of a module whose buffers are a pattern's index arrays: like the pattern, these are shared."""
-    if pattern is not None:
-        memo |= {id(array): array for own in pattern.arrays for array in own}
-    made = memo[id(module)] = type(module).__new__(type(module))
-    vars(made).update(copy.deepcopy(vars(module), memo))
-    return made
 
 
 class Explained(str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import prod
@@ -114,6 +115,10 @@ class SparseTensor(PythonOperators):
 
     def __reduce__(self) -> tuple[type[SparseTensor], tuple[Pattern, torch.Tensor]]:
         return SparseTensor, (self.pattern, self._values)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
+        """Values are copied, and the pattern is shared; if the same call has copied a parameter with this pattern, its copy is taken."""
+        return SparseTensor(memo.get(id(self.pattern), self.pattern), copy.deepcopy(self._values, memo))
 
     @property
     def shape(self) -> torch.Size:

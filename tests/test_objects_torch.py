@@ -17,6 +17,7 @@ from programs import run_program
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import numscorch as ns
+from numscorch.sparse_parameter import named_arrays
 
 pytestmark = pytest.mark.usefixtures("plain")
 D = torch.tensor([[0.0, 2.0, 0.0, 5.0], [3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 4.0]])
@@ -89,14 +90,43 @@ def test_a_shallow_copy_shares_and_a_deep_one_does_not(format: ns.Format) -> Non
 def test_a_deep_copy_shares_the_pattern_and_what_is_derived_of_it(format: ns.Format) -> None:
     A = ns.from_torch(D, format)
     turned = A.pattern.permuted((1, 0))
-    weight = ns.nn.Parameter(A)
-    for made in (copy.deepcopy(A), copy.deepcopy(weight), copy.deepcopy(torch.nn.ModuleList([weight]))[0]):
-        assert made.pattern is A.pattern
-        assert made.pattern.permuted((1, 0)) is turned
-        assert made.values.data_ptr() != A.values.data_ptr()
+    made = copy.deepcopy(A)
+    assert made.pattern is A.pattern
+    assert made.pattern.permuted((1, 0)) is turned
+    assert made.values.data_ptr() != A.values.data_ptr()
     assert copy.copy(A.pattern) is A.pattern
-    copied = copy.deepcopy(weight)
-    assert [array is own for array, own in zip(copied.buffers(), weight.buffers(), strict=True)] == [True] * len(list(weight.buffers()))
+
+
+@formats
+def test_a_deep_copy_of_a_parameter_has_index_arrays_of_its_own(format: ns.Format) -> None:
+    """As it has of all buffers; neither its transpose nor the original's sees what is written to the other's."""
+    weight = ns.nn.Parameter(ns.from_torch(D, format))
+    weight.pattern.permuted((1, 0))
+    for made in (copy.deepcopy(weight), copy.deepcopy(torch.nn.ModuleList([weight]))[0]):
+        buffers = dict(made.named_buffers())
+        assert list(buffers) == [name for name, _ in weight.named_buffers()]
+        assert made.pattern.stores_as(weight.pattern)
+        for (name, array), own in zip(named_arrays(made.pattern), weight.buffers(), strict=True):
+            assert buffers[name] is array
+            assert array.data_ptr() != own.data_ptr()
+            array.zero_()
+        assert torch.equal(weight.to_dense(), D)
+        assert torch.equal(weight.t().to_dense(), D.t())
+
+
+def test_what_a_module_holds_of_one_pattern_stays_one_in_its_deep_copy() -> None:
+    class Both(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = ns.nn.Parameter(ns.from_torch(D))
+            self.other = ns.nn.Parameter(self.weight.tensor.with_values(torch.ones(self.weight.nnz)))
+            self.plain = self.weight.tensor.detach()
+
+    net = Both()
+    made = copy.deepcopy(net)
+    assert made.weight.pattern is made.other.pattern is made.plain.pattern
+    assert made.weight.pattern is not net.weight.pattern
+    assert made.weight.level1_crd is made.other.level1_crd
 
 
 def test_deep_copies_share_what_was_shared() -> None:

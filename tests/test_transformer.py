@@ -187,9 +187,9 @@ def test_dropout_in_training_only() -> None:
     assert torch.equal(module(x, x, x), F.scaled_dot_product_attention(x, x, x, PATTERN))
 
 
-def test_a_pattern_is_buffers_but_no_state() -> None:
+def test_a_pattern_is_no_buffer_and_no_state() -> None:
     module = SparseAttention(PATTERN, D, 2)
-    assert [name for name, _ in module.named_buffers()] == ["pattern_pos", "pattern_crd"]
+    assert not list(module.buffers())
     assert not any("pattern" in name for name in module.state_dict())
     assert f"density={PATTERN.density:.3g}" in repr(module)
     assert "pattern=bigbird" in repr(SparseAttention(partial(patterns.bigbird, block=4)))
@@ -201,7 +201,6 @@ def test_layers_that_are_deep_copies_share_one_pattern() -> None:
     layer = SparseTransformerEncoderLayer(PATTERN, D, 2, dim_feedforward=8)
     layers = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).layers
     assert all(own.self_attn.pattern.pattern is PATTERN.pattern for own in layers)
-    assert layers[0].self_attn.pattern_crd is layers[1].self_attn.pattern_crd
     assert layers[0].self_attn.in_proj_weight is not layers[1].self_attn.in_proj_weight
     function = partial(patterns.bigbird, block=4)
     assert copy.deepcopy(SparseAttention(function, D, 2)).pattern_for(L).pattern is function(L).pattern

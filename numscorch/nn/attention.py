@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..errors import SizeError, UnsupportedError
-from ..sparse_parameter import SparseParameter, deepcopied
+from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
 from .dtypes import check_dtype
 from .functional import _sparse_attention
@@ -28,8 +28,8 @@ class SparseAttention(torch.nn.Module):
     be loaded. Without, it has no parameters, and query, key and value are attended to as they come, as
     :func:`~numscorch.nn.functional.scaled_dot_product_attention` does.
 
-    A fixed pattern's index arrays are buffers, but no part of the state: whoever makes the module gives it, and no parameter depends
-    on it, so that a model that was trained with one pattern, or densely, can be used with another one.
+    A fixed pattern is no part of the state, since no parameter depends on it: a model that was trained with one pattern, or densely, can
+    be used with another one. Deep copies share it: its index arrays are no buffers, so that nothing writes to them.
 
     Args:
         pattern: what each query attends to: a SparseTensor or a tensor of torch, (L, S), or a function from a length to one, for
@@ -79,9 +79,6 @@ class SparseAttention(torch.nn.Module):
         is_fixed = isinstance(pattern, SparseTensor | SparseParameter | torch.Tensor)
         self.pattern = as_pattern(pattern) if is_fixed or not callable(pattern) else pattern
         self.known: dict[int, SparseTensor] = {}
-        if isinstance(self.pattern, SparseTensor):
-            for name, array in zip(("pos", "crd"), self.pattern.pattern.arrays[1], strict=True):
-                self.register_buffer(f"pattern_{name}", array, persistent=False)
         if embed_dim is None:
             if num_heads != 1:
                 raise UnsupportedError(f"num_heads={num_heads} without embed_dim: give embed_dim=, or tensors with a dimension of heads")
@@ -101,9 +98,6 @@ class SparseAttention(torch.nn.Module):
         if self.in_proj_bias is not None:
             torch.nn.init.zeros_(self.in_proj_bias)
             torch.nn.init.zeros_(self.out_proj.bias)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> SparseAttention:
-        return deepcopied(self, self.pattern.pattern if isinstance(self.pattern, SparseTensor) else None, memo)
 
     @classmethod
     def from_dense(cls, layer: torch.nn.MultiheadAttention, pattern: Any) -> SparseAttention:
