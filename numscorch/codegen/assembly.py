@@ -20,6 +20,7 @@ from .peephole import simplify
 from .placed import Placement
 from .results import Assembly, Stage
 from .row_starts import reuse_starts
+from .scattering import scattered
 from .short_rows import shorten
 from .spaced import Spacing, is_spaced
 from .workspaces import arrays_of, is_collected, is_hashed, is_marked, stamps, workspaces_of
@@ -47,6 +48,8 @@ class Param:
     flag        of a workspace of one row: 1 for each coordinate in it
     table       of a workspace: where in the list a coordinate is, by its hash
     space       the values of a workspace
+    parts       sums of blocks of a loop that scatters
+    places      how many of these there are
     parents     how many parents the entries of a placed result have
     capacity    how many places there are in a hashed workspace
     longest     how many positions the longest row of an operand has
@@ -68,10 +71,10 @@ class Param:
         return self.what not in SCALARS
 
 
-SCALARS = ("stride", "size", "capacity", "longest", "parents", "entries", "blocks", "workers")
+SCALARS = ("stride", "size", "capacity", "longest", "parents", "places", "entries", "blocks", "workers")
 PARTIAL = Var("partial_vals")
-WORKSPACE = ("list", "mark", "seen", "flag", "table", "space")  # arrays of which each worker has a part, and so it has
-PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents"}  # of these, so many
+WORKSPACE = ("list", "mark", "seen", "flag", "table", "space")  # arrays of a workspace, of which each worker has a part
+PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents", "parts": "places"}  # arrays with a part for each worker, and its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,8 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
         params += [Param(f"{name}_{array}", array, name, dtype=level.array_dtype(array) or "int64") for array in arrays_of(space)]
         params.append(Param(f"{name}_vals", "space", name, dtype=space.tensor.dtype))
         params.append(Param(f"{name}_size", *_room_of(space)))
+    for name, (added, _) in scattered(stmt).items():
+        params += [Param(f"{name}_parts", "parts", name, dtype=added.tensor.dtype), Param(f"{name}_places", "places", name)]
     params += [Param("partial_vals", "partial", dtype=result.tensor.dtype), Param("cuts", "cuts")]
     params += [Param("starts", "starts"), Param("bounds", "bounds")]
     params += [Param("blocks", "blocks"), Param("workers", "workers")]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-import numpy as np
 from numba import config
 
 from ..ir.function_table import FUNCTIONS, WHOLE
 from ..ir.hash_table import MULTIPLIER
 from . import intrinsics
 from .pipeline import Linked
+from .scattering import FAN, LEVELS
 
 GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio: multiples of it lie evenly around the circle
 LOW = (1 << 62) - 1
@@ -23,8 +23,6 @@ SHORT = 24  # values that insertion sorts faster
 FEW = 8  # coordinates that insertion sorts faster than bits do
 SCAN = 4  # coordinates that are looked at in the time that one bit is set and found again
 WORDS = 16  # of bits, in that time
-FAN = 64  # sums that one place takes before it is emptied into another
-LEVELS = 4  # of such places: FAN**LEVELS blocks
 F = TypeVar("F", bound=Callable[..., Any])
 lowest_bit = cast("Callable[[int], int]", intrinsics.lowest_bit)
 on_stack = cast("Callable[[int], Any]", intrinsics.on_stack)
@@ -204,14 +202,11 @@ def ordered_pairs(listed: Any, values: Any, count: int) -> None:
 
 
 @jitted
-def new_parts(zero: Any, size: int) -> Any:
-    """Places for sums of ``size`` places: of one block, of ``FAN`` blocks, and so on."""
-    return np.full(LEVELS * size, zero)
-
-
-@jitted
 def carry(parts: Any, values: Any, first: int, size: int, number: int) -> None:
-    """Empty the places of a block's sums, and every ``FAN`` blocks those of the blocks, into the places of the next level."""
+    """Empty the places of a block's sums, and every ``FAN`` blocks those of the blocks, into the places of the next level.
+
+    ``parts`` has ``LEVELS`` times ``size`` places: for the sums of one block, of ``FAN`` blocks, and so on.
+    """
     for at in range(size):
         parts[at] += values[first + at]
         values[first + at] = 0

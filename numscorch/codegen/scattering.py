@@ -14,7 +14,15 @@ from ..ir.workspace_levels import Listed
 from ..schedule.scatter_blocks import in_memory, outer_of
 from .environment import Env, size_of, stride_of
 
+FAN = 64  # sums that one place takes before it is emptied into another
+LEVELS = 4  # of such places: FAN**LEVELS blocks
 Lower = Callable[[ix.Forall, Env], Block]
+
+
+def scattered(stmt: ix.Stmt) -> dict[str, tuple[ix.Access, set[ix.IndexVar]]]:
+    """For each loop that runs in blocks, by the name of its arrays: what it adds to, and the variables that change within it."""
+    loops = [loop for loop in ix.loops_of(stmt) if isinstance(loop.tag, ix.Blocks)]
+    return {f"{lhs.tensor.name}_{loop.var}": (lhs, {own.var for own in ix.loops_of(loop)}) for loop in loops if (lhs := ix.result_of(loop))}
 
 
 def lower_blocks(stmt: ix.Forall, count: int, env: Env, lower_serial: Lower) -> Block:
@@ -26,14 +34,14 @@ def lower_blocks(stmt: ix.Forall, count: int, env: Env, lower_serial: Lower) -> 
     name = f"{lhs.tensor.name}_{stmt.var}"
     parts, number, values = Var(f"{name}_parts"), Var(f"{name}_number"), Var(f"{lhs.tensor.name}_vals")
     first, size = _places(lhs, {loop.var for loop in ix.loops_of(stmt)}, env)
+    emptied: Block = (Do(call("empty_places", parts, Const(0), Var(f"{name}_places"))),)
     carry = (Accumulate(number, Const(1)), Do(call("carry", parts, values, first, size, number)))
     cut = tuple(part for each in body for part in _cut(each, count, name, carry))
     if cut == body:
         return body
     is_listed = not lhs.tensor.is_dense and isinstance(lhs.tensor.format.levels[0], Listed)
-    emptied = (Do(call("empty_places", values, first, size)),) if is_listed else ()
-    made = Assign(parts, call("new_parts", Const(0.0, lhs.tensor.dtype), size))
-    return (*emptied, made, Assign(number, Const(0)), *cut, Do(call("collect", parts, values, first, size)))
+    emptied = (*emptied, Do(call("empty_places", values, first, size))) if is_listed else emptied
+    return (*emptied, Assign(number, Const(0)), *cut, Do(call("collect", parts, values, first, size)))
 
 
 def _places(lhs: ix.Access, inner: set[ix.IndexVar], env: Env) -> tuple[Expr, Expr]:

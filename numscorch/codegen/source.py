@@ -28,7 +28,7 @@ ROUTINES = frozenset(
     {
         *FUNCTIONS,
         *WHOLE,
-        *("carry", "collect", "emptied", "empty_places", "entered", "insert", "new_parts", "ordered", "ordered_pairs"),
+        *("carry", "collect", "emptied", "empty_places", "entered", "insert", "ordered", "ordered_pairs"),
         *("outranked", "padded", "seek", "truth"),
     }
     - {"abs"}
@@ -37,7 +37,7 @@ REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.value
 APPENDING = frozenset({"appended", "appended_first", "largest", "largest_first"})
 COMPILED = (
     *("codegen/appending", "codegen/intrinsics", "codegen/machine", "codegen/pipeline"),
-    *("codegen/register_functions", "codegen/registers", "codegen/routines"),
+    *("codegen/register_functions", "codegen/registers", "codegen/routines", "codegen/scattering"),
     "ir/function_table",
 )  # files whose functions become parts of kernels
 NOTES = {

@@ -18,6 +18,7 @@ from ..accesses import row_major
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.lattice import make_lattice
+from ..codegen.scattering import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, is_flagged, is_hashed, workspaces_of
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
@@ -27,6 +28,7 @@ from ..layouts import row_length, with_last
 from ..operand import Operand
 from ..problem import Problem
 from ..reformat import converted
+from ..schedule.scatter_blocks import in_memory, outer_of
 from ..sparse_tensor import SparseTensor
 from ..statements import NAMES
 from . import blocks, threads
@@ -161,7 +163,23 @@ class Binder:
             dtypes = {array: level.array_dtype(array) or "int64" for array in arrays_of(space)}
             lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.{dtype})" for array, dtype in dtypes.items()]
             lines += [f"{name}_vals = {self.started(space, size) if is_flagged(space) else f'space(n * {size}, np.{space.tensor.dtype})'}"]
-        return lines
+        used = {param.name: param for param in self.kernel.source.params if param.what == "parts"}
+        return [*lines, *(f"{name} = space(n * {self.places(param.of)}, np.{param.dtype})" for name, param in used.items())]
+
+    def places(self, name: str) -> int:
+        """How many places the sums of a scattering loop's blocks take."""
+        access, inner = scattered(self.stmt)[name]
+        if not access.tensor.is_dense:
+            return LEVELS * self.problem.extents[access.indices[0]]
+        outer, order = outer_of(access, inner), in_memory(access)
+        size = self.stride(access, outer[-1]) if outer else 1
+        if order and not outer:
+            size = self.problem.extents[access.indices[order[0]]] * self.stride(access, order[0])
+        return LEVELS * size
+
+    def stride(self, access: ix.Access, at: int) -> int:
+        """How far apart a dense tensor's values are in a dimension."""
+        return 1 if access.tensor.strides[at] == "1" else self.strides[access.tensor.name][at]
 
     def started(self, space: ix.Access, size: str) -> str:
         """Values that start as what the terms are joined to."""
@@ -276,8 +294,10 @@ class Binder:
                 return self.pieces
             case "workers":
                 return "n"
-            case what if what in WORKSPACE or what == "longest":
+            case what if what in WORKSPACE or what in ("longest", "parts"):
                 return param.name
+            case "places":
+                return str(self.places(param.of))
             case "size":
                 return str(self.problem.extents[ix.IndexVar(param.of)])
             case "entries":
