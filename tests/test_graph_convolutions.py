@@ -140,6 +140,20 @@ def test_targets_without_features_are_pygs(name: str) -> None:
     close(ours(pair, BETWEEN, size=size), theirs(pair, BETWEEN, size=size))
 
 
+@pytest.mark.parametrize("name", ["mean", "max", "mean, of length 1", "GAT, heads", "GAT, no loops", "GIN"])
+def test_a_matrix_says_how_many_targets_without_features_there_are(name: str) -> None:
+    ours, theirs = LAYERS[name](ns.nn), LAYERS[name](pyg)
+    ours.load_state_dict(theirs.state_dict())
+    pair, A = (PAIR[0], None), ns.adj_t(BETWEEN.unique(dim=1), size=(SOURCES, NODES))
+    expected = theirs(pair, BETWEEN.unique(dim=1), size=(SOURCES, NODES))
+    close(ours(pair, A), expected)
+    close(ours(pair, A, size=(SOURCES, NODES)), expected)
+    if "GAT" not in name:  # whose loops PyTorch Geometric can't add to such a matrix
+        close(ours(pair, A.to_torch()), theirs(pair, A.to_torch()))
+    with pytest.raises(ns.SizeError, match=r"has shape \(40, 30\), but there are features of 29 sources and 40 targets"):
+        ours((PAIR[0][1:], None), A)
+
+
 @pytest.mark.parametrize("name", ["as it is", "improved", "mean", "max", "GIN, eps trained", "GAT, heads"])
 def test_double_precision_is_pygs(name: str) -> None:
     make = (GCN | LAYERS)[name]
@@ -169,6 +183,18 @@ def test_a_weighted_adjacency_matrix_is_pygs(name: str) -> None:
     A = A.with_values(torch.rand(A.nnz) + 0.1)
     make = (GCN | LAYERS)[name]
     same_as_pyg(make(ns.nn), make(pyg), X, A, theirs_graph=(A.to_torch(),))
+
+
+@pytest.mark.parametrize("improved", [False, True])
+def test_loops_that_are_added_to_a_matrix_weigh_what_pygs_weigh(improved: bool) -> None:
+    A = adjacency(EDGES[:, EDGES[0] != EDGES[1]])  # PyTorch Geometric adds to loops that a matrix has
+    same_as_pyg(ns.nn.GCNConv(IN, OUT, improved), pyg.GCNConv(IN, OUT, improved), X, A, theirs_graph=(A.to_torch(),))
+
+
+def test_improved_loops_need_weights_as_in_pyg() -> None:
+    same_as_pyg(ns.nn.GCNConv(IN, OUT, improved=True), pyg.GCNConv(IN, OUT, improved=True), X, EDGES)
+    assert torch.equal(gcn_norm(EDGES, improved=True).to_dense(), gcn_norm(EDGES).to_dense())
+    assert not torch.equal(gcn_norm(adjacency(EDGES), improved=True).to_dense(), gcn_norm(adjacency(EDGES)).to_dense())
 
 
 def test_loops_of_a_weighted_matrix_remain_as_those_of_an_edge_list_do() -> None:
@@ -323,8 +349,17 @@ def test_what_is_written_to_is_normalised_again() -> None:
         before = made().to_dense()
         written[..., 0] += 3
         assert not torch.equal(before, made().to_dense())
+    for moved, made in ((weights, lambda: gcn_norm(edges, weights, NODES)), (A.values, lambda: gcn_norm(A))):
+        before = made().to_dense()
+        moved.data = torch.rand(len(moved))
+        assert not torch.equal(before, made().to_dense())
     A.values = torch.rand(A.nnz)
     close(gcn_norm(A).to_dense(), gcn_norm(A.with_values(A.values.clone())).to_dense())
+
+
+def test_weights_within_a_transform_are_normalised_each_time() -> None:
+    batch, layer = torch.rand(3, len(WEIGHTS)), ns.nn.GCNConv(IN, OUT)
+    close(torch.vmap(lambda weights: layer(X, EDGES, weights))(batch), torch.stack([layer(X, EDGES, weights) for weights in batch]))
 
 
 def test_what_torch_does_not_count_as_writing_goes_unnoticed() -> None:
@@ -591,6 +626,11 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "aggr='lstm': it takes 'mean', 'max', 'min', 'sum', 'add', 'var', 'std', or a list of them",
     ),
     "no aggregation": (lambda: ns.nn.SAGEConv(IN, OUT, aggr=[]), ns.UnsupportedError, r"aggr=\[\]: it takes"),
+    "channels for GIN's network": (
+        lambda: ns.nn.GINConv(IN, OUT),
+        ns.UnsupportedError,
+        r"GINConv\(6\): its first argument is the network, as torch.nn.Linear\(6, out_channels\)",
+    ),
     "two aggregations of GIN": (lambda: ns.nn.GINConv(network(), aggr=["max", "min"]), ns.UnsupportedError, "give one"),
     "the largest of normalised messages": (lambda: ns.nn.GCNConv(IN, OUT, aggr="max"), ns.UnsupportedError, "it takes 'add', 'sum'$"),
     "an average of attention": (lambda: ns.nn.GATConv(IN, OUT, aggr="mean"), ns.UnsupportedError, "it takes 'add', 'sum'$"),

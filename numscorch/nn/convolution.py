@@ -10,7 +10,7 @@ import torch
 from ..errors import UnsupportedError
 from .aggregation import aggregated, side_by_side, taken_aggregations
 from .features import Features, folded, size_of, unfolded
-from .graphs import TO_TARGET, check_flow, directed
+from .graphs import TO_TARGET, check_flow, directed, said_size
 
 
 class Convolution(torch.nn.Module):
@@ -37,9 +37,10 @@ class Convolution(torch.nn.Module):
             raise UnsupportedError(f"{self} with flow={self.flow!r} between two kinds of nodes: swap them, and pass edge_index.flip(0)")
         return directed(graph, self.flow)
 
-    def _size(self, sources: Features, targets: Features | None, size: Sequence[int | None] | None) -> tuple[int, int]:
+    def _size(self, sources: Features, targets: Features | None, size: Sequence[int | None] | None, graph: Any) -> tuple[int, int]:
         """How many sources and targets there are."""
-        return size_of(folded(sources, self.node_dim), None if targets is None else folded(targets, self.node_dim), size)
+        own = None if targets is None else folded(targets, self.node_dim)
+        return size_of(folded(sources, self.node_dim), own, size, said_size(graph))
 
     def _arriving(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
         """What arrives at targets, aggregated; the results of several aggregations side by side."""

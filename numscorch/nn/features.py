@@ -85,8 +85,10 @@ def unfolded(x: Features, like: Features, node_dim: int) -> Features:
     return made
 
 
-def size_of(sources: Features, targets: Features | None, size: Sequence[int | None] | None) -> tuple[int, int]:
-    """How many sources and targets there are: what features say, else ``size``, else as many targets as sources.
+def size_of(
+    sources: Features, targets: Features | None, size: Sequence[int | None] | None, of_graph: Sequence[int | None] | None = None
+) -> tuple[int, int]:
+    """How many sources and targets there are: what features say, else ``size``, else the graph, else as many targets as sources.
 
     Raises:
         SizeError: they disagree.
@@ -98,5 +100,5 @@ def size_of(sources: Features, targets: Features | None, size: Sequence[int | No
     for what, own, given in zip(("sources", "targets"), rows, said, strict=True):
         if own is not None and given is not None and own != given:
             raise SizeError(f"size={said} says {given} {what}, but there are features of {own}: leave it out, or pass those of {given}")
-    known = rows[1] if rows[1] is not None else said[1]
-    return rows[0], rows[0] if known is None else known
+    known = (rows[1], said[1], None if of_graph is None else of_graph[1], rows[0])
+    return rows[0], next(count for count in known if count is not None)

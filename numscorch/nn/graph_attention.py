@@ -16,7 +16,7 @@ from .aggregation import SUMS
 from .convolution import Convolution
 from .edge_attention import attend
 from .edge_features import Fill, arriving, edges_of
-from .features import Features, size_of, take_pair, transformed
+from .features import Features, take_pair, transformed
 from .graphs import TO_TARGET, multiplicities
 from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, meet, projection
 
@@ -46,9 +46,10 @@ class GATConv(Convolution):
         flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and targets; edge_index (2, edges), from sources to targets, or a
-        matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs); edge_attr (edges, edge_dim), beside an
-        edge_index only; result (targets, heads * out_channels), or (targets, out_channels) of an average.
+        x (nodes, in_channels), or a pair of those of sources and of targets, or None for these; edge_index (2, edges), from
+        sources to targets, or a matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs);
+        edge_attr (edges, edge_dim), beside an edge_index only; result (targets, heads * out_channels), or
+        (targets, out_channels) of an average.
 
     Raises:
         UnsupportedError: another aggregation.
@@ -126,7 +127,7 @@ class GATConv(Convolution):
         size: Sequence[int | None] | None = None,
         return_attention_weights: bool | None = None,
     ) -> Tensor | tuple[Tensor, Any]:
-        """The features of targets; ``size``, (sources, targets), where features don't say it.
+        """The features of targets; ``size`` is (sources, targets), if neither features nor a matrix state it.
 
         With ``return_attention_weights``, also the weights after dropout: of an edge list, (edges with the added loops,
         (edges, heads)); of a matrix, a SparseTensor (targets, sources, heads).
@@ -137,7 +138,7 @@ class GATConv(Convolution):
         """
         own, others = take_pair(x, self._channels, self)
         self._meet(own, others, edge_attr)
-        nodes, graph = size_of(own, others, size), self._directed(edge_index, own, others)
+        nodes, graph = self._size(own, others, size, edge_index), self._directed(edge_index, own, others)
         sources, targets = self._transformed(own, others)
         if targets is sources and isinstance(own, SparseTensor):
             scores, wanted = self._scores(own)

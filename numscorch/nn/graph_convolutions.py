@@ -34,7 +34,8 @@ class GCNConv(Convolution):
     Args:
         in_channels: features of a node; -1 leaves it to the first input.
         out_channels: features of a node in the result.
-        improved: whether a self loop that is added weighs 2 (see ``gcn_norm``).
+        improved: whether a self loop that is added weighs 2. As in PyTorch Geometric, it has no effect on an edge list without weights, but
+            on a matrix, whose values are weights, it has.
         cached: whether the first graph's normalised matrix is used for all later graphs, unless its weights require grad. It isn't
             needed for speed: the matrix is remembered beside its graph.
         add_self_loops: whether nodes without a self loop get one; by default, if ``normalize``.
@@ -144,10 +145,10 @@ class SAGEConv(Convolution):
         node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and targets; edge_index (2, edges), from sources to targets, or a
-        matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs); its values multiply features in sums and
-        means, and must be 1 for the other aggregations; result (targets, out_channels). Dense features may have more dimensions,
-        (\\*, nodes, in_channels).
+        x (nodes, in_channels), or a pair of those of sources and of targets, or None for these; edge_index (2, edges), from
+        sources to targets, or a matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs); its
+        values multiply features in sums and means, and must be 1 for the other aggregations; result (targets, out_channels). Dense
+        features may have more dimensions, (\\*, nodes, in_channels).
 
     Raises:
         SizeError: ``project`` with a size that is left to the first input.
@@ -199,9 +200,9 @@ class SAGEConv(Convolution):
             own.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
-        """The features of targets, of shape (targets, out_channels); ``size``, (sources, targets), where features don't say it."""
+        """The features of targets, (targets, out_channels); ``size`` is (sources, targets), if neither features nor a matrix state it."""
         sources, targets = take_pair(x, self._channels, self, self.node_dim)
-        graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size)
+        graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size, edge_index)
         if self.project:
             sources = transformed(sources, self.lin.weight, self.lin.bias).relu()
         meet(self.lin_l, sources.shape[-1] * len(self._aggregations))
@@ -233,9 +234,12 @@ class GINConv(Convolution):
         node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and targets; edge_index (2, edges), from sources to targets, or a
-        matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs), whose values multiply features; result:
-        the network's output for (targets, in_channels).
+        x (nodes, in_channels), or a pair of those of sources and of targets, or None for these; edge_index (2, edges), from
+        sources to targets, or a matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs),
+        whose values multiply features; result: the network's output for (targets, in_channels).
+
+    Raises:
+        UnsupportedError: ``nn`` can't be called, or another aggregation or several.
 
     Source: Xu, Hu, Leskovec and Jegelka, "How Powerful are Graph Neural Networks?", 2019.
 
@@ -259,6 +263,8 @@ class GINConv(Convolution):
         node_dim: int = -2,
     ):
         super().__init__(aggr, flow, node_dim, tuple(AGGREGATIONS))
+        if not callable(nn):
+            raise UnsupportedError(f"GINConv({nn!r}): its first argument is the network, as torch.nn.Linear({nn!r}, out_channels)")
         if len(self._aggregations) > 1:
             raise UnsupportedError(f"GINConv with aggr={aggr!r}: a node's own features are added to one aggregation; give one")
         self.nn, self.initial_eps = nn, eps
@@ -274,9 +280,9 @@ class GINConv(Convolution):
         torch.nn.init.constant_(self.eps, self.initial_eps)
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
-        """What the network makes of the sums; ``size``, (sources, targets), where features don't say it."""
+        """What the network makes of the sums; ``size`` is (sources, targets), if neither features nor a matrix state it."""
         sources, targets = take_pair(x, (LAZY, LAZY), self, self.node_dim)
-        nodes = self._size(sources, targets, size)
+        nodes = self._size(sources, targets, size, edge_index)
         result: Any = self._arriving(sources, self._directed(edge_index, sources, targets), nodes)
         if targets is not None:
             result = result + (1 + self.eps) * targets

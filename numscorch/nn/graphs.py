@@ -43,9 +43,10 @@ def gcn_norm(
 ) -> SparseTensor:
     """The adjacency matrix with self loops, each weight divided by the roots of its two nodes' degrees. O(edges), once.
 
-    It is remembered beside the graph, and made anew when that, or the weights, are written to; where weights require grad, at
-    each call, and where a tensor was made under ``torch.inference_mode()``, too. What is written through ``.data`` or an array of
-    numpy's goes unnoticed: write within ``torch.no_grad()``.
+    It is remembered beside the graph. It is computed again at each call if weights require grad or a tensor was made under
+    ``torch.inference_mode()``, and otherwise after a change that torch counts (``mul_``, an optimizer step) or ``.data = other``. Writes
+    through ``.data`` or a shared numpy array are not seen: make a new matrix with ``A.with_values(...)``, or write within
+    ``torch.no_grad()``.
 
     A node's degree is the sum of the weights of the edges to it; where that is 0, so are the results.
 
@@ -54,8 +55,8 @@ def gcn_norm(
             :func:`numscorch.adj_t` makes: a SparseTensor, or a sparse tensor of torch's. See the guide: graphs.
         edge_weight: one for each edge, of shape (edges,); 1 by default. Weights of equal edges are summed.
         num_nodes: how many there are, by default as many as the graph names.
-        improved: whether a self loop that is added weighs 2. As in PyTorch Geometric, it weighs 1 all the same where an edge
-            list has no weights.
+        improved: whether a self loop that is added weighs 2. As in PyTorch Geometric, it has no effect on an edge list without weights, but
+            on a matrix, whose values are weights, it has.
         add_self_loops: whether each node without a self loop gets one. A loop that is there keeps its weight; of several in an edge
             list, the last one does.
         flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
@@ -281,6 +282,17 @@ def directed(graph: Any, flow: str) -> Any:
 def is_matrix(graph: Any) -> bool:
     """Whether a graph is an adjacency matrix rather than an edge list."""
     return isinstance(graph, SparseTensor | SparseParameter) or (isinstance(graph, Tensor) and graph.layout is not torch.strided)
+
+
+def said_size(graph: Any) -> tuple[int | None, int | None] | None:
+    """How many sources and targets a graph says that there are: a matrix, or an ``EdgeIndex`` of PyTorch Geometric; None if it doesn't.
+
+    >>> said_size(torch.zeros(2, 7, dtype=torch.int64)), said_size(torch.zeros(2, 7).to_sparse())
+    (None, (7, 2))
+    """
+    if is_matrix(graph):
+        return (graph.shape[1], graph.shape[0]) if graph.ndim == 2 else None
+    return graph.sparse_size() if hasattr(graph, "sparse_size") else None
 
 
 def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ..pattern import _untransformed
 
 T = TypeVar("T")
 MOST = 32  # things that are remembered beside one tensor
 
-Entry = tuple["weakref.ref[Tensor]", int, dict[Hashable, Any]]
+Entry = tuple["weakref.ref[Tensor]", tuple[int, int], dict[Hashable, Any]]
 _entries: dict[int, Entry] = {}
 
 
@@ -24,22 +25,25 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
 
     Nothing is set on a user's tensor, and what is remembered must not refer to it, which would keep it alive.
 
-    What tells of writing is the tensor's version, as torch counts it for autograd. Writes that it doesn't count go unnoticed:
-    through ``.data``, and through an array of numpy's that shares the storage; write within ``torch.no_grad()`` instead. A tensor
-    that was made under ``torch.inference_mode()`` has no version, so nothing is remembered, and each call makes it anew: make it
-    outside, or pass ``tensor.clone()``, made outside.
+    Two numbers show a change: the tensor's version, as torch counts it for autograd, and the address of its memory, which
+    ``tensor.data = other`` changes. Writes into the memory through ``.data`` or a numpy array that shares it are not seen: write within
+    ``torch.no_grad()`` instead. A tensor that was made under ``torch.inference_mode()`` has no version, and one within a transform of
+    torch.func no address: nothing is remembered beside them, and each call makes it again.
 
     >>> weights, made = torch.ones(2), lambda: remembered(weights, "sum", lambda: float(weights.sum()))
     >>> made(), weights.mul_(5).tolist(), made()
     (2.0, [5.0, 5.0], 10.0)
     >>> weights.data.mul_(5).tolist(), made()
     ([25.0, 25.0], 10.0)
+    >>> weights.data = torch.ones(2)
+    >>> made()
+    2.0
     """
-    if tensor.is_inference():  # it has no version
+    if tensor.is_inference() or is_functorch_wrapped_tensor(tensor):
         return make()
-    entry = _entries.get(id(tensor))
-    if entry is None or entry[0]() is not tensor or entry[1] != tensor._version:
-        entry = _entries[id(tensor)] = weakref.ref(tensor, partial(_forget, _entries, id(tensor))), tensor._version, {}
+    entry, state = _entries.get(id(tensor)), (tensor._version, tensor.data_ptr() if tensor.layout is torch.strided else 0)
+    if entry is None or entry[0]() is not tensor or entry[1] != state:
+        entry = _entries[id(tensor)] = weakref.ref(tensor, partial(_forget, _entries, id(tensor))), state, {}
     known = entry[2]
     if key not in known:
         with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):  # for training, in any precision, too
