@@ -33,6 +33,10 @@ class DenseFallbackWarning(UserWarning):
     """An operator made a sparse tensor dense, unasked; told once for each operator."""
 
 
+class PatternWarning(UserWarning):
+    """Index arrays of a sparse parameter were overwritten with another pattern; told once for each parameter."""
+
+
 class OperandError(UnsupportedError, TypeError):
     """Something was passed that is no tensor, or no number where one is needed."""
 

@@ -143,7 +143,7 @@ def densifying(operator: str, what: str, size: int, instead: str) -> None:
     if _strict.get():
         raise UnsupportedError(f"{told}\n  within ns.strict(), only explicit calls such as A.to_dense() may do that")
     if operator not in _warned:
-        warnings.warn(f"{told}; told once, ns.ledger() lists every time", DenseFallbackWarning, stacklevel=_depth())
+        warnings.warn(f"{told}; told once, ns.ledger() lists every time", DenseFallbackWarning, stacklevel=stack_level())
         _warned.add(operator)  # once it was told, and not made an error
     note("densification", f"{what} by {operator}", size, asked=False)
 
@@ -174,7 +174,7 @@ def _cause() -> tuple[str, Literal["forward", "backward"]]:
     return f"{Path(file).name}:{number}: {text}", "backward" if backward else "forward"
 
 
-def _depth() -> int:
+def stack_level() -> int:
     """How many frames up the program's own line is, as warnings count them."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(HOMES):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
+import numpy as np
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
-from .errors import OperandError
+from .errors import FormatError, OperandError, PatternWarning
+from .ledgers import stack_level
 from .pattern import Pattern, restored
 from .sparse_tensor import SparseTensor
 from .ways_out import type_name
@@ -17,18 +22,25 @@ SIZES = "build the model with the sizes that it had"
 ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of what changed it, as RigL's"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class _Seen:
-    """The pattern that a parameter had when it was last used, how often its arrays were written to, and, once they were, what they held."""
+    """Index arrays when they were last looked at: how often each had been written to, and a checksum of their numbers."""
 
-    pattern: Pattern
     versions: list[int]
-    arrays: list[torch.Tensor] | None = None
+    checksum: int
 
-    def holds(self, pattern: Pattern) -> bool:
-        """Whether the arrays hold what they held: they may have been overwritten by the same numbers."""
-        given = [array for own in pattern.arrays for array in own]
-        return self.arrays is not None and all(map(torch.equal, self.arrays, given))
+    @classmethod
+    def of(cls, pattern: Pattern) -> _Seen:
+        """Of the index arrays as they are now. O(nnz), as fast as a copy."""
+        checksum = 0
+        for array in pattern.views:
+            checksum = crc32(np.ascontiguousarray(array).data, checksum)
+        return cls(_versions(pattern), checksum)
+
+
+def _versions(pattern: Pattern) -> list[int]:
+    """How often each index array was written to; torch doesn't count it for those of inference mode."""
+    return [0 if array.is_inference() else array._version for own in pattern.arrays for array in own]
 
 
 class SparseParameter(torch.nn.Module):
@@ -55,9 +67,15 @@ class SparseParameter(torch.nn.Module):
 
     def __init__(self, tensor: SparseTensor, requires_grad: bool = True):
         super().__init__()
-        self.pattern = tensor.pattern
         self.values = torch.nn.Parameter(tensor.values.detach(), requires_grad)
-        for name, array in named_arrays(self.pattern):
+        self.hold(tensor.pattern)
+
+    def hold(self, pattern: Pattern) -> None:
+        """Take a pattern, whose index arrays become the buffers in the place of the old ones."""
+        for name in list(self._buffers):  # another format has others
+            delattr(self, name)
+        self.pattern, self._seen, self._is_told = pattern, _Seen.of(pattern), False
+        for name, array in named_arrays(pattern):
             self.register_buffer(name, array)
 
     @property
@@ -70,18 +88,33 @@ class SparseParameter(torch.nn.Module):
     def _follow(self) -> None:
         """Forget what was derived of index arrays that something wrote to, as ``DistributedDataParallel`` does to buffers of each process.
 
+        Another pattern is told, except in the forward pass of ``DistributedDataParallel``, which writes the values that go with it.
+
         Raises:
             FormatError: what was written breaks a promise of the format.
         """
-        known: _Seen | None = vars(self).get("_seen")
-        versions = [0 if array.is_inference() else array._version for own in self.pattern.arrays for array in own]
-        if known is not None and known.pattern is self.pattern and known.versions != versions and not known.holds(self.pattern):
-            self.pattern = restored(self.pattern.format, self.pattern.shape, self.pattern.arrays)
-            known = _Seen(self.pattern, versions, [array.clone() for own in self.pattern.arrays for array in own])
-        if known is None or known.pattern is not self.pattern:
-            known = _Seen(self.pattern, versions)
-        known.versions = versions
-        vars(self)["_seen"] = known
+        if self._seen.versions == _versions(self.pattern):
+            return
+        before, now = self._seen, _Seen.of(self.pattern)
+        if before.checksum != now.checksum:
+            try:
+                self.pattern = restored(self.pattern.format, self.pattern.shape, self.pattern.arrays)
+            except FormatError as error:
+                raise FormatError(f"{error}\n  {self._overwritten()}") from error
+            if not self._is_told and DistributedDataParallel._get_active_ddp_module() is None:
+                warnings.warn(self._overwritten(), PatternWarning, stacklevel=stack_level())
+                self._is_told = True
+        self._seen = now
+
+    def _overwritten(self) -> str:
+        """What is told where index arrays hold another pattern."""
+        own = f"a sparse parameter ({self.pattern.format.name}, shape={self.pattern.shape})"
+        return (
+            f"the index arrays of {own} were overwritten with another pattern: its values belong to other entries, unless they "
+            "were overwritten at the same time, as by DistributedDataParallel\n"
+            "  AveragedModel does this if the model's pattern changed, or with use_buffers=True: leave use_buffers out, and call "
+            "ns.sparsify.load_patterns(averaged.module, model.state_dict()) before averaged.update_parameters(model)"
+        )
 
     @property
     def requires_grad(self) -> bool:
@@ -157,7 +190,11 @@ class SparseParameter(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have arrays of their own, which nothing has written to."""
-        return {name: own for name, own in vars(self).items() if name != "_seen"}
+        return {name: own for name, own in vars(self).items() if name not in ("_seen", "_is_told")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._seen, self._is_told = _Seen.of(self.pattern), False
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Beside the arrays, the state's metadata have the format, the shape and nnz, which arrays alone don't tell."""

@@ -158,6 +158,21 @@ class TestTwoProcesses:
             assert given["nnz"] == round(0.6 * 48)
             assert "0.weight differs" in given["lacking"]
 
+    def test_torchs_own_wrapper_sends_patterns_with_their_values(self, tmp_path: Path) -> None:
+        """Which is no reason to warn, as an average of another pattern is."""
+        program = """
+            import warnings
+            model = torch.nn.Sequential(SparseLinear(6, 4, pattern=torch.eye(6).roll(rank, 0)[:4]))
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", ns.PatternWarning)
+                ddp = DistributedDataParallel(model)
+                train(ddp, adam(ddp), 2)
+            alike(model)
+            given["dense"] = model[0].weight.to_dense().detach()
+            """
+        first, second = (given["dense"] for given in together(program, tmp_path))
+        assert torch.equal(first, second)
+
     def test_rigl_and_set_keep_patterns_equal(self, tmp_path: Path) -> None:
         """RigL chooses as one process with both halves of the batch; either half alone would choose others."""
         program = """

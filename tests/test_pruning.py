@@ -201,6 +201,18 @@ class TestRepattern:
         assert [layer.weight.values.data_ptr(), layer.weight.values.grad.data_ptr()] == before
         assert sorted(layer.weight.values.grad.tolist()) == [0.0] * 10 + [1.0] * 10
 
+    def test_the_arrays_of_a_pattern_that_is_given_are_copied(self) -> None:
+        """Something may write to buffers, and the pattern may be that of another weight."""
+        given = ns.from_torch(self.NEW.float())
+        for pattern in (given, given.pattern, given.to(ns.CSC)):
+            layer, again = self.layer(), self.layer()
+            for own in (layer, again):
+                repattern(own.weight, pattern)
+            for array, other in zip(layer.weight.buffers(), again.weight.buffers(), strict=True):
+                array.zero_()
+                assert other.any()
+        assert torch.equal(given.to_dense() != 0, self.NEW)
+
     def test_copies_made_before_keep_their_pattern(self, plain: None) -> None:
         layer = self.layer()
         other, expected = copy.deepcopy(layer), layer(X)

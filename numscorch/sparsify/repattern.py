@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 
 import torch
@@ -12,7 +13,7 @@ from ..operators.entries import numbered
 from ..packing import coordinates, positions_of
 from ..pattern import Pattern
 from ..reformat import to_format
-from ..sparse_parameter import SparseParameter, named_arrays
+from ..sparse_parameter import SparseParameter
 from ..sparse_tensor import SparseTensor
 from .optimizers import Optimizer, Optimizers, followers, held, holds, listed
 
@@ -117,6 +118,7 @@ def as_stored(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     else:
         same = pattern.format == parameter.format
         made = (pattern if same else to_format(pattern.with_values(torch.ones(pattern.pattern.nnz)), parameter.format)).pattern
+        made = copy.deepcopy(made)  # the arrays become buffers, and something may write to these
     # programs that torch compiled know a format by its identity
     return made if made.format is parameter.format else Pattern(parameter.format, made.shape, made.arrays)
 
@@ -127,11 +129,7 @@ def place(parameter: SparseParameter, pattern: Pattern, values: torch.Tensor, mo
     moved = None if gradient is None or move is None else _moved(gradient, move)
     resize(parameter.values, values)
     parameter.values.grad = moved
-    for name, _ in named_arrays(parameter.pattern):
-        delattr(parameter, name)  # another format has others
-    parameter.pattern = pattern
-    for name, array in named_arrays(pattern):
-        parameter.register_buffer(name, array)
+    parameter.hold(pattern)
 
 
 def resize(values: torch.nn.Parameter, new: torch.Tensor) -> None:
