@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,65 @@ def test_export() -> None:
     net, inputs = Net(), torch.randn(4, 32)
     program = torch.export.export(net, (inputs,))
     torch.testing.assert_close(program.module()(inputs), net(inputs))
+
+
+def _graph(layer: torch.nn.Module) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    return layer, (torch.rand(6, 8), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+
+
+def _called(layer: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    layer(*inputs)
+    return layer, inputs
+
+
+def _attention(make: Callable[[ns.SparseTensor], torch.nn.Module], inputs: int) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    return make(ns.nn.patterns.sliding_window(6, 2)), (torch.rand(2, 6, 8),) * inputs
+
+
+LAYERS: dict[str, Callable[[], tuple[torch.nn.Module, tuple[Any, ...]]]] = {
+    "SparseLinear": lambda: (ns.nn.SparseLinear(8, 4, density=0.5), (torch.rand(3, 8),)),
+    "SparseConv2d": lambda: (ns.nn.SparseConv2d(3, 8, 3, padding=1, density=0.3), (torch.rand(2, 3, 6, 6),)),
+    "SparseEmbedding": lambda: (ns.nn.SparseEmbedding(10, 4, density=0.5), (torch.tensor([1, 2]),)),
+    "SparseMultiheadAttention": lambda: (
+        ns.nn.SparseMultiheadAttention.from_dense(torch.nn.MultiheadAttention(8, 2, batch_first=True), lambda weight: weight > 0),
+        (torch.rand(2, 6, 8),) * 3,
+    ),
+    "GCNConv(..., cached=True)": lambda: _called(*_graph(ns.nn.GCNConv(8, 4, cached=True))),
+    "GCNConv": lambda: _graph(ns.nn.GCNConv(8, 4)),
+    "SAGEConv": lambda: _graph(ns.nn.SAGEConv(8, 4)),
+    "GINConv": lambda: _graph(ns.nn.GINConv(torch.nn.Linear(8, 4))),
+    "GATConv": lambda: _graph(ns.nn.GATConv(8, 4)),
+    "SparseAttention": lambda: _attention(lambda pattern: ns.nn.SparseAttention(pattern, embed_dim=8, num_heads=2), 3),
+    "SparseTransformerEncoderLayer": lambda: _attention(
+        lambda pattern: ns.nn.SparseTransformerEncoderLayer(pattern, 8, 2, 16, 0.0, batch_first=True), 1
+    ),
+    "SparseEmbeddingBag": lambda: (ns.nn.SparseEmbeddingBag(10, 4), (torch.tensor([[1, 2], [3, 4]]),)),
+    "MoE": lambda: (ns.nn.MoE(4, top_k=2, d_in=8, d_out=4), (torch.rand(6, 8),)),
+}
+ONE_GRAPH = tuple(LAYERS)[:5]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_are_one_graph_as_the_guide_says(name: str) -> None:
+    layer, inputs = LAYERS[name]()
+
+    def first(made: Any) -> torch.Tensor:
+        return made[0] if isinstance(made, tuple) else made
+
+    expected = first(layer(*inputs))
+    page = (Path(__file__).parent.parent / "docs/guide/torch.md").read_text(encoding="utf-8").partition("## torch.compile")[2]
+    one, _, parts = page.partition("graph breaks")
+    assert f"`{name}`" in (one if name in ONE_GRAPH else parts)
+    if name in ONE_GRAPH:
+        torch.testing.assert_close(first(compiled(layer)(*inputs)), expected)
+        torch.testing.assert_close(first(torch.export.export(layer, inputs).module()(*inputs)), expected)
+        return
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        compiled(layer)(*inputs)
+    torch.compiler.reset()
+    made = first(torch.compile(layer, backend="aot_eager")(*inputs))
+    torch.testing.assert_close(made, expected)
+    made.sum().backward()
 
 
 CALLS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {

@@ -81,7 +81,7 @@ HEAD = """# Operators and layouts
 Each row is an operator of torch on a `SparseTensor` S, with dense tensors D, x and vectors u, v; each cell the format of its result
 for one format of S: `same` is that of S, `-` a plain value. All are differentiable in S, but for those marked *, which are truth
 values, numbers of places, or constants; the gradient has the pattern of S. The last column says whether
-`torch.compile(fullgraph=True)` takes it for CSR; what it doesn't take runs beside the compiled program, which then has two parts.
+`torch.compile(fullgraph=True)` takes it for CSR; the other operators cause a graph break, so that they need `fullgraph=False`.
 
 The table is made by `tests/test_coverage.py`, which compares every result and gradient with torch's on dense tensors.
 
@@ -117,7 +117,7 @@ def test_the_table_is_up_to_date(request: pytest.FixtureRequest, plain: pytest.M
     lines = [["operator", *FORMATS, "compiled"], ["---"] * (len(FORMATS) + 2)]
     for name, row in rows.items():
         cells = [named(row(replace(given(), S=ns.from_torch(given().S, format))), format) for format in FORMATS.values()]
-        lines.append([f"`{name}`" + "*" * (name in WITHOUT_GRADIENT), *cells, "yes" if compiles(row) else "beside"])
+        lines.append([f"`{name}`" + "*" * (name in WITHOUT_GRADIENT), *cells, "yes" if compiles(row) else "graph break"])
     text = HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines)
     if request.config.getoption("--update-golden"):
         PAGE.write_text(text, encoding="utf-8")
