@@ -41,12 +41,13 @@ class Warmed:
 
 
 def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
-    """Compile or load the kernels of a module or function: forward and backward run once.
+    """Compile or load the kernels of a module or function: forward and backward run once, and a module's forward for evaluation.
 
     Parameters, buffers, gradients, the training mode and the random state of torch, numpy and Python stay as they are: a copy of the module
     runs. Of a function, the tensors of modules in its closure, its globals and its bound arguments are restored afterwards.
-    Backward runs for results that require grad; within ``torch.no_grad()``, forward runs alone. Kernels depend on formats, data types and
-    rough sizes: pass inputs like those of the first step.
+    Backward runs for results that require grad; within ``torch.no_grad()``, forward runs alone. Then a module's forward runs as in
+    evaluation, after ``eval()`` and within ``torch.no_grad()``. Kernels depend on formats, data types and rough sizes: pass inputs like
+    those of the first step.
 
     Args:
         call: the module, or a function, as one that computes a loss.
@@ -73,7 +74,11 @@ def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
         raise UnsupportedError("NUMBA_DISABLE_JIT asks for plain Python, so that nothing is compiled: unset it")
     started, ready, compiled = time.perf_counter(), counts.ready, counts.compiled
     with _random_states(), _restored(_modules_of(call)):
-        _run(_copied(call), _detached(inputs), _detached(kwargs))
+        copied = _copied(call)
+        _run(copied, _detached(inputs), _detached(kwargs))
+        if isinstance(copied, Module):
+            with torch.no_grad():
+                _forward(copied.eval(), inputs, kwargs, "while ns.warm ran evaluation: pass lambda x: model(x) for training alone")
     new = counts.compiled - compiled
     return Warmed(new, max(counts.ready - ready - new, 0), time.perf_counter() - started)
 
@@ -88,15 +93,21 @@ def _check(call: object) -> None:
 
 def _run(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Forward, and backward for all results that require grad."""
-    try:
-        result = call(*inputs, **kwargs)
-    except Exception as error:
-        error.add_note("while ns.warm ran forward: it takes the inputs of the first step, as in ns.warm(model, x, edge_index)")
-        raise
+    note = "while ns.warm ran forward: it takes the inputs of the first step, as in ns.warm(model, x, edge_index)"
+    result = _forward(call, inputs, kwargs, note)
     results = [tensor for tensor in _tensors(result) if tensor.requires_grad]
     leaves = _leaves(results)
     if leaves:  # gradients are returned, not accumulated; graphs that began before stay
         torch.autograd.grad(results, leaves, [torch.ones_like(own) for own in results], retain_graph=True, allow_unused=True)
+
+
+def _forward(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any], note: str) -> Any:
+    """The result; errors have the note."""
+    try:
+        return call(*inputs, **kwargs)
+    except Exception as error:
+        error.add_note(note)
+        raise
 
 
 def _copied(call: Callable[..., Any]) -> Callable[..., Any]:

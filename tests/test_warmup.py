@@ -96,6 +96,40 @@ def test_a_step_after_it_compiles_nothing() -> None:
     assert (again.compiled, again.loaded) == (0, 0)
 
 
+class Evaluated(torch.nn.Module):
+    """A module with another kernel, and an error if it is asked for, in evaluation."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.layer, self.fails = ns.nn.SparseLinear(41, 23, density=0.2, dtype=torch.float64), fails
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            return self.layer(x)
+        if self.fails:
+            raise ValueError("no evaluation")
+        assert not torch.is_grad_enabled()
+        return ns.einsum("bi,oi->b", x, self.layer.weight.tensor)
+
+
+def test_evaluation_after_it_compiles_nothing() -> None:
+    model, x = Evaluated(), torch.rand(3, 41, dtype=torch.float64)
+    ns.warm(model, x)
+    assert model.training and model.layer.training and model.layer.weight.values.grad is None
+    ready = counts.ready
+    with torch.no_grad():
+        model.eval()(x)
+    assert counts.ready == ready
+
+
+def test_errors_of_evaluation_say_how_to_leave_it_out() -> None:
+    model, x = Evaluated(fails=True), torch.rand(3, 41, dtype=torch.float64)
+    with pytest.raises(ValueError, match="no evaluation") as caught:
+        ns.warm(model, x)
+    assert "pass lambda x: model(x) for training alone" in caught.value.__notes__[0]
+    ns.warm(lambda x: model(x), x)
+
+
 def changes_of(call: Callable[[Model], Callable[..., Any]]) -> None:
     """Warm a function of a model, and compare."""
     model, x = Model(), rows()
