@@ -22,9 +22,11 @@ from numscorch.sparsify import (
     SparsityPlan,
     advice,
     block_magnitude,
+    compose,
     densify_model,
     layers,
     magnitude,
+    n_m,
     register_sparse_module,
     sparsify_model,
 )
@@ -281,7 +283,7 @@ class TestTraining:
         ]
         model = mlp()
         _, report = made_sparse(model, optimizer=torch.optim.SGD(model[0].parameters(), lr=0.1))
-        assert [row.note for row in report.rows] == ["", "the optimizer doesn't hold it"]
+        assert ["the optimizer doesn't hold it" in row.note for row in report.rows] == [False, True]
         for wrong in ([mlp()], 3):
             with pytest.raises(ns.OperandError, match=r"give an optimizer of torch\.optim"):
                 sparsify_model(mlp(), ALL, optimizer=wrong)  # type: ignore[arg-type]
@@ -333,7 +335,7 @@ class TestTraining:
         model[2].bias.requires_grad_(False)
         sparse, report = made_sparse(model)
         assert [name for name, own in sparse.named_parameters() if not own.requires_grad] == ["0.weight.values", "2.bias"]
-        assert report["0.weight"].note == "frozen, and stays so"
+        assert report["0.weight"].note.startswith("frozen, and stays so")
         back = densify_model(sparse)
         assert [name for name, own in back.named_parameters() if not own.requires_grad] == ["0.weight", "2.bias"]
 
@@ -409,7 +411,7 @@ class TestWhatBelongsToAModel:
         sparse, report = made_sparse(Shared(), SparsityPlan().weight("again.weight", half))
         assert isinstance(sparse.first, SparseLinear)
         assert sparse.first is sparse.again
-        assert report["first.weight"].note == "also again.weight"
+        assert report["first.weight"].note.startswith("also again.weight")
         back = densify_model(sparse)
         assert back.first is back.again
 
@@ -417,7 +419,7 @@ class TestWhatBelongsToAModel:
         sparse, report = made_sparse(Tied())
         assert isinstance(sparse.table, SparseEmbedding)
         assert sparse.table.weight is sparse.head.weight
-        assert [(row.name, row.note) for row in report.rows] == [("table.weight", "also head.weight")]
+        assert [(row.name, row.note.split("; ")[0]) for row in report.rows] == [("table.weight", "also head.weight")]
         back = densify_model(sparse)
         assert back.table.weight is back.head.weight
 
@@ -521,11 +523,20 @@ class TestWhatStaysDense:
         assert whys["7.weight"].startswith("is on the meta device, and has no values: model.to_empty")
 
     def test_what_is_sparse_already_stays_as_it_is(self) -> None:
-        sparse, _ = made_sparse(mlp())
+        sparse, _ = made_sparse(mlp(), SparsityPlan().weight("0.weight", half))
         weight = sparse[0].weight
         again, report = made_sparse(sparse, SparsityPlan().weight("*.weight", magnitude(0.9)))
         assert again[0].weight is weight
         assert report["0.weight"].note == "is sparse already; densify_model makes it dense"
+        assert report["2.weight"].density == pytest.approx(0.1, abs=0.02)
+
+    def test_a_rule_for_weights_that_all_are_sparse_already_is_refused(self) -> None:
+        """It would do nothing, which nobody sees without a report."""
+        sparse, _ = made_sparse(mlp())
+        with pytest.raises(
+            ns.UnsupportedError, match=r'weight\("\*weight"\) names only weights that are sparse already, as 0\.weight: call'
+        ):
+            sparsify_model(sparse, ALL, report=None)
 
     def test_a_module_without_a_sparse_version_is_warned_of_once_with_what_to_paste(self) -> None:
         def model() -> torch.nn.Module:
@@ -568,6 +579,46 @@ class TestWhatStaysDense:
 
 
 NO_VERSION = ((0, "Bilinear"), (2, "Conv1d"), (3, "Bilinear"))
+
+
+class TestNotes:
+    """What the table says of a weight that stores other entries than its sparsifier keeps."""
+
+    @pytest.mark.parametrize(
+        ("sparsifier", "format", "is_padded"),
+        [
+            (magnitude(0.9), "ELL", True),
+            (magnitude(0.9), "BCSR(4, 4)", True),
+            (n_m(1, 4), "NM(2, 4)", True),
+            (compose(block_magnitude(16, 1, 0.5), magnitude(0.75)), None, True),
+            (block_magnitude(16, 1, 0.5), None, False),
+            (n_m(2, 4), None, False),
+            (magnitude(0.9), "(i, j) -> (i: hash, j: compressed)", False),
+        ],
+    )
+    def test_padding(self, sparsifier: Any, format: str | None, is_padded: bool) -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64))
+        kept = sparsifier(model[0].weight.detach())
+        model, report = made_sparse(model, SparsityPlan().weight("0.weight", sparsifier, format))
+        share = 100 * (model[0].weight.nnz / int(kept.sum()) - 1)
+        told = f"stores {share:.0f} % more entries than the sparsifier keeps; training fills them"
+        assert report["0.weight"].note == (told if is_padded else "")
+        model(torch.randn(8, 64)).square().sum().backward()
+        with torch.no_grad():
+            model[0].weight.values.sub_(0.1 * model[0].weight.values.grad)
+        assert bool(((model[0].weight.to_dense() != 0) & ~kept).any()) == is_padded
+
+    def test_padding_of_a_frozen_weight_stays_0(self) -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64)).requires_grad_(False)
+        _, report = made_sparse(model, SparsityPlan().weight("0.weight", n_m(1, 4), "NM(2, 4)"))
+        assert report["0.weight"].note == "frozen, and stays so; stores 100 % more entries than the sparsifier keeps"
+
+    def test_blocks_that_do_not_divide_a_weight(self) -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(64, 10), torch.nn.Linear(10, 24))
+        plan = SparsityPlan().weight("0.weight", block_magnitude(64, 1, 0.5)).weight("1.weight", block_magnitude(16, 1, 0.5))
+        _, report = made_sparse(model, plan)
+        assert report["0.weight"].note == "takes more bytes than dense"
+        assert report["1.weight"].note == "keeps 67 % of the entries instead of 50 %: blocks of (16, 1) do not divide (24, 10)"
 
 
 class TestAdvice:
@@ -641,7 +692,7 @@ class TestAdvice:
         model = Tied()
         model.extra = torch.nn.Linear(4, 4)
         _, report = made_sparse(model, ALL, (torch.tensor([1, 2]),))
-        assert report["extra.weight"].note == "not called by the example"
+        assert report["extra.weight"].note.startswith("not called by the example")
         assert report["extra.weight"].is_sparse
 
     def test_timings_are_of_both_in_turn(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -650,15 +701,19 @@ class TestAdvice:
         assert advice.ratio(lambda: order.append("dense"), lambda: order.append("sparse")).ratio > 0
         assert order == ["dense", "sparse"] * (len(order) // 2)
 
-    def test_where_timings_scatter_bytes_decide(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(advice, "ratio", lambda dense, sparse: SpeedUp(0.1, is_certain=False))
+    def test_where_timings_scatter_the_median_decides(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whatever bytes a layer takes: it could be many times slower."""
+        times = iter((SpeedUp(0.8, is_certain=False), SpeedUp(1.1, is_certain=False)))
+        monkeypatch.setattr(advice, "ratio", lambda dense, sparse: next(times))
         plan = SparsityPlan().weight("0.weight", magnitude(0.9)).weight("2.weight", half)
         model, report = made_sparse(mlp(), plan, torch.randn(5, 6))
-        assert [type(own) for own in model] == [SparseLinear, torch.nn.ReLU, torch.nn.Linear]
-        assert [(row.speedup, row.is_certain, row.cells()[6]) for row in report.rows] == [(0.1, False, "uncertain")] * 2
-        assert report["0.weight"].note == ""
-        note = "timings are uncertain, and it takes 112 bytes sparse, and 96 bytes dense; always=True in its rule makes it sparse"
-        assert report["2.weight"].note == note
+        assert [type(own) for own in model] == [torch.nn.Linear, torch.nn.ReLU, SparseLinear]
+        assert [(row.speedup, row.is_certain, row.cells()[6]) for row in report.rows] == [
+            (0.8, False, "0.8x uncertain"),
+            (1.1, False, "1.1x uncertain"),
+        ]
+        assert report["0.weight"].note == "dense is 1.2x faster here; always=True in its rule makes it sparse"
+        assert report["2.weight"].note == "takes more bytes than dense"
 
     @pytest.mark.parametrize(
         ("dense", "sparse", "is_certain"),

@@ -99,7 +99,7 @@ def test_of_overlapping_rules_the_last_one_holds_and_the_report_says_so() -> Non
     report = reported(net(), SparsityPlan().weight("*.weight", magnitude(0.75)).weight("0.*t", half, "CSC"))
     assert (report["0.weight"].density, report["0.weight"].format) == (0.5, "CSC")
     assert (report["2.weight"].density, report["2.weight"].format) == (0.25, "CSR")
-    assert report["0.weight"].note == 'weight("0.*t") holds over weight("*.weight")'
+    assert report["0.weight"].note.startswith('weight("0.*t") holds over weight("*.weight")')
     assert report["2.weight"].note == ""
     earlier = reported(net(), SparsityPlan().weight("0.*t", half, "CSC").weight("*.weight", magnitude(0.75)))
     assert earlier["0.weight"].density == 0.25

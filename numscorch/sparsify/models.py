@@ -57,10 +57,9 @@ def sparsify_model(
         optimizer: whose groups then hold the sparse weights' values, with what it remembers of these entries. They stay where the
             dense weights were: to load a state of it, make an optimizer of a dense model, and that model sparse with it. It may be
             a list of several.
-        advise: whether layers that are faster dense stay so, unless their rule says ``always=True``. Without example_inputs,
-            nothing is timed, and all become sparse, but for tables of ``Embedding``: lookups are never faster, so that these become
-            sparse where they then take fewer bytes, whatever was timed. The same holds for layers whose timings scatter, as on a
-            busy machine; the report calls them "uncertain".
+        advise: whether layers that are faster dense, by the medians, stay so, unless their rule says ``always=True``. The report calls
+            a speed-up "uncertain" if the timings scatter, as on a busy machine. Without example_inputs, nothing is timed, and all
+            layers become sparse. A table of ``Embedding``, in which lookups are never faster, becomes sparse if that takes fewer bytes.
         inplace: False for a copy.
         report: what is called with a :class:`ModelReport`, one row for each weight; None for no report.
         progress: whether to show a bar on stderr; by default for large models, where it is a terminal.
@@ -72,7 +71,8 @@ def sparsify_model(
         ExpressionError: a rule names nothing; the nearest names are listed.
         OperandError: a weight has NaN, a sparsifier makes no mask, the plan is none, or an optimizer holds no parameter of the model.
         FormatError: a format can't store what is kept.
-        UnsupportedError: the optimizer or DistributedDataParallel can't follow; or within ``ns.strict()``, a module has no sparse version.
+        UnsupportedError: the optimizer or DistributedDataParallel can't follow; a rule names only weights that are sparse already; or
+            within ``ns.strict()``, a module has no sparse version.
 
     Complexity:
         Beside the model, memory for one layer's conversion, and a bit for each weight.
@@ -96,6 +96,7 @@ def sparsify_model(
     check_holding(model, optimizers)
     model = model if inplace else copy.deepcopy(model)
     choices, flows = chosen(model, plan), flows_of(model, plan)
+    _check_some_dense(choices)
     tell_missing([choice.missing for choice in choices if choice.missing is not None])
     size = sum(choice.parameter.nbytes for choice in choices if not choice.why)
     with Progress("sparsifying", 2 * size, shown=progress, size=size) as bar:
@@ -170,6 +171,21 @@ def _check(model: object, plan: object, optimizer_fits: bool) -> None:
         raise OperandError("the plan has no rules: its methods return a new plan, as in plan = plan.weight('*.weight', magnitude(0.9))")
     if not optimizer_fits:
         raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one of the copy's")
+
+
+def _check_some_dense(choices: list[Choice]) -> None:
+    """That each rule for weights has something to do.
+
+    Raises:
+        UnsupportedError: all of its weights are sparse already.
+    """
+    for rule in {id(choice.rule): choice.rule for choice in choices}.values():
+        own = [choice for choice in choices if choice.rule is rule]
+        if all(choice.is_sparse for choice in own):
+            raise UnsupportedError(
+                f"{rule} names only weights that are sparse already, as {own[0].name}: call densify_model(model, optimizer) first to "
+                "choose entries anew, or prune further with GradualPruning"
+            )
 
 
 def _check_example(given: Any) -> None:

@@ -20,12 +20,15 @@ from .optimizers import Optimizer, check_states
 from .selecting import has_nan
 from .table import ModelRow
 
+LARGER = 1.05  # times as many entries as were asked for: told in the table
+
 
 class Drawn:
     """A sparsifier whose mask is drawn already: it is kept as bits, 1/32 of a weight's memory. All else is the sparsifier's."""
 
     def __init__(self, sparsifier: Sparsifier, mask: torch.Tensor):
         self._sparsifier, self._bits, self._count = sparsifier, np.packbits(mask.numpy()), mask.numel()
+        self.kept = int(mask.count_nonzero())
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask, of the tensor's shape."""
@@ -45,7 +48,7 @@ class Settling:
     Args:
         optimizers: which have to be able to follow.
         calls: what modules are called with, for timings.
-        advise: whether what is slower sparse stays dense, and tables that are no smaller.
+        advise: whether layers that are slower sparse stay dense, and tables that are no smaller.
     """
 
     def __init__(self, optimizers: list[Optimizer], calls: dict[torch.nn.Module, Call] | None, advise: bool):
@@ -86,6 +89,7 @@ class Settling:
             choice.notes.append("frozen, and stays so")
         elif self.optimizers and id(choice.parameter) not in self.held:
             choice.notes.append("the optimizer doesn't hold it")
+        choice.notes += _notes(choice, weight, size)
         stored = float(weight.density), weight.format.name, choice.parameter.nbytes, size
         return ModelRow(choice.name, kind_of(choice.sites[0].module), *stored, *_cells(speed), "; ".join(choice.notes))
 
@@ -113,21 +117,37 @@ def _timed(choice: Choice) -> Site:
 
 
 def _why_not(choice: Choice, speed: SpeedUp | None, size: int) -> str:
-    """Why a weight would better stay dense: it is slower sparse; or, for tables and where timings scatter, it takes no fewer bytes."""
+    """Why a weight should stay dense: its layer is slower sparse, by the median; or it is a table, and takes no fewer bytes sparse."""
     if all(_is_table(site.module) for site in choice.modules()):
-        return _larger(choice, size)
-    if speed is None:
+        dense = choice.parameter.nbytes
+        return f"takes {shown_bytes(size)} sparse, and {shown_bytes(dense)} dense" if size >= dense else ""
+    return "" if speed is None or speed.ratio >= 1 else f"dense is {1 / speed.ratio:.2g}x faster here"
+
+
+def _notes(choice: Choice, weight: SparseParameter, size: int) -> Iterator[str]:
+    """How the stored entries of a sparse weight differ from what was asked for, and whether it grew."""
+    sparsifier: Any = choice.sparsifier
+    blocks = getattr(sparsifier, "b0", 1), getattr(sparsifier, "b1", 1)
+    kept, wanted = sparsifier.kept / max(weight.numel(), 1), 1 - getattr(sparsifier, "fraction", 0.0)
+    if any(extent % block for extent, block in zip(weight.shape, blocks, strict=True)) and kept > LARGER * wanted:
+        asked = f"{100 * kept:.0f} % of the entries instead of {100 * wanted:.0f} %"
+        yield f"keeps {asked}: blocks of {blocks} do not divide {tuple(weight.shape)}"
+    if more := padding_note(weight.nnz, sparsifier.kept):
+        yield f"{more}; training fills them" if choice.parameter.requires_grad else more
+    if size > choice.parameter.nbytes:
+        yield "takes more bytes than dense"
+
+
+def padding_note(stored: int, kept: int) -> str:
+    """How many entries a format adds to those that a sparsifier keeps; empty for less than a hundredth.
+
+    >>> padding_note(158, 100), padding_note(8, 0), padding_note(100, 100)
+    ('stores 58 % more entries than the sparsifier keeps', 'stores 8 more entries than the sparsifier keeps', '')
+    """
+    if stored <= 1.01 * kept:
         return ""
-    if not speed.is_certain:
-        why = _larger(choice, size)
-        return f"timings are uncertain, and it {why}" if why else ""
-    return f"dense is {1 / speed.ratio:.2g}x faster here" if speed.ratio < 1 else ""
-
-
-def _larger(choice: Choice, size: int) -> str:
-    """Why a weight should stay dense if its time is uncertain: it takes no fewer bytes sparse; empty where it takes fewer."""
-    dense = choice.parameter.nbytes
-    return f"takes {shown_bytes(size)} sparse, and {shown_bytes(dense)} dense" if size >= dense else ""
+    share = f"{100 * (stored / kept - 1):.0f} %" if kept else str(stored)
+    return f"stores {share} more entries than the sparsifier keeps"
 
 
 def _cells(speed: SpeedUp | None) -> tuple[float | None, bool]:

@@ -14,8 +14,8 @@ class ModelRow:
     """What became of one weight.
 
     ``density`` is the share of its entries that is stored. ``speedup`` is how many times faster its layer is than the dense one,
-    None where that wasn't measured; ``is_certain`` is False where the timings scatter. ``note`` says why it stayed dense, or what
-    else is to be known.
+    by the medians, None where that wasn't measured; ``is_certain`` is False where the timings scatter. ``note`` says why it stayed
+    dense, or what else is to be known.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ModelRow:
 
     def cells(self) -> tuple[str, ...]:
         """The row as text."""
-        speed = "not measured" if self.speedup is None else f"{self.speedup:.2g}x" if self.is_certain else "uncertain"
+        speed = "not measured" if self.speedup is None else f"{self.speedup:.2g}x{' uncertain' * (not self.is_certain)}"
         sizes = shown_bytes(self.bytes_before), shown_bytes(self.bytes_after)
         kept = f"{self.density:.3g}"
         return self.name, self.module, kept, self.format, *sizes, speed if self.is_sparse or self.speedup else "", self.note
