@@ -17,13 +17,13 @@ import torch
 from unstored import operators_of, reductions
 
 import numscorch as ns
+from numscorch.compute.operands import identify
+from numscorch.compute.plans import describe, find_plan
+from numscorch.frontend.parser import parse_einsum
 from numscorch.ir.loop import Block, For, walk_block
-from numscorch.operands import identify
-from numscorch.parser import parse_einsum
+from numscorch.machine.target import host
 from numscorch.runtime.binder import Binder
 from numscorch.runtime.blocks import cuts_of
-from numscorch.runtime.dispatch import describe, find_plan
-from numscorch.runtime.target import host
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # for benchmarks, which is no installed package

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, dropout, normalize
 
 import numscorch as ns
-from numscorch.io import Graph, load_graph
+from numscorch.files.load import Graph, load_graph
 from numscorch.nn import GCNConv
 
 HIDDEN, DROPPED, RATE, DECAY = 16, 0.5, 0.01, 5e-4

@@ -13,24 +13,24 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .api import einsum
-from .chains import Chain
-from .computing import current_transform, pairs_for
-from .datatypes import COMPILED
+from .compute.chains import Chain
+from .compute.dispatch import current_transform, pairs_for
+from .compute.fitting import ABSENT, Fitting, Fittings, is_fit
+from .compute.native import wrap
+from .compute.operands import STRIDED, any_autocast, call_form, check_is_tensor, identify, is_all_native, undeferred
+from .compute.plans import Plan, find_plan, is_apart, known_plan
+from .compute.promotion import target_of
+from .compute.reductions import check_reduction, prepared
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
+from .frontend.operand import Operand
+from .frontend.parser import parse_einsum
+from .frontend.problem import extents_of, wanted_format
+from .frontend.statements import NAMES, Request, plain_request
 from .ir.format import COO, Format, as_format, dense
-from .operand import Operand
-from .operands import STRIDED, any_autocast, call_form, check_is_tensor, identify, is_all_native, undeferred
-from .parser import parse_einsum
-from .problem import extents_of, wanted_format
 from .programs.tracing import TRACERS, holds_traced
-from .promotion import target_of
-from .reductions import check_reduction, prepared
-from .runtime.dispatch import Plan, find_plan, is_apart, known_plan
-from .runtime.fitting import ABSENT, Fitting, Fittings, is_fit
-from .runtime.native import wrap
-from .sparse_parameter import unwrapped
-from .sparse_tensor import SparseTensor, beside_programs
-from .statements import NAMES, Request, plain_request
+from .tensors.datatypes import COMPILED
+from .tensors.parameter import unwrapped
+from .tensors.sparse_tensor import SparseTensor, beside_programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class BoundEinsum:
         """The result in a program that torch compiles, as of einsum."""
         operands = tuple([operand for operand in given if operand is not ABSENT])
         if not _is_traced_alike(self.operands, operands):
-            from .compiling import aside  # late: it imports torch's compiler
+            from .compute.torch_compile import aside  # late: it imports torch's compiler
 
             aside(self._check, operands)
         return self._einsum(operands, out)

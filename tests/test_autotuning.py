@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import autotuning
+from numscorch.compute import autotuning, tuned
+from numscorch.compute import plans as dispatch
 from numscorch.ir.index import loops_of
-from numscorch.runtime import dispatch, tuned
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 import numscorch as ns
 from numscorch import bound
-from numscorch.runtime import fitting
+from numscorch.compute import fitting
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -158,7 +158,7 @@ def test_patterns_that_are_the_same_and_others_have_plans_of_their_own(alone: Ca
 
 
 def test_a_row_that_is_long_takes_a_plan_of_its_own(fresh_plans: pytest.MonkeyPatch) -> None:
-    from numscorch import pattern
+    from numscorch.tensors import pattern
 
     fresh_plans.setattr(pattern, "LONG_FROM", 1 << 6)
     even, long = torch.zeros(200, 200), torch.zeros(200, 200)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.runtime import memory
+from numscorch.machine import memory
 from numscorch.schedule import parallel
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 
 @pytest.fixture

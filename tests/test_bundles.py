@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from numscorch import __main__ as cli
-from numscorch import warming
+from numscorch.commands import warming
+from numscorch.compute import tuned
 from numscorch.errors import BundleError, NumscorchError, UnsupportedError
+from numscorch.machine import kernel_cache, launcher, whole_files
 from numscorch.measuring.requests import asked
-from numscorch.runtime import bundles, kernel_cache, launcher, makers, tuned, whole_files
+from numscorch.runtime import bundles, makers
 
 SPMV = {"A": "uniform:20000x20000:0.0005", "B": "dense:20000"}  # large enough for threads
 SMALL = {"A": "uniform:30x40:0.1"}
@@ -94,7 +96,7 @@ from numba.core.compiler import CompilerBase
 from numscorch.errors import NumscorchError
 from numscorch.measuring.requests import asked
 from numscorch.runtime import bundles
-from numscorch.warming import warm
+from numscorch.commands.warming import warm
 
 class Compiled(Exception):
     pass

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import coalescing, construct, reformat
+from numscorch.convert.dense import coalescing, construct
+from numscorch.convert.dense import conversions as reformat
 from numscorch.ir.format import Format
 from numscorch.runtime import blocks
 from numscorch.schedule import parallel
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 3), Format("(i, j) -> (j: dense, i: hash)"), ns.DIA]
 OTHERS = [
@@ -55,7 +56,7 @@ def by_arrays(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...],
 def test_entries_are_sorted_and_summed(fmt: Format, workers: int, dtype: torch.dtype, small: pytest.MonkeyPatch) -> None:
     small.setattr(parallel, "WORTHWHILE", 0)
     small.setattr(blocks, "BLOCKS", 7)
-    small.setattr("numscorch.runtime.threads.workers", lambda: workers)
+    small.setattr("numscorch.machine.threads.workers", lambda: workers)
     shape = SHAPES[fmt.order]
     indices, values = entries(shape, 150, 1, dtype)
     assert coalescing.coalesced(indices, values, shape, fmt, None) is not None

@@ -7,14 +7,14 @@ import torch
 
 import numscorch as ns
 from numscorch.codegen.assembly import assemble
+from numscorch.compute import plans as dispatch
 from numscorch.errors import ScheduleError
 from numscorch.ir.format import CSF, CSR
 from numscorch.ir.index import TensorVar, loops_of
 from numscorch.ir.notation import parse_stmt
-from numscorch.runtime import dispatch
 from numscorch.schedule import parallel
-from numscorch.schedule.entries import walk_entries
 from numscorch.schedule.facts import Facts, Target
+from numscorch.schedule.flat_sums import walk_entries
 
 MATRICES = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 3), ns.ELL, ns.Format("sd"), ns.Format("ds", (1, 0)))
 DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.complex64, torch.bfloat16)

@@ -13,10 +13,11 @@ from statements import Statement, random_statement
 
 import numscorch as ns
 from numscorch.codegen import kernel
-from numscorch.runtime import blocks, dispatch
+from numscorch.compute import plans as dispatch
+from numscorch.frontend.statements import parse_statement
+from numscorch.runtime import blocks
 from numscorch.schedule import parallel
-from numscorch.statements import parse_statement
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 
 def check(case: Statement) -> None:

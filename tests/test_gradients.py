@@ -12,8 +12,8 @@ from scale import scaled
 from statements import random_statement
 
 import numscorch as ns
-from numscorch import reformat
-from numscorch.runtime.dispatch import uncompiled
+from numscorch.compute.plans import uncompiled
+from numscorch.convert.dense import conversions as reformat
 
 Operands = dict[str, Any]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import numscorch as ns
-from numscorch.contraction import pairs_of
+from numscorch.frontend.contraction import pairs_of
 from numscorch.nn.edge_attention import attend
 from numscorch.nn.graph_convolutions import PROPAGATED
 from numscorch.nn.graphs import gcn_norm, multiplicities

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.codegen import twins
+from numscorch.codegen import checked_intrinsics as twins
 from numscorch.codegen.environment import Env
 from numscorch.codegen.lowering import lower
 from numscorch.codegen.routines import seek
@@ -20,7 +20,7 @@ from numscorch.ir.index import Gallop, TensorVar, loops_of, operands_of
 from numscorch.ir.notation import parse_stmt
 from numscorch.schedule import cost
 from numscorch.schedule.facts import Facts, Target
-from numscorch.schedule.intersection import gallop
+from numscorch.schedule.gallop import gallop
 
 
 def rows_of(rows: Sequence[Sequence[int]], columns: int, fmt: Format = CSR) -> Any:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.compute import plans as dispatch
 from numscorch.ir.index import Jam, Tile, loops_of
-from numscorch.runtime import dispatch
 from numscorch.schedule import parallel
 from numscorch.schedule.facts import Target
 
@@ -107,7 +107,7 @@ def test_one_row_of_blocks(block: tuple[int, int], rows: int, plain: pytest.Monk
 def test_rows_of_which_little_is_read_stay_in_the_nearest_cache(share: float, batch: int, tiled: bool, plain: pytest.MonkeyPatch) -> None:
     """A tile of them is as many as are taken at once; the blocks, which are read again for each tile, are less than the rows."""
     plain.setattr(dispatch, "host", lambda: Target(64, 32))
-    plain.setattr(importlib.import_module("numscorch.schedule.jam"), "NEAREST", 8 * 128 * 4)
+    plain.setattr(importlib.import_module("numscorch.schedule.unroll_and_jam"), "NEAREST", 8 * 128 * 4)
     dense = numbers(64, 128) * (torch.rand(4, 1, 128, generator=torch.Generator().manual_seed(1)) < share).repeat(1, 16, 1).reshape(64, 128)
     W, x = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(batch, 128)
     assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)

@@ -25,7 +25,7 @@ def is_laid_out(explanation: ns.Explanation) -> bool:
 def test_sums_at_a_mask(dtype: torch.dtype, workers: int, plain: pytest.MonkeyPatch) -> None:
     plain.setattr(parallel, "WORTHWHILE", 0)
     plain.setattr(blocks, "BLOCKS", 5)
-    plain.setattr("numscorch.runtime.threads.workers", lambda: workers)
+    plain.setattr("numscorch.machine.threads.workers", lambda: workers)
     a, b, c = matrix(9, 13, 1, dtype), matrix(13, 11, 2, dtype), matrix(9, 11, 3, dtype)
     A, B, C = (ns.from_torch(t, ns.CSR) for t in (a, b, c))
     assert is_laid_out(ns.explain("ij,jk,ik->", A, B, C))

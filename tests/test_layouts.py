@@ -6,15 +6,16 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import layouts, slabs
+from numscorch.compute import plans as dispatch
+from numscorch.compute import slabs
+from numscorch.frontend import relayout as layouts
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.relayout import moving
+from numscorch.frontend.statements import plain_request, scheduled
 from numscorch.ir.format import Format
 from numscorch.ir.index import Transpose, loops_of
-from numscorch.layouts import moving
-from numscorch.parser import parse_einsum
-from numscorch.runtime import dispatch
 from numscorch.schedule import parallel
 from numscorch.schedule.facts import Target
-from numscorch.statements import plain_request, scheduled
 
 TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32))
 SHAPES = ((1, 1), (8, 16), (7, 70), (33, 50), (64, 9), (2, 9, 17), (5, 1, 40), (3, 33, 2), (2, 3, 20, 35))

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import numscorch as ns
-import numscorch.pattern as patterns
-from numscorch.long_rows import cut
+import numscorch.tensors.pattern as patterns
+from numscorch.compute.long_rows import cut
 from numscorch.schedule import parallel
 
 

@@ -13,16 +13,16 @@ import torch
 from weights import drawn
 
 import numscorch as ns
-from numscorch.ir.assigning import assigned
-from numscorch.ir.combinations import masks
-from numscorch.operand import Operand
-from numscorch.parser import parse_einsum
-from numscorch.problem import make_problem
-from numscorch.runtime.dispatch import make_plan, uncompiled
+from numscorch.compute.plans import make_plan, uncompiled
+from numscorch.frontend.operand import Operand
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.problem import make_problem
+from numscorch.ir.nmg_assignment import assigned
+from numscorch.ir.nmg_combinations import masks
 from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
 from numscorch.sparsify import magnitude, n_m_g, sparsify
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 PARAMETERS = [(2, 4, 2), (1, 4, 3), (3, 6, 1), (1, 8, 2), (1, 10, 1), (2, 2, 1), (5, 12, 2)]
 

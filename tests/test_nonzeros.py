@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import nonzeros
-from numscorch.construct import assemble
-from numscorch.nonzeros import listed
-from numscorch.validate import validate
+from numscorch.convert.construct import assemble
+from numscorch.convert.dense import nonzeros
+from numscorch.convert.nonzeros import listed
+from numscorch.tensors.validate import validate
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bool, torch.int8, torch.complex64])

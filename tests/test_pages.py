@@ -24,21 +24,21 @@ from test_matrix import compositions
 
 import numscorch as ns
 from numscorch import __main__ as cli
+from numscorch.explanation.explanation import level_tree as trees
+from numscorch.explanation.explanation import roofline, roofs
+from numscorch.explanation.highlighting import highlighted
+from numscorch.explanation.loop_nest import costs_in, passes_of
+from numscorch.explanation.page import page
+from numscorch.explanation.positions import paths_to
+from numscorch.explanation.rasters import exact_raster, sampled_raster
+from numscorch.explanation.sketches import sketch
+from numscorch.explanation.work import Work
 from numscorch.ir.index import loops_of
 from numscorch.ir.level import Mode
 from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.loop import Expr, call
-from numscorch.measuring import roofs
-from numscorch.measuring.work import Work
-from numscorch.packing import coordinates, pack
-from numscorch.pages import roofline, trees
-from numscorch.pages.explaining import page
-from numscorch.pages.highlighting import highlighted
-from numscorch.pages.nests import costs_in, passes_of
-from numscorch.pages.rasters import exact_raster, sampled_raster
-from numscorch.pages.sketches import sketch
-from numscorch.pages.walking import paths_to
-from numscorch.sparse_tensor import SparseTensor
+from numscorch.tensors.packing import coordinates, pack
+from numscorch.tensors.sparse_tensor import SparseTensor
 
 VOID = {"meta", "br", "img", "line", "rect", "circle", "polyline"}
 SECTIONS = ("Operands and result", "Index notation", "Loop nest", "Costs considered", "Passes", "Source")

@@ -15,9 +15,9 @@ from numscorch.ir.level import Level
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.workspace_levels import Hashed, Listed
 from numscorch.schedule.facts import LONGEST_SUM, Facts, Target, Tiling, rounded, tiling, tiling_within
-from numscorch.schedule.jam import jam
 from numscorch.schedule.parallel import parallelize, pays
 from numscorch.schedule.tiles import tile
+from numscorch.schedule.unroll_and_jam import jam
 from numscorch.schedule.vector import vectorize
 from numscorch.schedule.workspace import insert_workspaces
 

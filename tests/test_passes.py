@@ -25,8 +25,8 @@ from numscorch.ir.index import (
 )
 from numscorch.ir.verify import verify
 from numscorch.schedule import cost, parallel, schedule
-from numscorch.schedule.entries import walk_entries
-from numscorch.schedule.intersection import gallop
+from numscorch.schedule.flat_sums import walk_entries
+from numscorch.schedule.gallop import gallop
 from numscorch.schedule.loop_order import order_loops
 from numscorch.schedule.parallel import parallelize, pays
 from numscorch.schedule.tiles import refusal, tile

@@ -10,8 +10,8 @@ import torch
 
 import numscorch as ns
 from numscorch.errors import ExpressionError
+from numscorch.frontend.statements import parse_program, tensor_names
 from numscorch.ir.notation import parse_expr, parse_stmt
-from numscorch.statements import parse_program, tensor_names
 
 SOFTMAX = "m[i] stored max= S[i,j]; E[i,j] = stored(S[i,j]) * exp(S[i,j] - m[i]); l[i] = E[i,j]; P[i,j] = E[i,j] / l[i]"
 ATTENTION = f"""

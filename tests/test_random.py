@@ -10,9 +10,9 @@ from scale import scaled
 
 import numscorch as ns
 import numscorch.schedule as scheduling
-from numscorch.runtime import dispatch
+from numscorch.compute import plans as dispatch
 from numscorch.schedule import parallel
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 
 def check(case: Case) -> None:

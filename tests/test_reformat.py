@@ -12,21 +12,23 @@ from scale import scaled
 from torch.autograd import forward_ad
 
 import numscorch as ns
-from numscorch import reformat
-from numscorch.conversion_steps import steps_between
-from numscorch.copies import copying
+from numscorch.compute import plans as dispatch
+from numscorch.convert.conversion_plan import steps_between
+from numscorch.convert.conversions import converted
+from numscorch.convert.copy_statements import copying
+from numscorch.convert.dense import conversions as reformat
+from numscorch.convert.spaced import can_be_spaced
 from numscorch.ir.derived_formats import can_be_assembled
 from numscorch.ir.format import Format
 from numscorch.ir.index import TensorVar
 from numscorch.ir.notation import parse_stmt
-from numscorch.ir.placing import can_be_placed, is_placed
+from numscorch.ir.scatter import can_be_placed, is_placed
 from numscorch.ir.verify import verify
-from numscorch.packing import pack
-from numscorch.reformat import converted
-from numscorch.runtime import assembled, blocks, dispatch
+from numscorch.runtime import blocks
+from numscorch.runtime import result_arrays as assembled
 from numscorch.schedule import parallel
-from numscorch.spacing import can_be_spaced
-from numscorch.validate import validate
+from numscorch.tensors.packing import pack
+from numscorch.tensors.validate import validate
 
 LETTERS = ("s", "d", "o", "ds", "ss", "oo", "sd", "sss", "dss", "ooo", "dsd", "sds", "soo", "doo", "dds", "dsss", "oooo", "ddss", "dood")
 UNORDERED = [
@@ -126,7 +128,7 @@ def test_every_format_to_every_other(source: Format, small: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_placed_entries_do_not_depend_on_threads(workers: int, small: pytest.MonkeyPatch) -> None:
     small.setattr(parallel, "WORTHWHILE", 0)
-    small.setattr("numscorch.runtime.threads.workers", lambda: workers)
+    small.setattr("numscorch.machine.threads.workers", lambda: workers)
     array = entries(SHAPES[2], seed=5)
     assert same(sparse(array, ns.CSR).to(ns.CSC), expected(array, ns.CSC))
 
@@ -228,7 +230,7 @@ def test_more_entries_of_a_parent_than_int32_counts(small: pytest.MonkeyPatch) -
 
 
 def test_the_memory_limit_guards_placed_results(small: pytest.MonkeyPatch) -> None:
-    small.setattr("numscorch.runtime.memory.ASK_FROM", 1 << 10)
+    small.setattr("numscorch.machine.memory.ASK_FROM", 1 << 10)
     small.setenv("NUMSCORCH_MEMORY_LIMIT", "100K")
     A = ns.from_coo([[5], [60_000]], [1.0], (100_000, 100_000), ns.DCSR)
     with pytest.raises(ns.SizeError, match="but the limit is"):

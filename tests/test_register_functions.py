@@ -11,6 +11,7 @@ import pytest
 from numba import njit
 
 from numscorch.codegen.assembly import Program
+from numscorch.codegen.checked_intrinsics import TWINS, run_as_python
 from numscorch.codegen.intrinsics import add, load, mul, pointer, store
 from numscorch.codegen.register_functions import (
     div,
@@ -33,7 +34,6 @@ from numscorch.codegen.register_functions import (
     sub,
 )
 from numscorch.codegen.source import OPTIONS, REGISTERED, _imports
-from numscorch.codegen.twins import TWINS, run_as_python
 from numscorch.ir.functions import FUNCTIONS, OPERATORS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from numscorch.ir.loop import Assign, Function, Var, call
 

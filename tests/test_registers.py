@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from numscorch.codegen.appending import appended, appended_first, largest, largest_first
+from numscorch.codegen.checked_intrinsics import run_as_python
+from numscorch.codegen.compress_store import appended, appended_first, largest, largest_first
 from numscorch.codegen.intrinsics import (
     accumulate,
     add,
@@ -29,7 +30,6 @@ from numscorch.codegen.intrinsics import (
 )
 from numscorch.codegen.register_functions import exponentials, larger, selected, sub
 from numscorch.codegen.source import OPTIONS
-from numscorch.codegen.twins import run_as_python
 
 DTYPES = ("float32", "float64")
 SIZE = 20  # five registers of four lanes

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import packing, reformat
-from numscorch.pattern import Pattern
-from numscorch.resorting import resorted
-from numscorch.validate import validate
+from numscorch.convert.dense import conversions as reformat
+from numscorch.convert.resorting import resorted
+from numscorch.tensors import packing
+from numscorch.tensors.pattern import Pattern
+from numscorch.tensors.validate import validate
 
 ANY_ORDER = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
 

@@ -9,7 +9,7 @@ import torch
 from weights import drawn
 
 import numscorch as ns
-from numscorch import reformat
+from numscorch.convert.dense import conversions as reformat
 from numscorch.sparsify import (
     block_magnitude,
     keep_all,
@@ -23,7 +23,7 @@ from numscorch.sparsify import (
     threshold,
     topk,
 )
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 W = drawn(9, 14)
 W[2] = 0.0

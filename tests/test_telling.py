@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import pytest
 
-from numscorch.codegen import telling
 from numscorch.codegen.source import Source
+from numscorch.machine import compile_log as telling
 
 CALL = "ns.einsum('ij,j->i', ns.from_torch(torch.eye(3), ns.CSR), torch.ones(3))"
 

@@ -17,16 +17,16 @@ from numscorch.codegen.environment import Env
 from numscorch.codegen.lowering import lower
 from numscorch.codegen.source import generate
 from numscorch.errors import ScheduleError
+from numscorch.frontend.problem import Operand, make_problem
+from numscorch.frontend.statements import parse_statement
 from numscorch.ir.format import COO, CSC, CSR, DCSR, Format
 from numscorch.ir.index import TensorVar, operands_of
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.workspace_levels import Listed
-from numscorch.problem import Operand, make_problem
 from numscorch.runtime import blocks
 from numscorch.schedule import parallel, schedule
 from numscorch.schedule.facts import Target
-from numscorch.statements import parse_statement
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 TARGET = Target(32, 16)
 NAMES = "ABCDEFGH"
@@ -123,7 +123,7 @@ def test_one_body_is_what_cases_are(seed: int, plain: pytest.MonkeyPatch) -> Non
 
 def forget(patch: pytest.MonkeyPatch) -> None:
     """No plan or kernel is known any more."""
-    from numscorch.runtime import dispatch
+    from numscorch.compute import plans as dispatch
 
     patch.setattr(dispatch, "_plans", {})
     patch.setattr(dispatch, "_kernels", {})

@@ -17,9 +17,9 @@ import torch
 
 import numscorch as ns
 from numscorch import __main__ as cli
-from numscorch import warming
-from numscorch.codegen.telling import counts
+from numscorch.commands import warming
 from numscorch.errors import OperandError, UnsupportedError
+from numscorch.machine.compile_log import counts
 from numscorch.warmup import Warmed
 
 WIDTH = 11

@@ -13,16 +13,18 @@ from routine_calls import compiled
 from scale import scaled
 
 import numscorch as ns
-from numscorch.codegen import routines, twins
+from numscorch.codegen import checked_intrinsics as twins
+from numscorch.codegen import routines
 from numscorch.codegen.workspaces import workspaces_of
+from numscorch.compute import plans as dispatch
 from numscorch.ir.index import loops_of
 from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.workspace_levels import Cleared, Hashed, Listed
-from numscorch.runtime import blocks, dispatch
-from numscorch.runtime.assembled import hashed_room
+from numscorch.runtime import blocks
+from numscorch.runtime.result_arrays import hashed_room
 from numscorch.schedule import parallel, workspace
 from numscorch.schedule.workspace import KINDS
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 UNORDERED = ns.Format((Dense(), Compressed(ordered=False)))
 EXPRESSIONS = ("ij,jk->ik", "ij,jk->ki", "ij,jkl->il", "ijk,jl->il", "ijk,kl->ijl", "ij,jk,kl->il", "ij,kj->ik", "ij,jk,k->ik")
@@ -137,7 +139,7 @@ def test_hypersparse_matrices_are_multiplied_within_the_memory_limit(
 def test_a_row_that_is_too_long_to_be_hashed(plain: pytest.MonkeyPatch) -> None:
     """The limit holds for what the rows turn out to need."""
     A, B = hypersparse(50, FEW, ns.CSR, 0), hypersparse(FEW, MANY, ns.CSR, 3)
-    plain.setattr("numscorch.runtime.memory.ASK_FROM", 100)
+    plain.setattr("numscorch.machine.memory.ASK_FROM", 100)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "2500")
     with pytest.raises(ns.SizeError, match=r"the workspace of 128 values takes(.|\n)*workspace\(list\)"):
         ns.einsum("ij,jk->ik", A, B)

@@ -9,20 +9,20 @@ from ..ir import index as ix
 from ..ir.derived_formats import runs_of
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, Do, For, Function, If, Store, Var, While, call, has_threads, map_blocks, names_used
-from ..ir.placing import is_placed
+from ..ir.scatter import is_placed
 from ..schedule.facts import Target
-from .bounded import Appending, around_result, bound_of, may_take_room
+from .bounded_assembly import Appending, around_result, bound_of, may_take_room
 from .environment import Env
 from .hoisting import hoist_loads
 from .long_sums import Lengths, block_sums
 from .lowering import by_worker, in_block, lower
+from .padded_assembly import Spacing, is_spaced
 from .peephole import simplify
-from .placed import Placement
-from .results import Assembly, Stage
+from .result_assembly import Assembly, Stage
 from .row_starts import reuse_starts
+from .scatter_assembly import Placement
 from .scattering import scattered
 from .short_rows import shorten
-from .spaced import Spacing, is_spaced
 from .workspaces import arrays_of, is_collected, is_hashed, is_marked, stamps, workspaces_of
 
 

@@ -9,17 +9,17 @@ from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
-from .blending import can_blend, lower_blended
+from .branchless_merge import can_blend, lower_blended
 from .coiteration import loop
-from .entries import lower_entries
 from .environment import Env, Lanes, clear, partial_register, size_of
-from .holding import lower_constant, lower_kind_tiles, lower_kinds, registers_of
-from .jamming import lower_jam
+from .expressions import guarded, is_varying, joined, load, lower_product, named_position
+from .flat_sums import lower_entries
 from .lattice import make_lattice
 from .scattering import lower_blocks
-from .transposing import lower_transposed
+from .table_loops import lower_constant, lower_kind_tiles, lower_kinds, registers_of
+from .transpose import lower_transposed
+from .unroll_and_jam import lower_jam
 from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
-from .values import guarded, is_varying, joined, load, lower_product, named_position
 from .workspaces import (
     append,
     appends,

@@ -19,7 +19,7 @@ from ..schedule.workspace import NAMES as WORKSPACES
 from .assembly import Param, Program, assemble
 from .long_sums import Lengths
 from .python import emit_function
-from .results import Stage
+from .result_assembly import Stage
 from .workspaces import workspaces_of
 
 RANGES = ("min", "max", "abs")
@@ -36,7 +36,7 @@ ROUTINES = frozenset(
 REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
 APPENDING = frozenset({"appended", "appended_first", "largest", "largest_first"})
 COMPILED = (
-    *("codegen/appending", "codegen/intrinsics", "codegen/machine", "codegen/pipeline"),
+    *("codegen/compress_store", "codegen/intrinsics", "codegen/machine", "codegen/pipeline"),
     *("codegen/register_functions", "codegen/registers", "codegen/routines", "codegen/scattering"),
     "ir/function_table",
 )  # files whose functions become parts of kernels
@@ -151,7 +151,7 @@ def _imports(program: Program) -> str:
     scalars = sorted(_constant_types(program.functions) | (called & CASTS) | ({"array"} if _tables(program.functions) else set()))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
     lines += [""] if own or called & APPENDING else []
-    lines += [f"from numscorch.codegen.appending import {', '.join(found)}"] if (found := sorted(called & APPENDING)) else []
+    lines += [f"from numscorch.codegen.compress_store import {', '.join(found)}"] if (found := sorted(called & APPENDING)) else []
     lines += [f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
     lines += [f"from numscorch.codegen.register_functions import {', '.join(found)}"] if (found := sorted(called & REGISTERED)) else []
     lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []

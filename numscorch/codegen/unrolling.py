@@ -15,9 +15,9 @@ from ..ir.levels import Compressed
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Var, While, call
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
-from .jamming import interleaved
+from .expressions import gathered_product
 from .lattice import make_lattice
-from .values import gathered_product
+from .unroll_and_jam import interleaved
 
 Lower = Callable[[ix.Stmt, Env], Block]
 JOINED = {"maximum": ("larger", "hmax"), "minimum": ("smaller", "hmin")}  # of registers, and of the lanes of one

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ExpressionError, NumscorchError
-from ..runtime import kernel_cache
-from ..runtime.memory import size_in_words
+from ..machine import kernel_cache
+from ..machine.memory import size_in_words
 from .asking import request_of, requests_in
 
 
@@ -92,8 +92,8 @@ def _counted(kernels: int, schedules: int) -> str:
 
 
 def _warm(arguments: argparse.Namespace) -> int:
-    from .. import warming
-    from ..codegen.telling import counts
+    from ..machine.compile_log import counts
+    from . import warming
 
     lines = warming.common() if arguments.common else _lines(arguments.file)
     modules = warming.modules() if arguments.common else ()
@@ -115,8 +115,8 @@ def _lines(path: Path) -> list[str]:
 
 def _warmed(lines: Sequence[str], where: str, modules: Sequence[tuple[str, Callable[[], Any]]] = ()) -> int:
     """Compile the kernels of requests and modules, and print a line for each module; the number of requests."""
-    from ..codegen.telling import expecting
-    from ..warming import warm, warm_all
+    from ..machine.compile_log import expecting
+    from .warming import warm, warm_all
 
     requests = list(requests_in(lines, where))
     with expecting(len(requests) + len(modules), "requests and modules" if modules else "requests") as goal:

@@ -18,12 +18,12 @@ from ..ir.format import Format, rebuilt
 from ..ir.format_text import LEVELS
 from ..ir.level import INT64_MAX
 from ..ir.parts import Part
-from ..pattern import INDEX_DTYPES, Pattern, restored
-from ..runtime.memory import check_bytes
-from ..sparse_tensor import SparseTensor
-from ..validate import validate
+from ..machine.atomic_files import replacing
+from ..machine.memory import check_bytes
+from ..tensors.pattern import INDEX_DTYPES, Pattern, restored
+from ..tensors.sparse_tensor import SparseTensor
+from ..tensors.validate import validate
 from .progress import Progress
-from .replacing import replacing
 
 MARK = "numscorch_format"
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}

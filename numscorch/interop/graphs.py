@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 
-from ..arrays import as_indices, as_shape, as_values
-from ..construct import from_coo, from_csr
+from ..convert.construct import from_coo, from_csr
 from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
-from ..packing import of_entries
+from ..tensors.arrays import as_indices, as_shape, as_values
+from ..tensors.packing import of_entries
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from ..sparse_tensor import SparseTensor
+    from ..tensors.sparse_tensor import SparseTensor
 
 
 # ---- edge lists, as PyTorch Geometric has them

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import as_indices, as_shape, as_values
-from ..construct import from_coo, from_parts
-from ..convert import no_layout, numpy_values
+from ..convert.construct import from_coo, from_parts
+from ..convert.dense import no_layout, numpy_values
 from ..errors import UnsupportedError
 from ..ir.format import COO, CSC, CSR, Format
-from ..packing import coordinates
+from ..tensors.arrays import as_indices, as_shape, as_values
+from ..tensors.packing import coordinates
 
 if TYPE_CHECKING:
-    from ..sparse_tensor import SparseTensor
+    from ..tensors.sparse_tensor import SparseTensor
 
 
 def from_pydata(array: Any, format: Format | str | None = None) -> SparseTensor:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..arrays import as_indices, as_values
-from ..convert import no_layout, numpy_values
+from ..convert.dense import no_layout, numpy_values
 from ..errors import UnsupportedError
 from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format
 from ..ir.levels import Compressed, Dense
-from ..packing import index_dtype_for
-from ..pattern import Pattern
-from ..runtime.memory import check_entries
-from ..torch_layouts import layout_of
+from ..machine.memory import check_entries
+from ..tensors.arrays import as_indices, as_values
+from ..tensors.packing import index_dtype_for
+from ..tensors.pattern import Pattern
+from ..tensors.torch_layouts import layout_of
 
 if TYPE_CHECKING:
     from scipy.sparse import sparray
 
-    from ..sparse_tensor import SparseTensor
+    from ..tensors.sparse_tensor import SparseTensor
 
 UNORDERED = Compressed(ordered=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import ScheduleError
 from .index import Access, Assignment, Forall, IndexVar, KindTiles, Stmt, Tile, Where, accesses_in, loops_of
-from .placing import is_placed
+from .scatter import is_placed
 
 
 def verify(stmt: Stmt) -> Stmt:

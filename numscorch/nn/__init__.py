@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 
-from ..sparse_parameter import Parameter
-from . import conversions, functional, graphs, patterns
+from ..sparsify import nn_conversions as conversions
+from ..tensors.parameter import Parameter
+from . import functional, graphs, patterns
 from .attention import SparseAttention
 from .conv import SparseConv2d
 from .embedding import SparseEmbeddingBag

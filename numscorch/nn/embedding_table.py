@@ -9,8 +9,8 @@ import torch
 from ..api import einsum
 from ..errors import OperandError, RangeError, UnsupportedError
 from ..ir.format import CSR, Format, dense
-from ..sparse_tensor import SparseTensor
 from ..sparsify import Sparsifier, sparsify
+from ..tensors.sparse_tensor import SparseTensor
 from .functional import one_hot
 from .weights import WithSparseWeight, check_dense, new_weight
 

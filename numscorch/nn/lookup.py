@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compiling import arrays_of, operand_of, shape_of, text_of
-from ..computing import compute
-from ..gradients import Call, attached
-from ..parser import parse_einsum
-from ..sparse_tensor import SparseTensor
-from ..statements import plain_request
+from ..compute.dispatch import compute
+from ..compute.gradients import Call, attached
+from ..compute.torch_compile import arrays_of, operand_of, shape_of, text_of
+from ..frontend.parser import parse_einsum
+from ..frontend.statements import plain_request
+from ..tensors.sparse_tensor import SparseTensor
 from .embedding_table import PRODUCT, ones_at
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from ..ir.format import CSR
-from ..packing import index_dtype_for
-from ..pattern import SPREAD_FROM, Pattern
-from ..runtime.memory import check_bytes, check_entries
-from ..sparse_tensor import SparseTensor
+from ..machine.memory import check_bytes, check_entries
+from ..tensors.packing import index_dtype_for
+from ..tensors.pattern import SPREAD_FROM, Pattern
+from ..tensors.sparse_tensor import SparseTensor
 
 NUMBER = 8  # bytes of a column while rows are made
 WAY_OUT = "choose fewer keys for each query, or a shorter sequence"

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from ..arrays import as_shape
 from ..errors import SizeError
-from ..parser import ELLIPSIS, pointed
+from ..frontend.parser import ELLIPSIS, pointed
+from ..tensors.arrays import as_shape
 
 Names = tuple[str, ...]  # of what is joined in one dimension, the outermost first
 Found = tuple[tuple[str, int], ...]  # these, with their places in the text
@@ -47,7 +47,7 @@ def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:
     SparseTensor(COO(3), shape=(2, 2, 4), nnz=4, density=0.25, float32, int32 indices)
     """
     if torch.compiler.is_compiling():
-        from ..compiling import dimensions_of  # late: it imports torch's compiler
+        from ..compute.torch_compile import dimensions_of  # late: it imports torch's compiler
 
         before, after = dimensions_of(pattern, tensor.ndim, tuple(sizes))
     else:

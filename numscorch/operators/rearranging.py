@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..construct import assemble, from_torch
+from ..convert.construct import assemble, from_torch
+from ..convert.conversions import SPARSEST, Conversion
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
 from ..ir.levels import Compressed, Dense, Singleton
-from ..packing import coordinates, is_identity, pack, positions_of
-from ..reformat import SPARSEST, Conversion
-from ..runtime.memory import check_entries
-from ..sparse_tensor import SparseTensor
+from ..machine.memory import check_entries
+from ..tensors.packing import coordinates, is_identity, pack, positions_of
+from ..tensors.sparse_tensor import SparseTensor
 
 MOST_MOVES = 32  # that a pattern remembers
 Read = tuple[np.ndarray, np.ndarray]  # coordinates, and the numbers of their entries

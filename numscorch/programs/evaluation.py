@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .. import gradients
-from ..chains import Recorder
-from ..computing import compute, current_transform
-from ..datatypes import WIDENED
-from ..derived import derives, is_index_size, with_derived
+from ..compute import gradients
+from ..compute.chains import Recorder
+from ..compute.dispatch import compute, current_transform
+from ..compute.operands import STRIDED, check_is_tensor, identify, refuse_tangents
+from ..compute.plans import known_plan, remember
+from ..compute.promotion import number_as
 from ..errors import ExpressionError, SizeError
-from ..gradient_requests import CONSTANT
+from ..frontend.gradient_requests import CONSTANT
+from ..frontend.statements import Part, Request, parse_program, tensor_names, written_access
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
-from ..operands import STRIDED, check_is_tensor, identify, refuse_tangents
-from ..promotion import number_as
-from ..runtime.dispatch import known_plan, remember
-from ..sparse_parameter import unwrapped
-from ..sparse_tensor import SparseTensor
-from ..statements import Part, Request, parse_program, tensor_names, written_access
+from ..tensors.datatypes import WIDENED
+from ..tensors.parameter import unwrapped
+from ..tensors.sparse_tensor import SparseTensor
+from .derived_operands import derives, is_index_size, with_derived
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, taken
 from .fusion import Group, group_from

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..computing import converted, stored_as
-from ..datatypes import WIDENED
-from ..gradients import attached
+from ..compute.dispatch import converted, stored_as
+from ..compute.gradients import attached
+from ..compute.operands import STRIDED
+from ..frontend.fused_problem import FusedRequest, valued
+from ..frontend.statements import NAMES
 from ..ir.format import COO, CSR
 from ..ir.index import accesses_in
-from ..operands import STRIDED
-from ..sparse_tensor import SparseTensor
-from ..statements import NAMES
-from .fused_problem import FusedRequest, valued
+from ..tensors.datatypes import WIDENED
+from ..tensors.sparse_tensor import SparseTensor
 
 
 def taken(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:

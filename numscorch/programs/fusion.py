@@ -14,21 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..datatypes import STORED
+from ..compute.native import wrap
+from ..compute.promotion import has_complex_number
+from ..frontend.fused_problem import FusedRequest, Member
+from ..frontend.operand import Operand
+from ..frontend.parser import Subscripts
+from ..frontend.statement_names import base_of
+from ..frontend.statements import MOST_OPERANDS, NAMES, Part, only_patterns
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
-from ..operand import Operand
-from ..parser import Subscripts
-from ..promotion import has_complex_number
-from ..runtime.native import wrap
 from ..schedule.format_inference import infer_format
 from ..schedule.options import AUTOMATIC
-from ..sparse_tensor import SparseTensor
-from ..statement_names import base_of
-from ..statements import MOST_OPERANDS, NAMES, Part, only_patterns
+from ..tensors.datatypes import STORED
+from ..tensors.sparse_tensor import SparseTensor
 from .fused_operands import by_rows
-from .fused_problem import FusedRequest, Member
 
 JOINING = ("=", "+=", "max=", "min=", "stored max=")  # how the terms of a part may be joined
 FLOATS = ("float32", "float64")
@@ -101,7 +101,7 @@ def why_alone(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> st
     """Why a part isn't fused with the next one; None where it could be, or is the last one.
 
     >>> import torch
-    >>> from numscorch.statements import parse_program
+    >>> from numscorch.frontend.statements import parse_program
     >>> parts = parse_program("T[i,k] = X[i,j] * W[j,k]; D[i,k] = relu(T[i,k])")
     >>> why_alone(parts, 0, {"X": torch.ones(2, 3), "W": torch.ones(3, 4)})
     'T is a dense product'

@@ -14,27 +14,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..accesses import row_major
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.lattice import make_lattice
 from ..codegen.scattering import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, is_flagged, is_hashed, workspaces_of
+from ..convert.conversions import converted
+from ..frontend.accesses import row_major
+from ..frontend.operand import Operand
+from ..frontend.problem import Problem
+from ..frontend.relayout import row_length, with_last
+from ..frontend.statements import NAMES
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS, start_of
-from ..layouts import row_length, with_last
-from ..operand import Operand
-from ..problem import Problem
-from ..reformat import converted
+from ..machine import threads
+from ..machine.buffer_pool import SMALLEST, room
+from ..machine.memory import address, aligned, check_memory, check_workspace, flat
 from ..schedule.scatter_blocks import in_memory, outer_of
-from ..sparse_tensor import SparseTensor
-from ..statements import NAMES
-from . import blocks, threads
+from ..tensors.sparse_tensor import SparseTensor
+from . import blocks
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
-from .memory import address, aligned, check_memory, check_workspace, flat
-from .reuse import SMALLEST, room
 
 MADE = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
 

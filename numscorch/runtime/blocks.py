@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..pattern import BY_ROWS, Pattern
+from ..tensors.pattern import BY_ROWS, Pattern
 
 BLOCKS = 64  # enough that threads finish together, few enough that cutting costs nothing
 ROW_COST = 2  # what a row costs besides its nonzeros, in nonzeros

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..codegen.source import hashed
 from ..errors import BundleError
-from .target import host
+from ..machine.target import host
 
 LIBRARIES = ("numscorch", "numba", "llvmlite")
 TEXTS = ("system", "processor", "compiler")

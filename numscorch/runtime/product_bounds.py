@@ -8,13 +8,13 @@ from math import prod
 
 import numpy as np
 
+from ..frontend.problem import Problem
 from ..ir import index as ix
 from ..ir.functions import is_intersection
 from ..ir.level import INT64_MAX
-from ..packing import level_coordinates
-from ..pattern import Pattern
-from ..problem import Problem
-from .assembled import Layout
+from ..tensors.packing import level_coordinates
+from ..tensors.pattern import Pattern
+from .result_arrays import Layout
 
 WIDE = 4  # largest ratio of numbers to entries; sparser numbers are compressed
 

@@ -10,18 +10,18 @@ from functools import lru_cache
 
 from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
-from .blend import blend
-from .entries import walk_entries
+from .branchless_merge import blend
 from .facts import Facts, Target
-from .hold import hold
-from .intersection import gallop
-from .jam import jam
-from .lay_out import lay_out
+from .flat_sums import walk_entries
+from .gallop import gallop
 from .loop_order import order_loops
 from .options import AUTOMATIC, Options
 from .parallel import parallelize
 from .scatter_blocks import scatter_blocks
+from .scatter_rows import lay_out
+from .specialize_table import hold
 from .tiles import tile
+from .unroll_and_jam import jam
 from .vector import vectorize
 from .workspace import insert_workspaces
 

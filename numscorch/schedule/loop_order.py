@@ -13,14 +13,14 @@ from math import ceil, prod
 from ..errors import ScheduleError
 from ..ir.functions import REDUCTIONS, is_intersection
 from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, map_expr, variables_in
-from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
+from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost
-from .constants import chosen_by_table
 from .empty_rows import without_empty_rows
 from .facts import Facts, Target
 from .longest import is_uneven
 from .order_operands import operands_walked
 from .order_search import Search, Space
+from .table_coordinates import chosen_by_table
 
 SHOWN = 4  # loop orders that `explain` compares, the cheapest ones
 ALONE = 2.0  # how much longer a nest takes whose outermost loop has one step, which threads can't share

@@ -28,7 +28,7 @@ from ..ir.index import (
     result_of,
     value_of,
 )
-from ..ir.placing import is_placed
+from ..ir.scatter import is_placed
 from ..ir.workspace_levels import Marked
 from . import cost
 from .facts import Facts

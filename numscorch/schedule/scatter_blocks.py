@@ -10,21 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from ..ir.index import (
-    Access,
-    Assignment,
-    Blocks,
-    Forall,
-    IndexVar,
-    Parallel,
-    Serial,
-    Stmt,
-    Tile,
-    Where,
-    is_product,
-    operands_of,
-    value_of,
-)
+from ..ir.index import Access, Assignment, Blocks, Forall, IndexVar, Parallel, Serial, Stmt, Tile, Where, is_product, operands_of, value_of
 from ..ir.workspace_levels import Flagged, Listed
 from . import cost
 from .facts import Facts

@@ -14,22 +14,9 @@ from math import prod
 from ..errors import ScheduleError
 from ..ir.format import Format
 from ..ir.functions import counts_absent, is_intersection
-from ..ir.index import (
-    SCALAR,
-    Access,
-    Assignment,
-    Expr,
-    Forall,
-    IndexVar,
-    Stmt,
-    TensorVar,
-    Where,
-    accesses_in,
-    factors_of,
-    product,
-)
+from ..ir.index import SCALAR, Access, Assignment, Expr, Forall, IndexVar, Stmt, TensorVar, Where, accesses_in, factors_of, product
 from ..ir.level import Level
-from ..ir.placing import in_storage_order, is_placed, visits_once
+from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed
 from . import cost
 from .facts import Facts

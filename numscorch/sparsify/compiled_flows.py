@@ -15,11 +15,11 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from ..compiling import constant, is_whole
+from ..compute.torch_compile import constant, is_whole
 from ..errors import UnsupportedError
-from ..ledgers import densifying
+from ..sparsifiers.sparsify import mask_of, sparsify
+from ..tensors.ledgers import densifying
 from .flows import SparseActivation, SparseOutputGradient
-from .masking import mask_of, sparsify
 
 Rule = SparseActivation | SparseOutputGradient
 

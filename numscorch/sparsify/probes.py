@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.nn.grad import conv2d_weight
 
-from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import SparseTensor
+from ..tensors.parameter import SparseParameter
+from ..tensors.sparse_tensor import SparseTensor
 from .choosing import bare
 
 

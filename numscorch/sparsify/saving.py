@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import FormatError, OperandError, SizeError
 from ..ir.format import as_format
-from ..pattern import Pattern, restored
+from ..tensors.pattern import Pattern, restored
 
 
 def saved(pattern: Pattern) -> dict[str, Any]:
