@@ -14,7 +14,7 @@ from . import nn, operators, sparsify
 from .api import einsum, evaluate, explain, load, save
 from .bound import BoundEinsum, plan
 from .compute.autotuning import autotune
-from .convert.construct import from_coo, from_csr, from_scipy, from_torch
+from .convert.construct import from_coo, from_csr, from_torch
 from .errors import (
     DenseFallbackWarning,
     ExpressionError,
@@ -31,6 +31,7 @@ from .errors import (
 from .fusing import fuse
 from .interop.graphs import adj_t, from_dgl, from_networkx, from_torch_sparse
 from .interop.pydata_arrays import from_pydata
+from .interop.scipy_arrays import from_scipy
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
 from .machine import collector as _collector
 from .operators import registration as _registration

@@ -9,9 +9,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from numscorch.convert.construct import from_coo, from_csr, from_scipy, from_torch
+from numscorch.convert.construct import from_coo, from_csr, from_torch
 from numscorch.convert.dense import check_values, construct
 from numscorch.errors import FormatError, NumscorchError, OperandError, SizeError, UnsupportedError
+from numscorch.interop.scipy_arrays import from_scipy
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
 from numscorch.machine import memory
 from numscorch.tensors.arrays import is_increasing

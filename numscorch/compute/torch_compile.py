@@ -18,9 +18,9 @@ from torch.fx.experimental.symbolic_shapes import has_static_value
 
 from ..frontend.contraction import pairs_of
 from ..frontend.parser import parse_einsum
+from ..frontend.rearrangement import Names, parse_rearrangement
 from ..frontend.statements import plain_request
 from ..ir.format import Format, as_format
-from ..operators.rearrangement import Names, parse_rearrangement
 from ..schedule.facts import rounded
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..ir.format import COO, CSC, CSR, Format, as_format, dense
+from ..ir.format import COO, CSR, Format, as_format, dense
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, disordered_entry, is_increasing
 from ..tensors.ledgers import note
-from ..tensors.packing import check_order, coordinates, in_order, index_dtype_for, is_identity, pack
+from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import COMPRESSED, compressed_pattern, hybrid_pattern
@@ -30,7 +30,6 @@ from .nonzeros import listed
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from scipy.sparse import sparray, spmatrix
 
 
 F = TypeVar("F", bound=Callable[..., SparseTensor])
@@ -63,7 +62,7 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
     """
     if not isinstance(tensor, torch.Tensor):
         raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use {_way_in(tensor)}")
-    wanted = _format(format) if format is not None else None
+    wanted = as_format(format) if format is not None else None
     if tensor.device.type != "cpu":
         raise UnsupportedError(f"the tensor is on {tensor.device}, but numscorch runs on the CPU: move it with .cpu()")
     if tensor.layout == torch.strided:
@@ -199,7 +198,7 @@ def _from_entries(
 ) -> SparseTensor:
     """``from_coo``; with a way out, entries must be sorted already, and the error of unsorted ones ends with it."""
     size = as_shape(shape)
-    target = COO(len(size)) if format is None else _format(format)
+    target = COO(len(size)) if format is None else as_format(format)
     check_order(target, size)
     table, entries = as_indices(indices, "indices"), as_values(values)
     _check_lengths(table, entries, size)
@@ -208,15 +207,11 @@ def _from_entries(
     is_list = bool(size) and target.levels == COO(len(size)).levels
     is_trusted = way_out is not None and not check_invariants
     if is_list and (is_trusted or is_increasing(table.numpy(), target.mode_order)):
-        return _adopt(list(table), entries, size, target)
+        return adopted(list(table), entries, size, target)
     if way_out is not None and check_invariants:
         _check_sorted(table.numpy(), target, way_out)
     made = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
     return _noted(made, "a list of entries")
-
-
-def _format(format: Format | str) -> Format:
-    return as_format(format)
 
 
 def _check_sorted(table: np.ndarray, format: Format, way_out: str) -> None:
@@ -234,7 +229,7 @@ def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, 
         raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(values)}: pass one value for each entry")
 
 
-def _adopt(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
+def adopted(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
     """Sorted coordinates are the index arrays of a COO tensor as they stand."""
     count = len(values)
     dtype = torch.from_numpy(np.empty(0, index_dtype_for(shape, count, indices[0].numpy().dtype))).dtype
@@ -317,69 +312,13 @@ def from_parts(
     wide = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, len(crd)) == np.int64
     dtype = torch.int64 if wide else torch.int32
     pattern = Pattern(format, shape, ((), (pos.to(dtype).contiguous(), crd.to(dtype).contiguous())))
-    return _checked(pattern, values, assume_sorted, check_invariants)
+    return checked(pattern, values, assume_sorted, check_invariants)
 
 
-def _checked(pattern: Pattern, values: torch.Tensor, assume_sorted: bool = False, check_invariants: bool = True) -> SparseTensor:
+def checked(pattern: Pattern, values: torch.Tensor, assume_sorted: bool = False, check_invariants: bool = True) -> SparseTensor:
     """The tensor of these arrays, or of sorted ones if they are out of order."""
     if check_invariants:
         validate(pattern, order=assume_sorted)
     if not assume_sorted and disorder(pattern) is not None:
         return assemble(coordinates(pattern).numpy(), values, pattern.shape, pattern.format, np.dtype(pattern.index_dtype))
     return SparseTensor(pattern, values)
-
-
-def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -> SparseTensor:
-    """A SparseTensor from a SciPy sparse array or matrix.
-
-    The arrays of csr, csc, bsr and coo are taken without a copy; unsorted or repeated entries are
-    coalesced into new arrays.  dia arrays are copied, and other layouts go through ``.tocsr()``.
-
-    The adjacency matrix of a graph is ``A[source, target]`` in SciPy: pass ``A.t()``, which shares memory, to graph layers.
-
-    Args:
-        matrix: a sparse array of a data type that kernels can read.
-        format: the result's format; by default the matrix's own: CSR, CSC, COO, BCSR or DIA.
-
-    Raises:
-        FormatError: the index arrays break what their layout promises.
-        UnsupportedError: not a SciPy sparse array, or a dtype that kernels can't read.
-
-    >>> from scipy.sparse import eye_array
-    >>> from_scipy(eye_array(2, format="csc"))
-    SparseTensor(CSC, shape=(2, 2), nnz=2, density=0.5, float64, int32 indices)
-    """
-    if not hasattr(matrix, "tocoo") or hasattr(matrix, "fill_value"):
-        raise UnsupportedError(f"from_scipy takes a SciPy sparse array, not {type(matrix).__name__}: use {_way_in(matrix)}")
-    source: Any = matrix
-    if source.ndim != 2 or source.format == "coo":
-        return _from_scipy_list(source.tocoo(), None if format is None else _format(format))
-    A = _from_scipy_matrix(source)
-    return A if format is None else to_format(A, _format(format))
-
-
-def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
-    """An array of any number of dimensions, from its list of coordinates."""
-    shape, values = as_shape(source.shape), as_values(source.data)
-    if format is None or format == COO(len(shape)):
-        rows = [as_indices(row, f"coords[{dimension}]") for dimension, row in enumerate(source.coords)]
-        numbers = [row.numpy() for row in rows]
-        check_coordinates(numbers, shape)
-        if in_order(numbers).all():
-            return _adopt(rows, values, shape, COO(len(shape)))
-    return from_coo(np.stack(source.coords), values, shape, format)
-
-
-def _from_scipy_matrix(source: Any) -> SparseTensor:
-    """A matrix in its own format."""
-    from ..interop.scipy_arrays import blocks, diagonals
-
-    if source.format == "bsr":
-        return _checked(*blocks(source))
-    if source.format == "dia":
-        return _checked(*diagonals(source), assume_sorted=True)
-    if source.format not in ("csr", "csc"):
-        source = source.tocsr()
-    layout, nnz = CSR if source.format == "csr" else CSC, int(source.indptr[-1])
-    pos, crd = as_indices(source.indptr, "indptr"), as_indices(source.indices, "indices")
-    return from_parts(layout, pos, crd[:nnz], as_values(source.data)[:nnz], as_shape(source.shape))

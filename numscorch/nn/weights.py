@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from ..convert.construct import from_coo, from_scipy, from_torch
+from ..convert.construct import from_coo, from_torch
 from ..errors import OperandError, SizeError, UnsupportedError
+from ..interop.scipy_arrays import from_scipy
 from ..ir.format import CSR, Format, as_format
 from ..sparsifiers.magnitude import is_number
 from ..sparsifiers.names import described
