@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 
-from ..sparsify import nn_conversions as conversions
 from ..tensors.parameter import Parameter
 from . import functional, graphs, patterns
 from .attention import SparseAttention
@@ -36,8 +35,6 @@ __all__ = [
     "graphs",
     "patterns",
 ]
-
-conversions.register()
 
 
 def __getattr__(name: str) -> Any:

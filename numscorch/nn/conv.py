@@ -10,7 +10,7 @@ from torch.nn.functional import pad, unfold
 from ..api import einsum
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format
-from ..sparsify import Sparsifier, sparsify
+from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.ledgers import note
 from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype

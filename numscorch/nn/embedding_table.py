@@ -9,7 +9,7 @@ import torch
 from ..api import einsum
 from ..errors import OperandError, RangeError, UnsupportedError
 from ..ir.format import CSR, Format, dense
-from ..sparsify import Sparsifier, sparsify
+from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.sparse_tensor import SparseTensor
 from .functional import one_hot
 from .weights import WithSparseWeight, check_dense, new_weight

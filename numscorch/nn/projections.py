@@ -11,7 +11,7 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 from ..errors import UnsupportedError
 from ..ir.format import Format
 from ..operators.products import linear
-from ..sparsify import Sparsifier, sparsify
+from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.parameter import SparseParameter
 from .dtypes import check_dtype
 from .weights import check_attention

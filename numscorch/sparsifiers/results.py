@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,43 +22,9 @@ from ..programs.pairing import spelled_einsum
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-
-NUMBER = "number_of_what_is_kept"  # the operands that hold a sparsifier's numbers: another one takes no other kernel
-VALUE = "{}"  # in a condition's text, the value
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What a kernel keeps.
-
-    ``condition`` is what holds for a value that is kept, or, where it is ``negated``, for one that isn't; it is empty where all are. It
-    reads so many ``numbers``, by name. If ``largest`` is (n, m), the n largest of every m along the last dimension are kept.
-    """
-
-    condition: str = ""
-    negated: bool = False
-    numbers: int = 0
-    largest: tuple[int, int] | None = None
-
-    def value(self, access: str) -> str:
-        """The value of what is kept, which is 0 elsewhere.
-
-        >>> Rule("abs({}) <= 2", negated=True).value("C[i,j]"), Rule().value("C[i,j]")
-        ('where(abs(C[i,j]) <= 2, 0, C[i,j])', 'C[i,j]')
-        """
-        if not self.condition:
-            return access
-        kept = (f"0, {access}") if self.negated else f"{access}, 0"
-        return f"where({self.condition.replace(VALUE, access)}, {kept})"
-
-    @property
-    def names(self) -> list[str]:
-        """The names of its numbers.
-
-        >>> Rule("{} > x", numbers=2).names
-        ['number_of_what_is_kept', 'number_of_what_is_kept_2']
-        """
-        return [NUMBER if not at else f"{NUMBER}_{at + 1}" for at in range(self.numbers)]
+from .names import named
+from .rules import NotOne, Rule, ruled, usual_format
+from .sparsify import sparsify
 
 
 def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, format: Format | str | None) -> SparseTensor:
@@ -67,10 +33,6 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
     What a streaming sparsifier keeps, and ``n_m``, is stored by the kernel that makes it, row by row, and the result never exists as
     a whole. What torch makes, and what other sparsifiers choose from, is gone over once it is there.
     """
-    from ..sparsify import sparsify  # late: it is built on einsum
-    from .names import named
-    from .rules import usual_format
-
     sparsifier = named(sparsifier)
     if isinstance(format, str) and format in ("dense", "infer", "auto"):
         whole = evaluate_sparsified(text, given, sparsifier, None)
@@ -102,8 +64,6 @@ def _in_blocks(kept: SparseTensor, largest: tuple[int, int] | None, format: Form
 
 def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[Part, ...], dict[str, Tensor], bool] | str:
     """The program with a part more, which stores what is kept, its operands, and whether NaN may be refused; or why there is none."""
-    from .rules import NotOne, ruled  # late: it is built on einsum
-
     try:
         dtype, order = _computed_in(text, given)
         own = ruled(sparsifier, order)

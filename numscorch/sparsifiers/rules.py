@@ -15,7 +15,6 @@ from ..programs.tracing import Node, Stop, Traced, Tracer, at_work
 from .kinds import Kind, has_rule, kept_by, kind_of
 from .patterned import n_m
 from .registration import Registered
-from .results import NUMBER, VALUE, Rule
 
 LONGEST = 2000  # characters of a condition: what is used more than once stands in it as often
 LARGEST = 64  # entries of a block of which each is compared with each
@@ -138,3 +137,43 @@ def _number(value: float, numbers: dict[float, str]) -> str:
     if value in (0.0, 1.0):
         return f"{value:g}".replace("-", "")
     return numbers.setdefault(value, NUMBER if not numbers else f"{NUMBER}_{len(numbers) + 1}")
+
+
+NUMBER = "number_of_what_is_kept"  # the operands that hold a sparsifier's numbers: another one takes no other kernel
+
+
+VALUE = "{}"  # in a condition's text, the value
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a kernel keeps.
+
+    ``condition`` is what holds for a value that is kept, or, where it is ``negated``, for one that isn't; it is empty where all are. It
+    reads so many ``numbers``, by name. If ``largest`` is (n, m), the n largest of every m along the last dimension are kept.
+    """
+
+    condition: str = ""
+    negated: bool = False
+    numbers: int = 0
+    largest: tuple[int, int] | None = None
+
+    def value(self, access: str) -> str:
+        """The value of what is kept, which is 0 elsewhere.
+
+        >>> Rule("abs({}) <= 2", negated=True).value("C[i,j]"), Rule().value("C[i,j]")
+        ('where(abs(C[i,j]) <= 2, 0, C[i,j])', 'C[i,j]')
+        """
+        if not self.condition:
+            return access
+        kept = (f"0, {access}") if self.negated else f"{access}, 0"
+        return f"where({self.condition.replace(VALUE, access)}, {kept})"
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its numbers.
+
+        >>> Rule("{} > x", numbers=2).names
+        ['number_of_what_is_kept', 'number_of_what_is_kept_2']
+        """
+        return [NUMBER if not at else f"{NUMBER}_{at + 1}" for at in range(self.numbers)]

@@ -15,7 +15,7 @@ from ..sparsifiers.registration import register_sparsifier
 from ..sparsifiers.reports import LayoutReport, LayoutRow, report
 from ..sparsifiers.scored import MovementScores, movement, wanda
 from ..sparsifiers.sparsify import Sparsifier, sparsify
-from . import schedules
+from . import nn_conversions, schedules
 from .budgets import erk, global_magnitude, uniform
 from .distributed import broadcast_patterns, check_patterns, data_parallel
 from .dynamic import SET, RigL
@@ -73,3 +73,5 @@ __all__ = [
     "uniform",
     "wanda",
 ]
+
+nn_conversions.register()
