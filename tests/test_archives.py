@@ -14,8 +14,8 @@ from test_arranging import storable
 from test_matrix import compositions
 
 import numscorch as ns
+from numscorch.frontend.datatypes import STORED
 from numscorch.ir.format import Format
-from numscorch.tensors.datatypes import STORED
 
 
 @pytest.mark.parametrize("fmt", compositions(), ids=str)

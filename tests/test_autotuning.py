@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.compute import autotuning, tuned
+from numscorch.compute import autotuning
 from numscorch.compute import plans as dispatch
 from numscorch.ir.index import loops_of
+from numscorch.runtime import tuned
 
 
 @pytest.fixture

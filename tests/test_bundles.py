@@ -16,11 +16,10 @@ import pytest
 
 from numscorch import __main__ as cli
 from numscorch.commands import warming
-from numscorch.compute import tuned
 from numscorch.errors import BundleError, NumscorchError, UnsupportedError
 from numscorch.machine import kernel_cache, launcher, whole_files
 from numscorch.measuring.requests import asked
-from numscorch.runtime import bundles, makers
+from numscorch.runtime import bundles, makers, tuned
 
 SPMV = {"A": "uniform:20000x20000:0.0005", "B": "dense:20000"}  # large enough for threads
 SMALL = {"A": "uniform:30x40:0.1"}

@@ -19,10 +19,9 @@ import torch
 import numscorch as ns
 from numscorch.commands import doctor
 from numscorch.compute import plans as dispatch
-from numscorch.compute import tuned
 from numscorch.errors import BundleError, NumscorchError
 from numscorch.machine import kernel_cache, whole_files
-from numscorch.runtime import bundles
+from numscorch.runtime import bundles, tuned
 
 SOURCE = '"""y[i] = A[i,j] * x[j]\n\nSerial.\n"""\n\n\ndef kernel(x):\n    return x + 1\n'
 K = "kernel_0123456789abcdef"

@@ -17,8 +17,8 @@ from test_matrix import compositions
 import numscorch as ns
 from numscorch.files import text, writers
 from numscorch.files.progress import Progress
+from numscorch.frontend.datatypes import STORED
 from numscorch.ir.format import Format
-from numscorch.tensors.datatypes import STORED
 
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz")
 REAL = [dtype for dtype in STORED if not dtype.is_complex]

@@ -61,7 +61,7 @@ class Kernel:
         source = self.source
         with interrupts.deferred(), collector.paused():
             address_space.check_room()
-            with waiting(source):
+            with waiting(source.text):
                 if (found := _stored(source)) is not None:
                     return found
                 started = time.perf_counter()

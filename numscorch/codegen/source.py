@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from cmath import isfinite
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
-from importlib.resources import files
-from typing import Any
 
 from ..ir import index as ix
 from ..ir.function_table import WHOLE
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from ..ir.loop import Call, Const, Expr, Function, Table, expressions, walk, walk_block
+from ..machine.fingerprints import hashed
 from ..schedule.facts import Target
 from ..schedule.workspace import NAMES as WORKSPACES
 from .assembly import Param, Program, assemble
@@ -35,11 +32,6 @@ ROUTINES = frozenset(
 )
 REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
 APPENDING = frozenset({"appended", "appended_first", "largest", "largest_first"})
-COMPILED = (
-    *("codegen/compress_store", "codegen/intrinsics", "codegen/machine", "codegen/pipeline"),
-    *("codegen/register_functions", "codegen/registers", "codegen/routines", "codegen/scattering"),
-    "ir/function_table",
-)  # files whose functions become parts of kernels
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
     "room": "This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.",
@@ -47,7 +39,6 @@ NOTES = {
     "count": "This kernel counts the entries of the result; a second one writes them.",
     "fill": "",
 }
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +170,3 @@ def _unwritable(functions: Sequence[Function]) -> list[str]:
 
 def _constant_types(functions: Sequence[Function]) -> set[str]:
     return {e.dtype for e in _expressions(functions) if isinstance(e, Const) and e.dtype is not None}
-
-
-def hashed(text: str, target: Target) -> str:
-    """Of everything that the machine code depends on: the text, the target, the options, the compilers, the intrinsics."""
-    intrinsics = "".join(files("numscorch").joinpath(f"{name}.py").read_text() for name in COMPILED)
-    parts = (text, repr(target.instructions), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ..frontend.boolean_requests import logical
+from ..frontend.datatypes import WIDENED
+from ..frontend.promotion import target_of
 from ..frontend.statements import NAMES, Request
 from ..ir.functions import FUNCTIONS, start_of, terms_of
 from ..ir.index import Access, Binary, Call, Expr, Literal, is_product
 from ..machine.memory import check_bytes
-from ..tensors.datatypes import WIDENED
-from .promotion import target_of
 
 OTHER_FUNCTIONS: dict[str, Any] = {
     "floor_divide": lambda a, b: torch.div(a, b, rounding_mode="floor"),  # which has a gradient, 0

@@ -13,12 +13,13 @@ from ..convert.dense import has_torch_layout
 from ..errors import UnsupportedError
 from ..frontend.boolean_requests import logical
 from ..frontend.contraction import Pair, pairs_of
+from ..frontend.datatypes import WIDENED
 from ..frontend.operand import Operand
 from ..frontend.problem import wanted_format
+from ..frontend.promotion import Promotion, target_of, unread_in
 from ..frontend.statements import Request
 from ..ir.format import COO, Format, as_format, sorted_format
 from ..schedule.facts import rounded
-from ..tensors.datatypes import WIDENED
 from ..tensors.ledgers import is_listed, note
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
@@ -28,7 +29,6 @@ from .empty_reductions import in_sparse_format, semiring_zero
 from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_native, undeferred
 from .outputs import check_before, write
 from .plans import find_plan, known_plan, remember
-from .promotion import Promotion, target_of, unread_in
 from .shortcuts import remember_call
 
 current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside

@@ -17,6 +17,7 @@ from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
 from ..convert.copy_statements import copy_problem
 from ..errors import ScheduleError, UnsupportedError
+from ..frontend.datatypes import COMPILED, WIDENED, listed
 from ..frontend.fused_problem import FusedRequest, fused_problem
 from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts, parse_einsum
@@ -28,18 +29,17 @@ from ..ir.format import Format, dense
 from ..machine import collector
 from ..machine.target import host
 from ..runtime.binding import bind
+from ..runtime.tuned import chosen
 from ..schedule import Step, schedule
 from ..schedule.fuse import schedule_fused
 from ..schedule.lengths import run_lengths
 from ..schedule.options import AUTOMATIC
 from ..schedule.parallel import pays
-from ..tensors.datatypes import COMPILED, WIDENED, listed
 from ..tensors.ledgers import note
 from ..tensors.sparse_tensor import SparseTensor
 from .long_rows import cut, operand_to_cut
 from .operands import identify
 from .slabs import in_slabs, slabs_of
-from .tuned import chosen
 
 MOST_PLANS = 4096
 P = TypeVar("P")

@@ -7,7 +7,6 @@ cache, and each row of them is on pages of its own; those of a slab do, and thei
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import torch
 
 from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
+from ..frontend.relayout import Slabs
 from ..machine.buffer_pool import room
 from ..schedule.facts import Target, itemsize
 from ..tensors.ledgers import note
@@ -24,39 +24,6 @@ if TYPE_CHECKING:
     from ..frontend.problem import Problem
 
 MOST = 256  # coordinates of a slab: the fewer, the more often the sparse operand is read
-
-
-@dataclass(frozen=True, slots=True)
-class Slabs:
-    """How many coordinates of an index are taken at once, of how many; and which dimension it is of each operand that has it."""
-
-    index: str
-    size: int
-    extent: int
-    dimensions: dict[int, int]
-
-    def __str__(self) -> str:
-        return f"slabs of {self.size} of {self.index}"
-
-    def of(self, operands: Sequence[Operand]) -> tuple[Operand, ...]:
-        """The operands of one slab."""
-
-        def narrowed(at: int, operand: Operand) -> Operand:
-            shape = list(operand.shape)
-            if at in self.dimensions:
-                shape[self.dimensions[at]] = self.size
-            return replace(operand, shape=tuple(shape))
-
-        return tuple(narrowed(at, operand) for at, operand in enumerate(operands))
-
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """Where slabs start: the last one ends where the extent does, and repeats what it shares with the one before.
-
-        >>> Slabs("b", 256, 600, {}).starts
-        (0, 256, 344)
-        """
-        return tuple(min(start, self.extent - self.size) for start in range(0, self.extent, self.size))
 
 
 def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operand], target: Target) -> Slabs | None:

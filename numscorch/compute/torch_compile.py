@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import has_static_value
 
 from ..frontend.contraction import pairs_of
 from ..frontend.parser import parse_einsum
+from ..frontend.promotion import promotion_of
 from ..frontend.rearrangement import Names, parse_rearrangement
 from ..frontend.statements import plain_request
 from ..ir.format import Format, as_format
@@ -26,7 +27,6 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute
 from .gradients import Call, attached
-from .promotion import promotion_of
 
 MOST_PATTERNS = 1 << 10
 

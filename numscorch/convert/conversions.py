@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
+from ..frontend.datatypes import COMPILED
 from ..ir.format import Format, sorted_format
 from ..ir.implicit import Implicit
 from ..ir.level import INT32_MAX, Level
@@ -21,7 +22,6 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Fixed, Nonzero
 from ..machine import memory
 from ..machine.threads import must_run_serial
-from ..tensors.datatypes import COMPILED
 from ..tensors.ledgers import is_listed, note
 from ..tensors.packing import EACH, coordinates, is_identity, pack, positions_of
 from ..tensors.pattern import Pattern

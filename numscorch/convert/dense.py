@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from ..errors import UnsupportedError
+from ..frontend.datatypes import STORED, listed
 from ..ir.format import sorted_format
 from ..machine.memory import check_bytes
-from ..tensors.datatypes import STORED, listed
 from ..tensors.ledgers import densifying, note
 from ..tensors.packing import coordinates, of_entries
 from ..tensors.torch_layouts import has_torch_layout, layout_of, native_tensor

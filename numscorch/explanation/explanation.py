@@ -16,20 +16,20 @@ from ..codegen.source import Source
 from ..compute.long_rows import operand_to_cut
 from ..compute.operands import admit, undeferred
 from ..compute.plans import compile_tuned, describe, describe_all
-from ..compute.promotion import promotion_of
 from ..errors import FormatError, UnsupportedError
 from ..frontend.accesses import row_major
 from ..frontend.boolean_requests import logical
+from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import FusedRequest
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
+from ..frontend.promotion import promotion_of
 from ..frontend.statements import NAMES, Request
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.index import PATTERN, accesses_in
 from ..ir.padded import Fixed
 from ..machine import kernel_cache
 from ..schedule import Step
-from ..tensors.datatypes import COMPILED, WIDENED
 
 if TYPE_CHECKING:
     from .roofline import Run

@@ -12,6 +12,7 @@ from ..compute.dispatch import pairs_for
 from ..compute.operands import strided
 from ..compute.plans import compile_source, describe
 from ..errors import ExpressionError, SizeError, UnsupportedError
+from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.operand import Operand
@@ -28,7 +29,6 @@ from ..programs.fusion import Group, Kind, NotFused, group_from, why_alone
 from ..programs.pairing import in_pairs, parts_of
 from ..programs.sizes import check_sizes
 from ..sparsifiers.results import pruned
-from ..tensors.datatypes import COMPILED, WIDENED
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .explanation import Explanation, as_computed, assumed, described, explain_problem, explained, read_format, read_formats

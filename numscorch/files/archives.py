@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import lzma
 import zipfile
-import zlib
 from errno import EINVAL
 from math import prod
 from os import PathLike
@@ -18,7 +16,7 @@ from ..ir.format import Format, rebuilt
 from ..ir.format_text import LEVELS
 from ..ir.level import INT64_MAX
 from ..ir.parts import Part
-from ..machine.atomic_files import replacing
+from ..machine.atomic_files import NOT_WHOLE, replacing
 from ..machine.memory import check_bytes
 from ..tensors.pattern import INDEX_DTYPES, Pattern, restored
 from ..tensors.sparse_tensor import SparseTensor
@@ -27,7 +25,6 @@ from .progress import Progress
 
 MARK = "numscorch_format"
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}
-NOT_WHOLE = (ValueError, EOFError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # also NotImplementedError
 torch.serialization.add_safe_globals([SparseTensor, Format, rebuilt, Part, restored, *LEVELS.values()])  # what pickles of tensors name
 
 

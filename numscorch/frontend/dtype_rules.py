@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from ..compute.promotion import promotion_of, result_type
 from ..errors import UnsupportedError
 from ..ir.functions import FUNCTIONS, REDUCTIONS
 from ..ir.index import operators_in
 from .operand import Operand
+from .promotion import promotion_of, result_type
 from .statements import Request
 
 

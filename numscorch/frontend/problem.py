@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..compute.promotion import unread_in
-from ..compute.slabs import Slabs
 from ..errors import FormatError, ScheduleError, SizeError, UnsupportedError
 from ..ir.derived_formats import can_be_assembled, without_parts
 from ..ir.format import CSF, Format, as_format, dense
@@ -25,7 +23,8 @@ from .accesses import Accesses
 from .dtype_rules import check_operators, computed_dtype
 from .operand import Operand
 from .parser import Subscripts
-from .relayout import Layout, layouts, relaid
+from .promotion import unread_in
+from .relayout import Layout, Slabs, layouts, relaid
 from .splitting import SparseTerm, Splitting, split
 from .statements import MOST_OPERANDS, NAMES, Request
 

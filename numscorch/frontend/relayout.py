@@ -123,3 +123,36 @@ def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]
         strides[dimension] = step
         step *= row_length(shape[dimension]) if dimension == last else shape[dimension]
     return tuple(strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Slabs:
+    """How many coordinates of an index are taken at once, of how many; and which dimension it is of each operand that has it."""
+
+    index: str
+    size: int
+    extent: int
+    dimensions: dict[int, int]
+
+    def __str__(self) -> str:
+        return f"slabs of {self.size} of {self.index}"
+
+    def of(self, operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        """The operands of one slab."""
+
+        def narrowed(at: int, operand: Operand) -> Operand:
+            shape = list(operand.shape)
+            if at in self.dimensions:
+                shape[self.dimensions[at]] = self.size
+            return replace(operand, shape=tuple(shape))
+
+        return tuple(narrowed(at, operand) for at, operand in enumerate(operands))
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where slabs start: the last one ends where the extent does, and repeats what it shares with the one before.
+
+        >>> Slabs("b", 256, 600, {}).starts
+        (0, 256, 344)
+        """
+        return tuple(min(start, self.extent - self.size) for start in range(0, self.extent, self.size))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOENT
@@ -11,6 +14,9 @@ from os import PathLike
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO
+
+# what reading a damaged archive raises, NotImplementedError (a RuntimeError) among it
+NOT_WHOLE = (ValueError, EOFError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 
 @contextmanager

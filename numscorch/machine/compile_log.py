@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..codegen.source import Source
-
 LONG = 5.0  # seconds of compiling in a process after which it is told how they are saved
 PATIENCE = 1.0  # seconds of compiling before a line appears on the terminal
 PAUSE = 5.0  # seconds without compiling after which patience starts anew
@@ -80,20 +78,20 @@ def expecting(total: int, unit: str) -> Iterator[Goal]:
 
 
 @contextmanager
-def waiting(source: Source) -> Iterator[None]:
+def waiting(text: str) -> Iterator[None]:
     """Show a line on stderr while a kernel is compiled, once compiling has taken a second; the line is erased at the end.
 
     The line names the kernel and counts those that are done. It appears where stderr is a terminal or a notebook's, so not in tests
     and pipes. ``NUMSCORCH_PROGRESS=0`` turns it off, as does ``logging.getLogger("numscorch").setLevel(logging.ERROR)``.
 
-    >>> with waiting(Source("kernel_0", "", None)):
+    >>> with waiting(""):
     ...     pass
     """
     started = time.monotonic()
     with _lock:
         if not counts.active and started > counts.ended + PAUSE:
             counts.recent, counts.seconds = 0, 0.0
-        line = _Line(sys.stderr, source, counts.seconds) if not counts.active and _is_wanted() else None
+        line = _Line(sys.stderr, text, counts.seconds) if not counts.active and _is_wanted() else None
         counts.active += 1
     if line is not None:
         line.start()
@@ -113,9 +111,9 @@ def waiting(source: Source) -> Iterator[None]:
 class _Line(threading.Thread):
     """A thread that writes the line while another one compiles."""
 
-    def __init__(self, stream: Any, source: Source, waited: float):
+    def __init__(self, stream: Any, text: str, waited: float):
         super().__init__(name="numscorch-progress", daemon=True)
-        self.stream, self.source, self.waited, self.started_at = stream, source, waited, time.monotonic()
+        self.stream, self.kernel_text, self.waited, self.started_at = stream, text, waited, time.monotonic()
         self.is_over, self.width = threading.Event(), 0
 
     def run(self) -> None:
@@ -127,7 +125,7 @@ class _Line(threading.Thread):
     def text(self) -> str:
         """The line as it stands, which starts with what changes: its end may be cut."""
         seconds = self.waited + time.monotonic() - self.started_at
-        return f"numscorch: {_done(counts.recent)}, {seconds:.0f} s, compiling {_expression(self.source.text)}"
+        return f"numscorch: {_done(counts.recent)}, {seconds:.0f} s, compiling {_expression(self.kernel_text)}"
 
     def write(self, text: str) -> None:
         """Replace the line, by spaces and returns alone, which notebooks understand as well."""

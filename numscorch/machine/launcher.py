@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any
 
-from ..codegen.source import OPTIONS, hashed
 from . import address_space, collector, interrupts, kernel_cache, threads
 from .compile_log import tell
+from .fingerprints import OPTIONS, hashed
 from .machine_code import Stored, stored_code
 from .target import host
 

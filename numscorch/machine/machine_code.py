@@ -11,8 +11,8 @@ import hashlib
 import pickle
 from typing import Any
 
-from ..runtime.makers import code_name
 from . import kernel_cache
+from .fingerprints import code_name
 
 DIGEST = 32  # bytes of a SHA-256
 DAMAGED = (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +16,6 @@ import torch
 from ..errors import NumscorchError, SizeError
 from ..ir.format import CSF, CSR, Format, named_formats
 from .buffer_pool import LARGEST, SMALLEST, room
-
-if TYPE_CHECKING:
-    from ..frontend.problem import Problem
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 SPACE = 24  # bytes of a workspace for each value: listed, marked or hashed, and the value
@@ -59,17 +56,15 @@ def aligned(shape: Sequence[int], dtype: Any, zeroed: bool = False) -> np.ndarra
     return memory[start : start + prod(shape)].reshape(shape)
 
 
-def check_memory(problem: Problem) -> None:
+def check_memory(shape: Sequence[int], itemsize: int, where: object) -> None:
     """Refuse a dense result that is larger than the memory limit.
 
     Raises:
         SizeError: with the sizes, and the way to a sparse result.
     """
-    shape = "x".join(map(str, problem.shape))
-    size = prod(problem.shape) * np.dtype(problem.result.dtype).itemsize
-    sparse = CSR if len(problem.shape) == 2 and problem.shape[0] * 8 <= ASK_FROM else CSF(len(problem.shape))
+    sparse = CSR if len(shape) == 2 and shape[0] * 8 <= ASK_FROM else CSF(len(shape))
     way_out = f"a sparse result is asked for by format=, as format={spelled(sparse)}"
-    check_bytes(size, f"the dense result {shape}", str(problem.stmt), way_out)
+    check_bytes(prod(shape) * itemsize, f"the dense result {'x'.join(map(str, shape))}", where, way_out)
 
 
 def check_workspace(values: int, each: int, where: str, other: str) -> None:

@@ -15,11 +15,11 @@ from ..api import einsum, evaluate
 from ..errors import ExpressionError, FormatError, OperandError
 from ..explanation.explanation import read_format
 from ..files.load import load, suffix_of
+from ..frontend.datatypes import STORED, listed
 from ..frontend.statements import NAMES, tensor_names
 from ..ir.format import COO, CSR
 from ..machine.memory import available
 from ..operators.constructors import rand
-from ..tensors.datatypes import STORED, listed
 from ..tensors.sparse_tensor import SparseTensor
 
 DENSE, UNIFORM = "dense", "uniform"

@@ -19,11 +19,11 @@ from ..compute.dispatch import compute
 from ..convert.dense import densified
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
+from ..frontend.datatypes import WIDENED
 from ..frontend.statements import Request, parse_statement
 from ..ir.functions import is_zero, simplified
 from ..ir.notation import parse_expr
 from ..programs.evaluation import as_tensor, evaluate_parts
-from ..tensors.datatypes import WIDENED
 from ..tensors.ledgers import densifying
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor

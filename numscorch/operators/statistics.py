@@ -14,8 +14,8 @@ import torch
 from ..convert.construct import from_torch
 from ..convert.entries import numbered, others_at, strided, values_of, with_entries
 from ..errors import SizeError, UnsupportedError
+from ..frontend.datatypes import WIDENED
 from ..machine.memory import COORDINATE, check_entries
-from ..tensors.datatypes import WIDENED
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import Dim, _dims, _whole, amax, sub

@@ -16,13 +16,13 @@ from ..compute.chains import Recorder
 from ..compute.dispatch import compute, current_transform
 from ..compute.operands import STRIDED, check_is_tensor, identify, refuse_tangents
 from ..compute.plans import known_plan, remember
-from ..compute.promotion import number_as
 from ..errors import ExpressionError, SizeError
+from ..frontend.datatypes import WIDENED
 from ..frontend.gradient_requests import CONSTANT
+from ..frontend.promotion import number_as
 from ..frontend.statements import Part, Request, parse_program, tensor_names, written_access
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
-from ..tensors.datatypes import WIDENED
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .derived_operands import derives, is_index_size, with_derived

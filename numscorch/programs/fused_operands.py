@@ -11,11 +11,11 @@ from torch import Tensor
 from ..compute.dispatch import converted, stored_as
 from ..compute.gradients import attached
 from ..compute.operands import STRIDED
+from ..frontend.datatypes import WIDENED
 from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.statements import NAMES
 from ..ir.format import COO, CSR
 from ..ir.index import accesses_in
-from ..tensors.datatypes import WIDENED
 from ..tensors.sparse_tensor import SparseTensor
 
 

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from ..compute.native import wrap
-from ..compute.promotion import has_complex_number
+from ..frontend.datatypes import STORED
 from ..frontend.fused_problem import FusedRequest, Member
 from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
+from ..frontend.promotion import has_complex_number
 from ..frontend.statement_names import base_of
 from ..frontend.statements import MOST_OPERANDS, NAMES, Part, only_patterns
 from ..ir.format import Format, dense
@@ -26,7 +27,6 @@ from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
 from ..schedule.format_inference import infer_format
 from ..schedule.options import AUTOMATIC
-from ..tensors.datatypes import STORED
 from ..tensors.sparse_tensor import SparseTensor
 from .fused_operands import by_rows
 

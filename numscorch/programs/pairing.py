@@ -8,12 +8,12 @@ from typing import Any
 
 from ..compute.dispatch import pairs_for
 from ..frontend.contraction import LETTERS, Pair
+from ..frontend.datatypes import WIDENED
 from ..frontend.parser import Subscripts
 from ..frontend.statements import NAMES, Part, Request, plain_request
 from ..ir.format import dense
 from ..ir.index import Access, Binary, IndexVar, TensorVar, accesses_in, factors_of
 from ..schedule.options import AUTOMATIC
-from ..tensors.datatypes import WIDENED
 
 NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # of tensors, and of what is known of one
 

@@ -249,7 +249,7 @@ class Binder:
             gaps = any(level.gaps for level in self.problem.format.levels)
             make = "np.zeros" if zeroed or gaps else "room" if self.is_large(self.operands[self.shared].counts[-1:]) else "np.empty"
             return [f"C = {make}(P{self.shared}.counts[-1], dtype)"]
-        check_memory(self.problem)
+        check_memory(self.problem.shape, np.dtype(self.result.dtype).itemsize, self.problem.stmt)
         if self.last is not None:
             shape = with_last(self.problem.shape, self.last)
         if self.problem.rows is not None:

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..codegen.kernel import BUILDING
-from ..compute import tuned
 from ..errors import BundleError
-from ..files.archives import NOT_WHOLE
 from ..machine import kernel_cache, launcher, machine_code
-from ..machine.atomic_files import replacing
+from ..machine.atomic_files import NOT_WHOLE, replacing
+from ..machine.fingerprints import code_name
 from ..machine.whole_files import delete, drafted, move, read_whole
-from .makers import WARM, check_maker, code_name, made_by, tells_maker
+from . import tuned
+from .makers import WARM, check_maker, made_by, tells_maker
 
 LAYOUT = 2
 KIND = "numscorch kernels"

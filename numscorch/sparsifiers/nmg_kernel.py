@@ -43,8 +43,9 @@ def _kernel(dtype: str) -> Kernel:
     """The kernel for weights of a data type."""
     from ..codegen.assembly import Param, Program
     from ..codegen.kernel import build
-    from ..codegen.source import Source, hashed
+    from ..codegen.source import Source
     from ..ir.loop import Function
+    from ..machine.fingerprints import hashed
     from ..machine.target import host
 
     scalars = ("n", "m", "columns", "chunk")

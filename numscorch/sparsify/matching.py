@@ -9,8 +9,8 @@ import torch
 from torch.nn.utils.parametrize import ParametrizationList
 
 from ..errors import OperandError, UnsupportedError
+from ..frontend.datatypes import STORED
 from ..sparsifiers.sparsify import Sparsifier
-from ..tensors.datatypes import STORED
 from ..tensors.parameter import SparseParameter
 from .flows import is_masking
 from .layers import Missing, adapted, version_of

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..frontend.parser import parse_einsum
-from ..frontend.statements import NAMES, Request, only_patterns
 from ..ir.functions import FUNCTIONS, OPERATORS, TESTS
 from ..ir.index import Access, Binary, Call, Expr, Literal, factors_of, literals_in, variables_in
-from ..tensors.datatypes import SUMMED_LONG, WIDENED
+from .datatypes import SUMMED_LONG, WIDENED
 from .narrow_integers import check_wrapping
+from .parser import parse_einsum
+from .statements import NAMES, Request, only_patterns
 
 Kind = tuple[torch.dtype, int]  # a tensor's data type, and how many dimensions it has
 NUMBERS = {"int": 1, "float": 0.5, "complex": 1j}  # one of each type, by which torch promotes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import UnsupportedError
-from ..frontend.statements import Request
 from ..ir.functions import REDUCTIONS, TESTS
 from ..ir.index import Access, Binary, Call, Expr, Literal
+from .statements import Request
 
 
 def check_wrapping(request: Request, truths: frozenset[str], converted: Sequence[Expr] = (), is_uint8: bool = False) -> None:
