@@ -102,7 +102,8 @@ def einsum(
             [5., 5.]])
     """
     if is_compiling():
-        from .compute.torch_compile import aside, traced
+        from .compute.torch_compile import traced
+        from .tensors.aside import aside
 
         if (
             type(expr) is not str

@@ -122,7 +122,7 @@ class BoundEinsum:
         """The result in a program that torch compiles, as of einsum."""
         operands = tuple([operand for operand in given if operand is not ABSENT])
         if not _is_traced_alike(self.operands, operands):
-            from .compute.torch_compile import aside  # late: it imports torch's compiler
+            from .tensors.aside import aside  # late: it imports torch's compiler
 
             aside(self._check, operands)
         return self._einsum(operands, out)

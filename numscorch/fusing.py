@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 
 from .errors import UnsupportedError
 from .explanation.explanation import Explanation
+from .explanation.page import notebook, save, titled_program
 from .explanation.programs import explain_program, explain_sparsified
 from .ir.functions import FUNCTIONS
 from .programs import traced_calls as traced_calls  # which says what is written down
@@ -66,14 +67,14 @@ class FusedExplanation:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write it as a page, as :meth:`Explanation.save`."""
-        from .explanation.page import save
-
-        save(self, path)
+        save(path, *self._titled())
 
     def _repr_html_(self) -> str:
-        from .explanation.page import notebook
+        return notebook(*self._titled(anchored=False))
 
-        return notebook(self)
+    def _titled(self, anchored: bool = True) -> tuple[str, str]:
+        program = str(self).removesuffix(self.story).strip()
+        return titled_program(self.name, program, self.story if self.explanation is None else "", self.explanation, anchored)
 
 
 class Fused(Wrapper):

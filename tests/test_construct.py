@@ -10,12 +10,12 @@ import scipy.sparse as sp
 import torch
 
 from numscorch.convert.construct import from_coo, from_csr, from_torch
-from numscorch.convert.dense import check_values, construct
+from numscorch.convert.dense import construct
 from numscorch.errors import FormatError, NumscorchError, OperandError, SizeError, UnsupportedError
 from numscorch.interop.scipy_arrays import from_scipy
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
 from numscorch.machine import memory
-from numscorch.tensors.arrays import is_increasing
+from numscorch.tensors.arrays import check_values, is_increasing
 from numscorch.tensors.sparse_tensor import SparseTensor
 
 MATRIX_FORMATS = [CSR, CSC, DCSR, DCSC, COO(2), Format("oo", (1, 0)), Format("sd"), Format("so"), dense(2), Format("dd", (1, 0))]

@@ -23,6 +23,7 @@ from ..frontend.rearrangement import Names, parse_rearrangement
 from ..frontend.statements import plain_request
 from ..ir.format import Format, as_format
 from ..schedule.facts import rounded
+from ..tensors.aside import aside
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute
@@ -111,12 +112,6 @@ def _pairs(expr: str, shapes: tuple[tuple[int, ...], ...], counts: tuple[int | N
             return ()
         sparse[pair.left] = False
     return tuple([(pair.left, pair.right, pair.expr) for pair in pairs])
-
-
-@untraced
-def aside(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A call beside the compiled program, which is in two parts then; with ``fullgraph=True``, torch refuses that."""
-    return function(*args, **kwargs)
 
 
 def _described(pattern: Pattern) -> str:

@@ -15,7 +15,7 @@ import torch
 
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format, as_format, dense
-from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, disordered_entry, is_increasing
+from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
 from ..tensors.ledgers import note
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
@@ -24,7 +24,6 @@ from ..tensors.torch_layouts import COMPRESSED, compressed_pattern, hybrid_patte
 from ..tensors.validate import disorder, validate
 from .coalescing import coalesced
 from .conversions import can_copy, nonzeros_of, to_format
-from .dense import check_values
 from .nmg import grouped
 from .nonzeros import listed
 

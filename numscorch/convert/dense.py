@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from ..errors import UnsupportedError
-from ..frontend.datatypes import STORED, listed
 from ..ir.format import sorted_format
 from ..machine.memory import check_bytes
+from ..tensors.arrays import check_values
 from ..tensors.ledgers import densifying, note
+from ..tensors.methods import METHODS
 from ..tensors.packing import coordinates, of_entries
 from ..tensors.torch_layouts import has_torch_layout, layout_of, native_tensor
 from .conversions import dense_of, to_format
@@ -31,25 +32,6 @@ __all__ = [
     "to_format",
     "to_torch",
 ]
-
-
-def check_values(values: torch.Tensor) -> torch.Tensor:
-    """Values that kernels can read or that are widened for them: strided, on the CPU.
-
-    Raises:
-        UnsupportedError: another dtype, device or layout.
-
-    >>> check_values(torch.ones(2))
-    tensor([1., 1.])
-    """
-    if values.layout != torch.strided:
-        layout = str(values.layout).removeprefix("torch.")
-        raise UnsupportedError(f"values are a {layout} tensor, but must be a plain 1-D one: pass its .values(), or .to_dense()")
-    if values.device.type != "cpu":
-        raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu()")
-    if values.dtype not in STORED:
-        raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to(torch.float32)")
-    return values.resolve_conj().resolve_neg()
 
 
 def to_dense(A: SparseTensor) -> torch.Tensor:
@@ -131,3 +113,6 @@ def no_layout(A: SparseTensor, library: str) -> UnsupportedError:
     way_out = ".to(ns.CSR)" if A.ndim == 2 else f".to(ns.COO({A.ndim}))"
     way_out = ".to_dense()" if A.format.is_dense else f"{way_out} first"
     return UnsupportedError(f"{library} has no layout for the format {A.format.name}, {A.format}: use {way_out}")
+
+
+METHODS.update(to_dense=dense_as_asked, to_torch=to_torch, to_format=to_format)

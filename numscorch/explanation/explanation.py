@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -30,10 +30,10 @@ from ..ir.index import PATTERN, accesses_in
 from ..ir.padded import Fixed
 from ..machine import kernel_cache
 from ..schedule import Step
-
-if TYPE_CHECKING:
-    from .roofline import Run
-    from .sketches import Sketch
+from .page import notebook, save, titled
+from .roofline import Run, timed_run
+from .sketches import Sketch, sketch_of
+from .work import work_of
 
 SIZE = 1024
 ROW = 16
@@ -76,6 +76,11 @@ class Explanation:
         return [(name, own, self._read_as(at)) for at, (name, own) in enumerate(zip(told, self.operands, strict=True))]
 
     @property
+    def variables(self) -> dict[str, str]:
+        """The index variables that have parts, and their parts."""
+        return variables_of_parts(self.problem)
+
+    @property
     def source(self) -> str:
         """The kernel's Python source."""
         return self.generated.text
@@ -86,7 +91,7 @@ class Explanation:
         lines += [f"  {name}{operand}, {operand.dtype}{remark and ', '}{remark}" for name, operand, remark in self.read]
         first, *others = (*self.problem.members, self.problem.stmt)
         lines += ["", f"index notation    {first}", *(f"{'':<17} {other}" for other in others)]
-        lines += [f"{'':<17}   {variable} = {parts}" for variable, parts in variables_of_parts(self.problem).items()]
+        lines += [f"{'':<17}   {variable} = {parts}" for variable, parts in self.variables.items()]
         lines += [f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})"]
         if self.problem.layout is not None and self.problem.layout.result is not None:
             lines += [f"{'':<17}   {self.problem.result} is written with {self.problem.layout}, and copied"]
@@ -112,14 +117,10 @@ class Explanation:
         >>> path.read_text()[:15]
         '<!DOCTYPE html>'
         """
-        from .page import save
-
-        save(self, path)
+        save(path, *titled(self))
 
     def _repr_html_(self) -> str:
-        from .page import notebook
-
-        return notebook(self)
+        return notebook(*titled(self, anchored=False))
 
     def _timed(self) -> list[str]:
         return [] if self.run is None else [f"{'timed':<17} {self.run}"]
@@ -202,8 +203,6 @@ def explained(operand: Any) -> Any:
 
 def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Explanation:
     """Compile up to the source, write its file, and tell the story of one kernel."""
-    from .sketches import sketch_of  # late: nothing of pages is imported before it is asked for
-
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {str(expr)!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     some = any(isinstance(o, Format) for o in operands)
@@ -244,9 +243,6 @@ def timed_story(
     Raises:
         UnsupportedError: a format stands for an operand.
     """
-    from .roofline import timed_run
-    from .work import work_of  # late: it is built on einsum
-
     given = operands.values() if isinstance(operands, Mapping) else operands
     if any(isinstance(operand, str | Format) for operand in given):
         raise UnsupportedError(f"timed=True: a format stands for an operand, so there is nothing to compute: pass tensors\n  {told.title}")

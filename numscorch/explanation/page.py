@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..errors import FormatError
+from ..frontend.operand import Operand
+from ..frontend.problem import Problem
 from ..machine.atomic_files import replacing
+from ..schedule import Step
 from .highlighting import highlighted
 from .level_tree import level_list, picture, tree
 from .loop_nest import cost_table, nest, pass_list
-from .roofline import report
+from .roofline import Run, report
 from .sketches import Sketch, levels_of
-
-if TYPE_CHECKING:
-    from ..frontend.operand import Operand
-    from ..fusing import FusedExplanation
-    from .explanation import Explanation
 
 SUFFIX = ".html"
 
@@ -33,15 +31,45 @@ def style() -> str:
     return files("numscorch.explanation").joinpath("style.css").read_text()
 
 
-def page(explained: Explanation | FusedExplanation) -> str:
-    """A whole page, with links to its sections at the top.
+class Story(Protocol):
+    """What a page shows of a kernel: see :class:`~numscorch.explanation.explanation.Explanation`."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def steps(self) -> tuple[Step, ...]: ...
+    @property
+    def operands(self) -> tuple[Operand, ...]: ...
+    @property
+    def read(self) -> list[tuple[str, Operand, str]]: ...
+    @property
+    def variables(self) -> Mapping[str, str]: ...
+    @property
+    def notes(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def sketches(self) -> tuple[Sketch | None, ...]: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def before(self) -> Sequence[Story | str]: ...
+    @property
+    def after(self) -> tuple[str, ...]: ...
+    @property
+    def run(self) -> Run | None: ...
+
+
+def page(title: str, body: str) -> str:
+    """A whole page.
 
     >>> import numscorch as ns
-    >>> made = page(ns.explain("ij,j->i", ns.CSR, "dense"))
+    >>> made = page(*titled(ns.explain("ij,j->i", ns.CSR, "dense")))
     >>> made[:15], made.count("<h2"), made.count("<h3")
     ('<!DOCTYPE html>', 1, 6)
     """
-    title, body = _titled(explained)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title><style>{style()}</style></head>'
@@ -49,14 +77,13 @@ def page(explained: Explanation | FusedExplanation) -> str:
     )
 
 
-def notebook(explained: Explanation | FusedExplanation) -> str:
-    """The same for a cell of a notebook, folded up but for its first lines: no names in it can meet those of other cells."""
-    title, body = _titled(explained, anchored=False)
+def notebook(title: str, body: str) -> str:
+    """The same for a cell of a notebook, folded up but for its title."""
     folded = f"<details><summary>{escape(title)}</summary>{body}</details>"
     return f'<style>{style()}</style><div class="numscorch cell">{folded}</div>'
 
 
-def save(explained: Explanation | FusedExplanation, path: str | PathLike[str]) -> None:
+def save(path: str | PathLike[str], title: str, body: str) -> None:
     """Write the page to a file, whose old content stays if this fails.
 
     Raises:
@@ -70,31 +97,30 @@ def save(explained: Explanation | FusedExplanation, path: str | PathLike[str]) -
         )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"save({os.fspath(path)!r}): there is no folder {os.fspath(path.parent)!r}: make it first")
-    made = page(explained).encode()
+    made = page(title, body).encode()
     with replacing(path) as file:
         file.write(made)
 
 
-def _titled(explained: Explanation | FusedExplanation, anchored: bool = True) -> tuple[str, str]:
-    """The title, and what stands in the page."""
-    from .explanation import Explanation  # late: it knows pages
-
-    if isinstance(explained, Explanation):
-        title = _first_line(explained)
-        return title, f"<h1>{escape(title)}</h1>" + _kernels(explained, anchored)
-    lines = str(explained).removesuffix(explained.story)
-    rest = "" if explained.explanation is None else _kernels(explained.explanation, anchored)
-    story = f"<pre tabindex='0'><code>{escape(explained.story)}</code></pre>" if explained.explanation is None and explained.story else ""
-    return explained.name, f"<h1>{escape(explained.name)}</h1><pre tabindex='0'><code>{escape(lines.strip())}</code></pre>{story}{rest}"
+def titled(story: Story, anchored: bool = True) -> tuple[str, str]:
+    """The title and the body of a page. If ``anchored``, the top has links to the sections; cells of notebooks share their names."""
+    title = _first_line(story)
+    return title, f"<h1>{escape(title)}</h1>" + _kernels(story, anchored)
 
 
-def _first_line(explained: Explanation) -> str:
+def titled_program(name: str, program: str, notes: str, story: Story | None, anchored: bool = True) -> tuple[str, str]:
+    """The same of a fused function: its program, and the kernels, or notes where there are none."""
+    rest = _kernels(story, anchored) if story is not None else _code(notes) if notes else ""
+    return name, f"<h1>{escape(name)}</h1>{_code(program)}{rest}"
+
+
+def _first_line(explained: Story) -> str:
     """What the explanation is of: of a program, its kernels' number and the last one's statement."""
     compiled = [own for own in (*explained.before, explained) if not isinstance(own, str)]
     return explained.title if len(compiled) == 1 else f"{len(compiled)} kernels, the last of them: {explained.title}"
 
 
-def _kernels(explained: Explanation, anchored: bool) -> str:
+def _kernels(explained: Story, anchored: bool) -> str:
     """A section for each kernel, and notes of what torch computes, in the order in which they run."""
     stories = [*explained.before, explained, *explained.after]
     count = sum(not isinstance(own, str) for own in stories)
@@ -122,7 +148,7 @@ def _contents(links: Sequence[tuple[str, str]]) -> str:
     return f'<nav aria-label="On this page"><ul>{items}</ul></nav>'
 
 
-def _kernel(story: Explanation, number: int) -> tuple[str, list[tuple[str, str]]]:
+def _kernel(story: Story, number: int) -> tuple[str, list[tuple[str, str]]]:
     """The sections of one kernel, and the anchor and the name of each."""
     notation = *story.problem.members, story.problem.stmt
     sections = [
@@ -141,7 +167,7 @@ def _kernel(story: Explanation, number: int) -> tuple[str, list[tuple[str, str]]
     return "".join(made), links
 
 
-def _operands(story: Explanation) -> str:
+def _operands(story: Story) -> str:
     sketches = story.sketches or (None,) * len(story.operands)
     cards = [_card(name, own, remark, drawn) for (name, own, remark), drawn in zip(story.read, sketches, strict=True)]
     problem = story.problem
@@ -173,17 +199,15 @@ def drawing(drawn: Sketch, name: str) -> str:
     )
 
 
-def _variables(story: Explanation) -> str:
-    from .explanation import variables_of_parts  # late: it knows pages
-
-    return "".join(f"\n  {variable} = {parts}" for variable, parts in variables_of_parts(story.problem).items())
+def _variables(story: Story) -> str:
+    return "".join(f"\n  {variable} = {parts}" for variable, parts in story.variables.items())
 
 
-def _notes(story: Explanation) -> str:
+def _notes(story: Story) -> str:
     return "".join(f"<p><b>{escape(name)}</b> {escape(text)}</p>" for name, text in story.notes)
 
 
-def _source(story: Explanation) -> str:
+def _source(story: Story) -> str:
     shown = highlighted(story.source)
     where = f'<p class="soft">{escape(story.where)}</p>'
     return f'{where}<pre class="source" tabindex="0" aria-label="Python source"><code>{shown}</code></pre>'

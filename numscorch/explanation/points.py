@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..api import einsum
+from ..compute.dispatch import compute
 from ..convert.construct import from_coo, from_torch
 from ..frontend.parser import Subscripts
 from ..tensors.sparse_tensor import SparseTensor
@@ -108,7 +108,7 @@ def _added_up(relations: Sequence[_Relation], names: Sequence[str], sizes: Sizes
     tensors = [
         from_coo(own.coordinates, torch.from_numpy(own.counts.astype(np.float64)), [sizes[name] for name in own.names]) for own in relations
     ]
-    return round(float(einsum(f"{','.join(terms)}->", *tensors)))
+    return round(float(compute(f"{','.join(terms)}->", tensors)))
 
 
 def _unique(coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import SizeError, UnsupportedError
 from ..ir.parts import name_of
+from ..tensors.methods import METHODS
 from ..tensors.pattern import Pattern
 from .rasters import exact_raster
 
@@ -84,3 +85,6 @@ def _depth(pattern: Pattern) -> float:
 def _aspect(rows: int, columns: int) -> str:
     """As it is, where both sides can be seen."""
     return "equal" if max(rows, columns) <= 8 * min(rows, columns) else "auto"
+
+
+METHODS.update(spy=spy)

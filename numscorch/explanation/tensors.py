@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..machine.memory import size_in_words
+from ..tensors.methods import METHODS
 from .page import drawing, style
 from .sketches import Sketch, sketch
 
@@ -39,3 +40,6 @@ def _stored(drawn: Sketch) -> str:
         density = drawn.entries / drawn.places if drawn.places else 0.0
         stored = f"{drawn.entries:,} entr{'y' if drawn.entries == 1 else 'ies'}, density {density:.3g}"
     return f"{stored}, {size_in_words(drawn.bytes)}"
+
+
+METHODS.update(card=card)

@@ -18,9 +18,9 @@ from ..ir.level import INT64_MAX
 from ..ir.parts import Part
 from ..machine.atomic_files import NOT_WHOLE, replacing
 from ..machine.memory import check_bytes
-from ..tensors.pattern import INDEX_DTYPES, Pattern, restored
+from ..tensors.pattern import INDEX_DTYPES, Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from ..tensors.validate import validate
+from ..tensors.validate import restored, validate
 from .progress import Progress
 
 MARK = "numscorch_format"

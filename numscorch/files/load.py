@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from ..convert.construct import from_coo, from_csr
-from ..convert.dense import check_values, to_format
+from ..convert.dense import to_format
 from ..errors import FormatError
 from ..ir.format import COO, CSR, Format
+from ..tensors.arrays import check_values
 from ..tensors.packing import index_dtype_for, pack
 from ..tensors.sparse_tensor import SparseTensor
 from .archives import MARK, integers_in, read_arrays, sizes_in, tensor_of

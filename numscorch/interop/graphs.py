@@ -17,6 +17,7 @@ from ..convert.construct import from_coo, from_csr
 from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..tensors.arrays import as_indices, as_shape, as_values
+from ..tensors.methods import METHODS
 from ..tensors.packing import of_entries
 
 if TYPE_CHECKING:
@@ -392,3 +393,6 @@ def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:
         entries = [entry for entry in entries if entry[0] <= entry[1]]
     graph.add_weighted_edges_from(entries)
     return graph
+
+
+METHODS.update(to_edge_index=to_edge_index, to_torch_sparse=to_torch_sparse, to_networkx=to_networkx, to_dgl=to_dgl)

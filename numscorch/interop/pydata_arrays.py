@@ -9,6 +9,7 @@ from ..convert.dense import no_layout, numpy_values
 from ..errors import UnsupportedError
 from ..ir.format import COO, CSC, CSR, Format
 from ..tensors.arrays import as_indices, as_shape, as_values
+from ..tensors.methods import METHODS
 from ..tensors.packing import coordinates
 
 if TYPE_CHECKING:
@@ -67,3 +68,6 @@ def to_pydata(A: SparseTensor) -> Any:
     if not A.ndim or A.format != COO(A.ndim):
         raise no_layout(A, "pydata/sparse")
     return sparse.COO(coordinates(A.pattern).numpy(), values, shape=A.pattern.shape, has_duplicates=False, sorted=True)
+
+
+METHODS.update(to_pydata=to_pydata)

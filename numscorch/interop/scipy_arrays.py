@@ -17,6 +17,7 @@ from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format, as_format
 from ..ir.levels import Compressed, Dense
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates
+from ..tensors.methods import METHODS
 from ..tensors.packing import in_order, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -195,3 +196,6 @@ def _from_scipy_matrix(source: Any) -> SparseTensor:
     layout, nnz = CSR if source.format == "csr" else CSC, int(source.indptr[-1])
     pos, crd = as_indices(source.indptr, "indptr"), as_indices(source.indices, "indices")
     return from_parts(layout, pos, crd[:nnz], as_values(source.data)[:nnz], as_shape(source.shape))
+
+
+METHODS.update(to_scipy=to_scipy)

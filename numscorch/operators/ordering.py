@@ -12,6 +12,7 @@ from ..convert.dense import to_format
 from ..convert.resorting import resorts
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format
+from ..tensors.methods import METHODS
 from ..tensors.packing import coordinates, of_entries
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import disorder
@@ -64,3 +65,6 @@ def sort(input: Any, *args: Any, **kwargs: Any) -> Any:
     if args or kwargs:
         raise UnsupportedError("sort of a SparseTensor puts the coordinates of each row in order, and takes nothing else: sort A.values")
     return ordered(input)
+
+
+METHODS.update(coalesce=ordered, sort=sort)

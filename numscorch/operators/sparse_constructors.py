@@ -10,10 +10,9 @@ import torch
 
 from ..convert.construct import from_coo, from_torch
 from ..convert.conversions import to_format
-from ..convert.dense import check_values
 from ..errors import SizeError
 from ..ir.format import Format
-from ..tensors.arrays import as_indices, as_shape, as_tensor
+from ..tensors.arrays import as_indices, as_shape, as_tensor, check_values
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import Layout, quietly
 from .constructors import Constructor, in_formats, trained

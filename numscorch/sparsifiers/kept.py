@@ -6,10 +6,10 @@ import torch
 
 from ..convert.construct import assemble, from_torch
 from ..convert.conversions import can_copy, chosen_of, is_differentiated
-from ..convert.dense import check_values
 from ..convert.entries import others_at, with_entries
 from ..ir.format import Format
 from ..ir.padded import Bitmap, Outside
+from ..tensors.arrays import check_values
 from ..tensors.ledgers import note
 from ..tensors.packing import check_order
 from ..tensors.sparse_tensor import SparseTensor

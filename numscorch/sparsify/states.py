@@ -12,7 +12,8 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format
 from ..sparsifiers.names import near
 from ..tensors.parameter import SparseParameter
-from ..tensors.pattern import Pattern, restored
+from ..tensors.pattern import Pattern
+from ..tensors.validate import restored
 from .matching import Site
 from .settling import naming
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..convert.dense import check_values
 from ..errors import FormatError, SizeError, UnsupportedError
+from ..frontend.datatypes import STORED, listed
 from ..ir.level import INT64_MAX
 from .packing import in_order
 
@@ -136,3 +136,22 @@ def disordered_entry(table: np.ndarray, mode_order: Sequence[int], way_out: str)
     here, before = (tuple(int(c) for c in table[:, entry]) for entry in (wrong, wrong - 1))
     clash = f"repeats the coordinates {here} of entry {wrong - 1}" if here == before else f"at {here} comes after {before}"
     return FormatError(f"entry {wrong} {clash}: entries must be in increasing order, each place once; {way_out}")
+
+
+def check_values(values: torch.Tensor) -> torch.Tensor:
+    """Values that kernels can read or that are widened for them: strided, on the CPU.
+
+    Raises:
+        UnsupportedError: another dtype, device or layout.
+
+    >>> check_values(torch.ones(2))
+    tensor([1., 1.])
+    """
+    if values.layout != torch.strided:
+        layout = str(values.layout).removeprefix("torch.")
+        raise UnsupportedError(f"values are a {layout} tensor, but must be a plain 1-D one: pass its .values(), or .to_dense()")
+    if values.device.type != "cpu":
+        raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu()")
+    if values.dtype not in STORED:
+        raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to(torch.float32)")
+    return values.resolve_conj().resolve_neg()

@@ -11,6 +11,7 @@ import torch
 from ..errors import UnsupportedError
 
 OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by operators, which are made of tensors
+METHODS: dict[str, Callable[..., Any]] = {}  # what methods of these names do: convert, interop, explanation and operators enter theirs
 
 
 def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:

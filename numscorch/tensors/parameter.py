@@ -14,9 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import FormatError, OperandError, PatternWarning
 from .ledgers import stack_level
-from .pattern import Pattern, restored
+from .pattern import Pattern
 from .sparse_tensor import SparseTensor
 from .suggestions import type_name
+from .validate import restored
 
 SIZES = "build the model with the sizes that it had"
 ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of what changed it, as RigL's"

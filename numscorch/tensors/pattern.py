@@ -20,6 +20,7 @@ from ..ir.format import Format
 from ..ir.level import INT32_MAX
 from ..ir.levels import Compressed, Dense
 from ..schedule.facts import rounded
+from .peaks import peaks_of
 
 T = TypeVar("T")
 SPREAD_FROM = 1 << 6  # positions of a level from which it matters how they are spread
@@ -120,9 +121,12 @@ class Pattern:
     @property
     def peaks(self) -> tuple[int, ...]:
         """About how many values share the most frequent coordinate of each level, see ``peaks_of``."""
-        from .peaks import peaks_of  # late: it knows patterns
 
-        return self.remember("peaks", lambda: peaks_of(self))
+        def found() -> tuple[int, ...]:
+            arrays = [self.level_arrays(at) for at in range(len(self.format.levels))]
+            return peaks_of(self.format, self.format.sizes(self.shape), self.nnz, arrays)
+
+        return self.remember("peaks", found)
 
     def _spread(self, at: int) -> int:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < SPREAD_FROM:
@@ -147,10 +151,6 @@ class Pattern:
         self.taken = tuple([array.numpy() for array in flat])
         self.watched = tuple([(array, array.data_ptr()) for array in flat])
         return self.taken
-
-    def __reduce__(self) -> tuple[Callable[..., Pattern], tuple[Any, ...]]:
-        """What is derived, and the signature, belong to this process."""
-        return restored, (self.format, self.shape, self.arrays)
 
     def __copy__(self) -> Pattern:
         return self
@@ -222,19 +222,6 @@ def _untransformed(compute: Callable[[], T]) -> T:
 
     with temporarily_clear_interpreter_stack():
         return compute()
-
-
-def restored(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
-    """A pattern that was pickled; it is checked, since whoever wrote the file isn't known.
-
-    Raises:
-        FormatError: the arrays break a promise of the format.
-    """
-    from .validate import validate  # late: it knows patterns
-
-    pattern = Pattern(format, shape, arrays)
-    validate(pattern)
-    return pattern
 
 
 _signatures: dict[Hashable, int] = {}

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from ..ir.format import Format
 from ..ir.levels import Dense, Singleton
 from ..ir.padded import Bitmap
-from .pattern import Pattern
 
 STEP = 32  # positions for each one that is sampled
 HITS = 16  # samples of one coordinate from which it is frequent
 
 
-def peaks_of(pattern: Pattern) -> tuple[int, ...]:
+def peaks_of(format: Format, sizes: Sequence[int], count: int, arrays: Sequence[tuple[np.ndarray, ...]]) -> tuple[int, ...]:
     """For each level, the number of values with its most frequent coordinate: a power of 4, or 0 below about 512 values.
+
+    Args:
+        format: of the pattern.
+        sizes: the extent of each level.
+        count: the number of values.
+        arrays: the index arrays of each level.
 
     The estimate reads one position of 32. Levels that store no coordinates, and levels above one with neither ``pos`` nor a fixed size,
     count as 0.
@@ -22,24 +30,23 @@ def peaks_of(pattern: Pattern) -> tuple[int, ...]:
     >>> import torch
     >>> square = torch.eye(3000)
     >>> square[0] = 1
-    >>> peaks_of(from_torch(square, "CSR").pattern)
+    >>> from_torch(square, "CSR").pattern.peaks
     (1024, 0)
     """
-    peaks, sizes = [0] * len(pattern.format.levels), pattern.format.sizes(pattern.shape)
-    if pattern.nnz < STEP * HITS:
+    peaks = [0] * len(format.levels)
+    if count < STEP * HITS:
         return tuple(peaks)
-    positions = _sample(pattern.nnz)
-    for at, level in reversed(list(enumerate(pattern.format.levels))):
-        arrays = pattern.level_arrays(at)
+    positions = _sample(count)
+    for at, level in reversed(list(enumerate(format.levels))):
         if isinstance(level, Dense | Bitmap):
             positions, coordinates = np.divmod(positions, max(sizes[at], 1))
         elif "crd" in level.arrays:
-            coordinates = arrays[-1][positions]
+            coordinates = arrays[at][-1][positions]
         else:
             break
         peaks[at] = _peak(coordinates[coordinates >= 0])
         if "pos" in level.arrays:
-            positions = np.searchsorted(arrays[0], positions, "right") - 1
+            positions = np.searchsorted(arrays[at][0], positions, "right") - 1
         elif not isinstance(level, Dense | Bitmap | Singleton):
             break
     return tuple(peaks)

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 import torch
 
-from ..convert import dense as convert
 from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format, dense
-from .arrays import as_tensor
+from .arrays import as_tensor, check_values
 from .ledgers import note
+from .methods import METHODS, PythonOperators
 from .methods import OPERATORS as OPERATORS
-from .methods import PythonOperators
-from .packing import entry_count
+from .packing import coordinates, entry_count
 from .pattern import Pattern
 from .suggestions import refusal
 
@@ -39,7 +38,7 @@ def beside_programs(function: F) -> F:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():  # spelled out: Dynamo leaves functions alone that don't name torch
-            from ..compute.torch_compile import aside  # late: it imports torch's compiler
+            from .aside import aside  # late: it imports torch's compiler
 
             return aside(function, *args, **kwargs)
         return function(*args, **kwargs)
@@ -97,7 +96,7 @@ class SparseTensor(PythonOperators):
         stored = self.pattern.nnz
         if values.shape != (stored,):
             raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern has {stored} positions: pass shape ({stored},)")
-        values = convert.check_values(values)
+        values = check_values(values)
         self._values = values if values.is_contiguous() else _contiguous(values)
         self._view: np.ndarray | None = None
         self._address = -1
@@ -190,7 +189,7 @@ class SparseTensor(PythonOperators):
     @beside_programs
     def indices(self) -> torch.Tensor:
         """A copy of the stored entries' coordinates: (ndim, nnz) int64, in storage order. O(nnz)."""
-        return convert.coordinates(self.pattern).clone()
+        return coordinates(self.pattern).clone()
 
     def with_values(self, values: torch.Tensor | ArrayLike) -> SparseTensor:
         """The same pattern, shared, with other values of the same shape; those of a tensor or of numpy are not copied."""
@@ -199,7 +198,8 @@ class SparseTensor(PythonOperators):
     @beside_programs
     def to_dense(self) -> torch.Tensor:
         """A dense tensor of the same shape; unstored entries are 0."""
-        return convert.dense_as_asked(self)
+        made: torch.Tensor = METHODS["to_dense"](self)
+        return made
 
     @beside_programs
     def to_torch(self) -> torch.Tensor:
@@ -208,43 +208,33 @@ class SparseTensor(PythonOperators):
         Raises:
             UnsupportedError: torch has no layout for this format: use ``.to(ns.CSR)`` first.
         """
-        return convert.to_torch(self)
+        made: torch.Tensor = METHODS["to_torch"](self)
+        return made
 
     def to_scipy(self) -> sparray:
         """A SciPy csr, csc, coo or bsr array that shares memory, or a dia array; needs SciPy."""
-        from ..interop.scipy_arrays import to_scipy
-
-        return to_scipy(self)
+        return METHODS["to_scipy"](self)
 
     def to_pydata(self) -> Any:
         """A ``sparse.GCXS`` (of CSR, CSC) or ``sparse.COO`` (of COO) of pydata/sparse that shares memory."""
-        from ..interop.pydata_arrays import to_pydata
-
-        return to_pydata(self)
+        return METHODS["to_pydata"](self)
 
     def to_edge_index(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Sources and targets (2, nnz), and weights (nnz,), of a matrix ``A[target, source]``: the inverse of ``numscorch.adj_t``."""
-        from ..interop.graphs import to_edge_index
-
-        return to_edge_index(self)
+        made: tuple[torch.Tensor, torch.Tensor] = METHODS["to_edge_index"](self)
+        return made
 
     def to_torch_sparse(self) -> Any:
         """A ``torch_sparse.SparseTensor`` of a matrix; gradients flow to the values."""
-        from ..interop.graphs import to_torch_sparse
-
-        return to_torch_sparse(self)
+        return METHODS["to_torch_sparse"](self)
 
     def to_networkx(self, create_using: Any = None) -> Any:
         """A networkx graph, a DiGraph by default, with an edge from i to j for each ``A[i, j]``; see the guide: graphs."""
-        from ..interop.graphs import to_networkx
-
-        return to_networkx(self, create_using)
+        return METHODS["to_networkx"](self, create_using)
 
     def to_dgl(self, weight: str = "weight") -> Any:
         """A DGL graph with an edge from i to j for each ``A[i, j]``, whose values are the edges' data of that name."""
-        from ..interop.graphs import to_dgl
-
-        return to_dgl(self, weight)
+        return METHODS["to_dgl"](self, weight)
 
     @beside_programs
     def to(
@@ -274,7 +264,7 @@ class SparseTensor(PythonOperators):
         SparseTensor(CSC, shape=(2, 2), nnz=2, density=0.5, float64, int32 indices)
         """
         if type(target) is Format and dtype is None and device is None and not copy:
-            return convert.to_format(self, target)
+            return self._stored_as(target)
         if isinstance(dtype, bool):  # torch's other order, (dtype, non_blocking, copy)
             dtype, copy = None, non_blocking or copy
         wanted = (target.device, target.dtype) if isinstance(target, torch.Tensor | SparseTensor) else (target,)
@@ -283,10 +273,15 @@ class SparseTensor(PythonOperators):
             made = made if own is None else made._changed(own)
         return OPERATORS["clone"](made) if copy and made._values.data_ptr() == self._values.data_ptr() else made
 
+    def _stored_as(self, format: Format) -> SparseTensor:
+        """The same entries in another format."""
+        made: SparseTensor = METHODS["to_format"](self, format)
+        return made
+
     def _changed(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
         """The tensor with one thing changed."""
         if isinstance(target, torch.dtype):
-            return self if target == self.dtype else self.with_values(convert.check_values(self.values.to(target)))
+            return self if target == self.dtype else self.with_values(check_values(self.values.to(target)))
         if isinstance(target, torch.layout):
             made: SparseTensor = OPERATORS["to_sparse"](self, layout=target)
             return made
@@ -294,7 +289,7 @@ class SparseTensor(PythonOperators):
             return self
         if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
-        return convert.to_format(self, dense(self.ndim) if target == "dense" else as_format(target))
+        return self._stored_as(dense(self.ndim) if target == "dense" else as_format(target))
 
     @beside_programs
     def permute(self, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> SparseTensor:
@@ -344,15 +339,12 @@ class SparseTensor(PythonOperators):
     @beside_programs
     def coalesce(self) -> SparseTensor:
         """The tensor with its coordinates in order, each once: itself where they are, and sorted rows where a level has no order."""
-        from ..operators.ordering import ordered
-
-        return ordered(self)
+        made: SparseTensor = METHODS["coalesce"](self)
+        return made
 
     def sort(self, *args: Any, **kwargs: Any) -> SparseTensor:
         """The coordinates of each row in order, as ``coalesce()``: not the values, as torch.sort, so that it takes nothing else."""
-        from ..operators.ordering import sort
-
-        made: SparseTensor = sort(self, *args, **kwargs)
+        made: SparseTensor = METHODS["sort"](self, *args, **kwargs)
         return made
 
     @classmethod
@@ -375,9 +367,8 @@ class SparseTensor(PythonOperators):
         )
 
     def _repr_html_(self) -> str:
-        from ..explanation.tensors import card
-
-        return card(self)
+        made: str = METHODS["card"](self)
+        return made
 
     @beside_programs
     def spy(self, ax: Axes | None = None, **kwargs: Any) -> Axes:
@@ -393,9 +384,8 @@ class SparseTensor(PythonOperators):
         Returns:
             The axes.
         """
-        from ..explanation.spying import spy
-
-        return spy(self.pattern, ax, **kwargs)
+        drawn: Axes = METHODS["spy"](self.pattern, ax, **kwargs)
+        return drawn
 
     def __len__(self) -> int:
         if not self.ndim:

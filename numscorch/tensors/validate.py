@@ -5,10 +5,14 @@ A kernel reads index arrays without bounds checks, so arrays from outside are lo
 
 from __future__ import annotations
 
+import copyreg
+from typing import Any
+
 import numpy as np
 import torch
 
 from ..errors import FormatError
+from ..ir.format import Format
 from ..ir.level import Children, Stored
 from .packing import in_order
 from .pattern import INDEX_DTYPES, Pattern
@@ -203,3 +207,22 @@ def _disordered(pattern: Pattern, at: int, run: list[np.ndarray], previous: int,
     last = ", ".join(map(str, before)) if len(before) == 1 else f"({', '.join(map(str, before))})"
     clash = f"repeats the coordinate {shown}" if before == here else f"has coordinate {shown} after {last}"
     return f"{_where(pattern, at)}: position {position}, below parent {parent}, {clash}: coordinates must increase; {WAY_OUT}"
+
+
+def _parts_of(pattern: Pattern) -> tuple[Any, ...]:
+    """What is pickled of a pattern: what is derived, and the signature, belong to this process."""
+    return restored, (pattern.format, pattern.shape, pattern.arrays)
+
+
+def restored(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
+    """A pattern that was pickled; it is checked, since whoever wrote the file isn't known.
+
+    Raises:
+        FormatError: the arrays break a promise of the format.
+    """
+    pattern = Pattern(format, shape, arrays)
+    validate(pattern)
+    return pattern
+
+
+copyreg.pickle(Pattern, _parts_of)
