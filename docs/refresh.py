@@ -18,12 +18,12 @@ from unstored import operators_of, reductions
 
 import numscorch as ns
 from numscorch.compute.operands import identify
-from numscorch.compute.plans import describe, find_plan
 from numscorch.frontend.parser import parse_einsum
 from numscorch.ir.loop import Block, For, walk_block
 from numscorch.machine.target import host
 from numscorch.runtime.binder import Binder
 from numscorch.runtime.blocks import cuts_of
+from numscorch.runtime.plans import describe, find_plan
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # for benchmarks, which is no installed package

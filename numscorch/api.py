@@ -13,7 +13,6 @@ from torch.autograd import forward_ad
 
 from .compute.dispatch import compute
 from .compute.operands import any_autocast, call_form, in_autocast, refuse_tangents
-from .compute.plans import SHORTCUTS, tables_apart
 from .compute.reductions import check_reduction, prepared, reduced
 from .compute.shortcuts import MISSED
 from .errors import ExpressionError, FormatError, OperandError, UnsupportedError
@@ -29,6 +28,7 @@ from .frontend.statements import Request, tensor_names
 from .ir.format import Format
 from .programs.evaluation import evaluate_parts
 from .programs.tracing import TRACERS, holds_traced, traced_call
+from .runtime.plans import SHORTCUTS, tables_apart
 from .sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from .tensors.parameter import SparseParameter
 from .tensors.sparse_tensor import SparseTensor, beside_programs

@@ -18,7 +18,6 @@ from .compute.dispatch import current_transform, pairs_for
 from .compute.fitting import ABSENT, Fitting, Fittings, is_fit
 from .compute.native import wrap
 from .compute.operands import STRIDED, any_autocast, call_form, check_is_tensor, identify, is_all_native, undeferred
-from .compute.plans import Plan, find_plan, is_apart, known_plan
 from .compute.reductions import check_reduction, prepared
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from .frontend.datatypes import COMPILED
@@ -29,6 +28,7 @@ from .frontend.promotion import target_of
 from .frontend.statements import NAMES, Request, plain_request
 from .ir.format import COO, Format, as_format, dense
 from .programs.tracing import TRACERS, holds_traced
+from .runtime.plans import Plan, find_plan, is_apart, known_plan
 from .tensors.parameter import unwrapped
 from .tensors.sparse_tensor import SparseTensor, beside_programs
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from .compute.plans import uncompiled
 from .convert.construct import from_torch
 from .errors import FormatError
 from .ir.format import COO, CSC, CSF, CSR, DCSR, Format
@@ -20,6 +19,7 @@ from .ir.level import Level
 from .ir.levels import Compressed, Dense
 from .ir.parts import Part
 from .programs.evaluation import evaluate_parts
+from .runtime.plans import uncompiled
 from .tensors.sparse_tensor import SparseTensor
 from .tensors.validate import validate
 

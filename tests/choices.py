@@ -9,11 +9,11 @@ import pytest
 
 import numscorch.schedule as scheduling
 from numscorch.codegen import kernel
-from numscorch.compute import plans as dispatch
 from numscorch.convert.dense import conversions as reformat
 from numscorch.frontend import relayout as layouts
 from numscorch.ir.index import Stmt, loops_of
 from numscorch.runtime import blocks
+from numscorch.runtime import plans as dispatch
 from numscorch.schedule import cost, parallel, tiles, vector, workspace
 from numscorch.schedule.facts import Facts, Target
 

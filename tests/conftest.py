@@ -74,8 +74,8 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture
 def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """No plan or schedule from another test, nor what it converted."""
-    from numscorch.compute import plans as dispatch
     from numscorch.convert.dense import conversions as reformat
+    from numscorch.runtime import plans as dispatch
 
     monkeypatch.setattr(dispatch, "_plans", {})
     monkeypatch.setattr(dispatch, "_kernels", {})
@@ -89,7 +89,7 @@ def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
 def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Kernels run as Python, every access checked, and nothing is compiled."""
     from numscorch.codegen import kernel
-    from numscorch.compute import plans as dispatch
+    from numscorch.runtime import plans as dispatch
 
     fresh_plans.setattr(dispatch, "build", kernel.build_plain)
     return fresh_plans

@@ -11,11 +11,11 @@ from cases import as_operand
 from interpreter import run
 
 import numscorch as ns
-from numscorch.compute.plans import describe
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import Problem, make_problem
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format
 from numscorch.ir.index import Stmt
+from numscorch.runtime.plans import describe
 from numscorch.schedule.facts import LONGEST_SUM, Facts, Target, rounded, tiling
 
 TARGET = Target(32, 16)

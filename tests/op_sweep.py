@@ -22,10 +22,10 @@ import torch
 from op_sweep_rules import KNOWN, OF_STORED, QUOTIENTS, RANDOM, REFUSALS, TIES
 
 import numscorch as ns
-from numscorch.compute.plans import uncompiled
 from numscorch.errors import NumscorchError
 from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.padded import Bitmap, Fixed
+from numscorch.runtime.plans import uncompiled
 
 SHARES = {torch.float32: 5, torch.int64: 1, torch.bool: 1, torch.complex64: 1}  # data types, and how often each is drawn
 SAMPLES = 8  # samples read of an operator for each case that is drawn

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.compute import plans as dispatch
 from numscorch.nn import functional as F
 from numscorch.nn import patterns
 from numscorch.nn.attending import program
+from numscorch.runtime import plans as dispatch
 
 theirs = torch.nn.functional.scaled_dot_product_attention
 

@@ -11,8 +11,8 @@ import torch
 
 import numscorch as ns
 from numscorch.compute import autotuning
-from numscorch.compute import plans as dispatch
 from numscorch.ir.index import loops_of
+from numscorch.runtime import plans as dispatch
 from numscorch.runtime import tuned
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.compute import plans as dispatch
 from numscorch.ir.index import Blend, loops_of
+from numscorch.runtime import plans as dispatch
 from numscorch.schedule import parallel
 
 SUMS = (

@@ -10,8 +10,8 @@ import torch
 import numscorch as ns
 from numscorch.compute.chains import Chain
 from numscorch.compute.operands import identify
-from numscorch.compute.plans import known_plan
 from numscorch.operators.elementwise import _softmax_program
+from numscorch.runtime.plans import known_plan
 
 CONVOLUTION = "y[i,o] = relu(A[i,j] * x[j,f] * w[o,f] + b[o])"
 TRIANGLES = "T[i,k] = A[i,j] * B[j,k]; y[i,o] = T[i,k] * x[k,o]"

@@ -15,8 +15,8 @@ import torch
 
 import numscorch as ns
 from numscorch.codegen import kernel
-from numscorch.compute import plans as dispatch
 from numscorch.machine import interrupts, kernel_cache
+from numscorch.runtime import plans as dispatch
 from numscorch.schedule import parallel
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")

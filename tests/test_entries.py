@@ -7,11 +7,11 @@ import torch
 
 import numscorch as ns
 from numscorch.codegen.assembly import assemble
-from numscorch.compute import plans as dispatch
 from numscorch.errors import ScheduleError
 from numscorch.ir.format import CSF, CSR
 from numscorch.ir.index import TensorVar, loops_of
 from numscorch.ir.notation import parse_stmt
+from numscorch.runtime import plans as dispatch
 from numscorch.schedule import parallel
 from numscorch.schedule.facts import Facts, Target
 from numscorch.schedule.flat_sums import walk_entries

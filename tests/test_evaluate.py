@@ -13,9 +13,9 @@ from statements import Statement, random_statement
 
 import numscorch as ns
 from numscorch.codegen import kernel
-from numscorch.compute import plans as dispatch
 from numscorch.frontend.statements import parse_statement
 from numscorch.runtime import blocks
+from numscorch.runtime import plans as dispatch
 from numscorch.schedule import parallel
 from numscorch.tensors.validate import validate
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import numscorch as ns
-from numscorch.compute.plans import uncompiled
 from numscorch.programs import fused_gradients
+from numscorch.runtime.plans import uncompiled
 
 ATTENTION = """
     S[h,i,j] = stored(A[i,j]) * (Q[h,i,k] * K[h,j,k]) * 0.5

@@ -9,8 +9,8 @@ import pytest
 
 from numscorch.codegen.result_assembly import Stage
 from numscorch.codegen.source import Source, generate
-from numscorch.convert.copy_statements import copy_problem, copying
 from numscorch.frontend.accesses import row_major
+from numscorch.frontend.copy_statements import copy_problem, copying
 from numscorch.frontend.operand import Operand
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import make_problem

@@ -12,8 +12,8 @@ from scale import scaled
 from statements import random_statement
 
 import numscorch as ns
-from numscorch.compute.plans import uncompiled
 from numscorch.convert.dense import conversions as reformat
+from numscorch.runtime.plans import uncompiled
 
 Operands = dict[str, Any]
 

@@ -18,10 +18,10 @@ import torch
 
 import numscorch as ns
 from numscorch.commands import doctor
-from numscorch.compute import plans as dispatch
 from numscorch.errors import BundleError, NumscorchError
 from numscorch.machine import kernel_cache, whole_files
 from numscorch.runtime import bundles, tuned
+from numscorch.runtime import plans as dispatch
 
 SOURCE = '"""y[i] = A[i,j] * x[j]\n\nSerial.\n"""\n\n\ndef kernel(x):\n    return x + 1\n'
 K = "kernel_0123456789abcdef"

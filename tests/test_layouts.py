@@ -6,14 +6,14 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.compute import plans as dispatch
-from numscorch.compute import slabs
 from numscorch.frontend import relayout as layouts
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.relayout import moving
 from numscorch.frontend.statements import plain_request, scheduled
 from numscorch.ir.format import Format
 from numscorch.ir.index import Transpose, loops_of
+from numscorch.runtime import plans as dispatch
+from numscorch.runtime import slabs
 from numscorch.schedule import parallel
 from numscorch.schedule.facts import Target
 

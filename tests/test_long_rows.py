@@ -7,7 +7,7 @@ import torch
 
 import numscorch as ns
 import numscorch.tensors.pattern as patterns
-from numscorch.compute.long_rows import cut
+from numscorch.runtime.long_rows import cut
 from numscorch.schedule import parallel
 
 

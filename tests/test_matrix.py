@@ -9,10 +9,10 @@ import pytest
 from scale import scaled
 
 import numscorch as ns
-from numscorch.compute import plans as dispatch
 from numscorch.convert.dense import conversions as reformat
 from numscorch.ir.format import Format
 from numscorch.ir.format_text import LEVELS
+from numscorch.runtime import plans as dispatch
 from numscorch.selfcheck import EXPRESSIONS, Check, checks
 
 NAMED = [

@@ -13,12 +13,12 @@ import torch
 from weights import drawn
 
 import numscorch as ns
-from numscorch.compute.plans import make_plan, uncompiled
 from numscorch.frontend.operand import Operand
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import make_problem
 from numscorch.ir.nmg_assignment import assigned
 from numscorch.ir.nmg_combinations import masks
+from numscorch.runtime.plans import make_plan, uncompiled
 from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
 from numscorch.sparsify import magnitude, n_m_g, sparsify

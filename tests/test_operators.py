@@ -14,9 +14,9 @@ import torch
 
 import numscorch as ns
 from numscorch.compute import dispatch as computing
-from numscorch.compute.plans import uncompiled
 from numscorch.operators import elementwise
 from numscorch.programs import evaluation
+from numscorch.runtime.plans import uncompiled
 
 D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
 

@@ -10,7 +10,7 @@ from scale import scaled
 
 import numscorch as ns
 import numscorch.schedule as scheduling
-from numscorch.compute import plans as dispatch
+from numscorch.runtime import plans as dispatch
 from numscorch.schedule import parallel
 from numscorch.tensors.validate import validate
 

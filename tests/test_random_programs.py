@@ -13,8 +13,8 @@ from scale import scaled
 from torch import Tensor
 
 import numscorch as ns
-from numscorch.compute.plans import uncompiled
 from numscorch.programs import evaluation
+from numscorch.runtime.plans import uncompiled
 
 PARTS = 2
 Found = dict[str, Tensor | None]  # the result, and the gradient of each operand

@@ -12,12 +12,11 @@ from scale import scaled
 from torch.autograd import forward_ad
 
 import numscorch as ns
-from numscorch.compute import plans as dispatch
 from numscorch.convert.conversion_plan import steps_between
 from numscorch.convert.conversions import converted
-from numscorch.convert.copy_statements import copying
 from numscorch.convert.dense import conversions as reformat
 from numscorch.convert.spaced import can_be_spaced
+from numscorch.frontend.copy_statements import copying
 from numscorch.ir.derived_formats import can_be_assembled
 from numscorch.ir.format import Format
 from numscorch.ir.index import TensorVar
@@ -25,6 +24,7 @@ from numscorch.ir.notation import parse_stmt
 from numscorch.ir.scatter import can_be_placed, is_placed
 from numscorch.ir.verify import verify
 from numscorch.runtime import blocks
+from numscorch.runtime import plans as dispatch
 from numscorch.runtime import result_arrays as assembled
 from numscorch.schedule import parallel
 from numscorch.tensors.packing import pack

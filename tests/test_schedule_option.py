@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.compute import plans as dispatch
+from numscorch.runtime import plans as dispatch
 from numscorch.schedule import parallel
 from numscorch.schedule.options import Options, parse_options
 

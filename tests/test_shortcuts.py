@@ -9,9 +9,9 @@ import torch
 from torch.autograd import forward_ad
 
 import numscorch as ns
-from numscorch.compute import plans as dispatch
 from numscorch.compute import shortcuts
-from numscorch.compute.plans import SHORTCUTS, uncompiled
+from numscorch.runtime import plans as dispatch
+from numscorch.runtime.plans import SHORTCUTS, uncompiled
 
 SPMM = "ij,jk->ik"
 D = torch.tensor([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])

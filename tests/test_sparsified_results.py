@@ -12,12 +12,12 @@ import torch
 
 import numscorch as ns
 from numscorch.codegen.source import generate
-from numscorch.compute.plans import _plans, uncompiled
 from numscorch.frontend.fused_problem import fused_problem
 from numscorch.frontend.operand import Operand
 from numscorch.ir.format import CSR, sorted_format
 from numscorch.ir.format import dense as dense_format
 from numscorch.programs.fusion import Kind, fused_request
+from numscorch.runtime.plans import _plans, uncompiled
 from numscorch.schedule.facts import Target
 from numscorch.schedule.fuse import schedule_fused
 from numscorch.sparsifiers.results import pruning

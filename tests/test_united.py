@@ -123,7 +123,7 @@ def test_one_body_is_what_cases_are(seed: int, plain: pytest.MonkeyPatch) -> Non
 
 def forget(patch: pytest.MonkeyPatch) -> None:
     """No plan or kernel is known any more."""
-    from numscorch.compute import plans as dispatch
+    from numscorch.runtime import plans as dispatch
 
     patch.setattr(dispatch, "_plans", {})
     patch.setattr(dispatch, "_kernels", {})

@@ -16,11 +16,11 @@ import numscorch as ns
 from numscorch.codegen import checked_intrinsics as twins
 from numscorch.codegen import routines
 from numscorch.codegen.workspaces import workspaces_of
-from numscorch.compute import plans as dispatch
 from numscorch.ir.index import loops_of
 from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.workspace_levels import Cleared, Hashed, Listed
 from numscorch.runtime import blocks
+from numscorch.runtime import plans as dispatch
 from numscorch.runtime.result_arrays import hashed_room
 from numscorch.schedule import parallel, workspace
 from numscorch.schedule.workspace import KINDS

@@ -15,10 +15,10 @@ import torch
 
 from .. import nn, warmup
 from ..codegen.kernel import BUILDING, build, jit_is_disabled
-from ..compute.plans import Tables, apart
 from ..errors import UnsupportedError
 from ..machine import launcher
 from ..measuring.requests import Asked
+from ..runtime.plans import Tables, apart
 
 FORMATS, DTYPES, COLUMNS = ("CSR", "CSC", "COO"), ("float32", "float64"), (16, 32, 64, 128)
 MATRIX, ROWS = "uniform:20000x20000:0.0005", 20000

@@ -20,6 +20,7 @@ from ..ir.format import Format
 from ..ir.index import Tile, Vector, loops_of, variables_in
 from ..machine.target import host
 from ..machine.threads import workers
+from ..runtime.plans import compile_source, describe_all, forget
 from ..runtime.tuned import key_of, remember
 from ..schedule import Step
 from ..schedule.loop_order import candidates
@@ -27,7 +28,6 @@ from ..schedule.parallel import runs_in_blocks
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute, pairs_for
 from .operands import admit, call_form, undeferred
-from .plans import compile_source, describe_all, forget
 
 ORDERS = 3  # loop orders besides the cheapest one
 DEARER = 16.0  # times as dear as that by the model, at the most

@@ -13,10 +13,10 @@ from typing import Any
 from torch import Tensor
 
 from ..frontend.statements import NAMES, Request
+from ..runtime.plans import Plan, known_plan
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import dense_result
 from .operands import Deferred, identify
-from .plans import Plan, known_plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from ..frontend.problem import wanted_format
 from ..frontend.promotion import Promotion, target_of, unread_in
 from ..frontend.statements import Request
 from ..ir.format import COO, Format, as_format, sorted_format
+from ..runtime.plans import find_plan, known_plan, remember
 from ..schedule.facts import rounded
 from ..tensors.ledgers import is_listed, note
 from ..tensors.sparse_tensor import SparseTensor
@@ -28,7 +29,6 @@ from .dense_operands import dense_result
 from .empty_reductions import in_sparse_format, semiring_zero
 from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_native, undeferred
 from .outputs import check_before, write
-from .plans import find_plan, known_plan, remember
 from .shortcuts import remember_call
 
 current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside

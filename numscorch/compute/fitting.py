@@ -15,10 +15,10 @@ from torch._C._dynamo.guards import TensorGuards
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
+from ..runtime.plans import Plan
 from ..tensors.sparse_tensor import SparseTensor
 from . import native
 from .outputs import check_before, write
-from .plans import Plan
 
 MOST_FITTINGS = 8  # of one expression: with other shapes or strides, other classes of tensors, or other modes of torch
 MOST_PATTERNS = 256  # signatures of patterns for which a fitting keeps plans

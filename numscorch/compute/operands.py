@@ -14,6 +14,7 @@ from torch.nn import Parameter
 from ..errors import ExpressionError, OperandError, UnsupportedError
 from ..frontend.parser import from_sublists
 from ..ir.format import Format
+from ..runtime.plans import signatures_of
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .native import wrap
@@ -95,16 +96,12 @@ def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tens
 
 
 def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
-    """The operands as :func:`admit` gives them, and what of each a plan is found by, one after the other.
-
-    A deferred operand is ``None`` among the latter, so that no plan is found with it; where operands have one pattern, the last says which.
+    """The operands as :func:`admit` gives them, and what of each a plan is found by, as :func:`signatures_of` lists it.
 
     >>> identify([torch.ones(2, 3)])[1]
     [torch.float32, torch.Size([2, 3])]
     """
     ready: list[Any] = []
-    signatures: list[Hashable] = []
-    patterns: list[Any] = []
     for operand in operands:
         kind = type(operand)
         if kind is Parameter and operand.layout is STRIDED and not is_grad_enabled():
@@ -116,19 +113,7 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
         elif operand.is_neg():
             operand = Deferred(operand)
         ready.append(operand)
-        if type(operand) is SparseTensor:
-            pattern = operand.pattern
-            signatures += (pattern.signature, operand._values.dtype)
-            patterns.append(pattern)
-        elif type(operand) is Deferred:
-            signatures.append(None)
-        elif operand.is_contiguous() and operand.is_cpu:
-            signatures += (operand.dtype, operand.shape)
-        else:
-            signatures += (operand.dtype, operand.shape, operand.stride(), operand.device)
-    if len(patterns) > 1 and len(set(map(id, patterns))) < len(patterns):
-        signatures.append(tuple(map(list(map(id, patterns)).index, map(id, patterns))))
-    return ready, signatures
+    return ready, signatures_of(ready)
 
 
 def refuse_tangents(operands: Sequence[Any]) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 from torch.autograd import forward_ad
 
+from ..runtime.plans import SHORTCUTS, Plan, is_apart
 from ..tensors.sparse_tensor import SparseTensor
 from .fitting import ABSENT, Fittings, is_fit
 from .operands import any_autocast
-from .plans import SHORTCUTS, Plan, is_apart
 
 MOST_SHORTCUTS = 1024  # expressions
 MOST_MISSES = 64  # calls of an expression that found no fitting, after which it has no shortcut: its shapes change with each call

@@ -7,20 +7,17 @@ collected, where what is inserted twice is summed, and appended in order (for ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
+from ..frontend.copy_statements import copying
 from ..ir.format import Format
+from ..runtime.plans import launch
 from ..tensors.packing import in_order, index_dtype_for
 from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import steps_collecting
 from .conversions import SPARSEST, WORTHWHILE, can_copy, pays
-from .copy_statements import copying
-
-if TYPE_CHECKING:
-    from ..tensors.sparse_tensor import SparseTensor
 
 
 def coalesced(
@@ -34,8 +31,6 @@ def coalesced(
         shape, format: the tensor's.
         dtype: of its index arrays; by default the smaller that fits.
     """
-    from ..compute.dispatch import compute  # late: kernels read operands in other formats, and so convert them
-
     if not shape or not can_copy(values):
         return None
     dimensions = tuple(dict.fromkeys(part.dimension for part in format.parts if part.minus is None))
@@ -47,14 +42,12 @@ def coalesced(
         return None
     A = _as_listed(indices, values, shape, listed, index_dtype_for(shape, n, dtype))
     for step in steps:
-        A = compute(copying(A.format, step), (A,), step)
+        A = launch(copying(A.format, step), (A,), step)
     return A.to(format)
 
 
 def _as_listed(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], listed: Format, dtype: np.dtype) -> SparseTensor:
     """Entries in a format that takes them as they are."""
-    from ..tensors.sparse_tensor import SparseTensor  # late, as above
-
     first, *others = (torch.from_numpy(indices[d].astype(dtype)) for d in listed.mode_order)
     pos = torch.from_numpy(np.array([0, len(values)], dtype))
     return SparseTensor.trusted(Pattern(listed, shape, ((pos, first), *((crd,) for crd in others))), values.contiguous())

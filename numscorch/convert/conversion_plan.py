@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
+from ..frontend.copy_statements import can_be_copied
 from ..ir.derived_formats import runs_of
 from ..ir.format import Format, sorted_format
 from ..ir.implicit import Implicit
 from ..ir.level import Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.parts import Part
-from .copy_statements import can_be_copied
 from .spaced import can_be_spaced
 
 Parts = tuple[Part, ...]

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch.autograd import forward_ad
 
+from ..frontend.copy_statements import copying
 from ..frontend.datatypes import COMPILED
 from ..ir.format import Format, sorted_format
 from ..ir.implicit import Implicit
@@ -22,17 +22,16 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Fixed, Nonzero
 from ..machine import memory
 from ..machine.threads import must_run_serial
+from ..runtime.plans import launch
 from ..tensors.ledgers import is_listed, note
+from ..tensors.methods import METHODS
 from ..tensors.packing import EACH, coordinates, is_identity, pack, positions_of
 from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import steps_between
-from .copy_statements import copying
 from .matrices import can_regroup, regrouped
 from .resorting import can_turn, resorted, resorts, turned
 from .spaced import respaced
-
-if TYPE_CHECKING:
-    from ..tensors.sparse_tensor import SparseTensor
 
 WORTHWHILE = 1 << 16  # entries from which a kernel copies them, earlier ones of the kind among them; n kernels, from n**2 times as many
 FEW = 1 << 14  # entries up to which sorting the numbers of entries takes less than a kernel's call
@@ -134,11 +133,9 @@ def is_differentiated(values: torch.Tensor) -> bool:
 
 def dense_of(A: SparseTensor) -> torch.Tensor | None:
     """The dense tensor, by a kernel; None where it can't, or there is too little to copy."""
-    from ..compute.dispatch import compute  # late, as below
-
     if not can_copy(A.values) or not pays(A.format, None, A.pattern.nnz, WORTHWHILE):
         return None
-    made: torch.Tensor = compute(copying(A.format, None), (A,), "dense")
+    made: torch.Tensor = launch(copying(A.format, None), (A,), "dense")
     return made
 
 
@@ -152,8 +149,6 @@ def chosen_of(values: torch.Tensor, format: Format, chooses: Level, *arrays: tor
 
     The level has room for every coordinate, and kernels can copy the values: see :func:`can_copy`.
     """
-    from ..tensors.sparse_tensor import SparseTensor
-
     source = Format([*(Dense(),) * (values.ndim - 1), chooses])
     known = _converted_so_far(source, format, values.numel())
     if known < LARGE or not _is_wide_enough(format, values.shape):
@@ -217,8 +212,6 @@ def _regrouped(pattern: Pattern, format: Format) -> Pattern:
 
 def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:
     """The conversion, by copying the numbers of the entries; its pattern is that of values that were converted before."""
-    from ..tensors.sparse_tensor import SparseTensor
-
     numbers = torch.from_numpy(np.arange(1, pattern.nnz + 1, dtype=pattern.index_dtype))
     made = _copied(SparseTensor.trusted(pattern, numbers), steps)
     target, written = pattern.derived.get(("moved", steps[-1]), made.pattern), made.values.numpy()
@@ -234,18 +227,16 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
     Raises:
         FormatError: a level can't store these entries.
     """
-    from ..compute.dispatch import compute  # late: kernels read operands in other formats, and so convert them
-
     for at, format in enumerate(steps):
         A = _taken_as_ordered(A) if at else A
         if _is_unguarded(format):
-            A = compute(copying(A.format, format), (A,), format)
+            A = launch(copying(A.format, format), (A,), format)
             continue
         if any(level.spaced for level in format.levels):
             A = respaced(A, format)
             continue
         _check_places(A.pattern, format, steps[-1])
-        made = compute(copying(A.format, format), (A,), format)
+        made = launch(copying(A.format, format), (A,), format)
         for level in format.levels:
             level.tell(made.pattern.nnz, A.pattern.nnz)
         A = made
@@ -322,3 +313,6 @@ def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
     """Whether narrow coordinates hold the sizes."""
     widths = _widths(format)
     return not any(widths) or all(not bits or size <= 1 << bits for bits, size in zip(widths, format.sizes(shape), strict=True))
+
+
+METHODS.update(converted=converted)

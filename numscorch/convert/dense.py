@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,11 +14,9 @@ from ..tensors.arrays import check_values
 from ..tensors.ledgers import densifying, note
 from ..tensors.methods import METHODS
 from ..tensors.packing import coordinates, of_entries
+from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import has_torch_layout, layout_of, native_tensor
 from .conversions import dense_of, to_format
-
-if TYPE_CHECKING:
-    from ..tensors.sparse_tensor import SparseTensor
 
 __all__ = [
     "check_values",

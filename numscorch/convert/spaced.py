@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import FormatError
+from ..frontend.copy_statements import copying
 from ..ir.format import Format
 from ..ir.level import times
 from ..ir.levels import Compressed, Dense
+from ..runtime.plans import launch
 from ..tensors.packing import check_room
 from ..tensors.pattern import Pattern
-from .copy_statements import copying
-
-if TYPE_CHECKING:
-    from ..tensors.sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 
 
 def can_be_spaced(format: Format) -> bool:
@@ -35,8 +33,6 @@ def respaced(A: SparseTensor, format: Format) -> SparseTensor:
     Raises:
         FormatError: the level can't store these entries.
     """
-    from ..compute.dispatch import compute  # late: kernels read operands in other formats, and so convert them
-
     at = next(at for at, level in enumerate(format.levels) if level.spaced)
     sizes, arrays = format.sizes(A.shape), A.pattern.arrays[at]
     children = np.diff(A.pattern.level_arrays(at)[0])
@@ -48,7 +44,7 @@ def respaced(A: SparseTensor, format: Format) -> SparseTensor:
     below = (Dense(),) * len(sizes[at + 1 :])
     rows, target = Format((Dense(), Compressed(), *below)), Format((Dense(), level, *below))
     part = Pattern(rows, (len(children), *sizes[at:]), ((), arrays, *((),) * len(below)))
-    made = compute(copying(rows, target), (type(A).trusted(part, A.values),), target)
+    made = launch(copying(rows, target), (type(A).trusted(part, A.values),), target)
     levels = (*format.levels[:at], level, *format.levels[at + 1 :])
     stored = (*A.pattern.arrays[:at], *made.pattern.arrays[1:])
     return type(A).trusted(Pattern(Format(levels, format.parts), A.pattern.shape, stored), made.values)

@@ -13,9 +13,7 @@ from typing import Any
 import torch
 
 from ..codegen.source import Source
-from ..compute.long_rows import operand_to_cut
 from ..compute.operands import admit, undeferred
-from ..compute.plans import compile_tuned, describe, describe_all
 from ..errors import FormatError, UnsupportedError
 from ..frontend.accesses import row_major
 from ..frontend.boolean_requests import logical
@@ -29,6 +27,8 @@ from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.index import PATTERN, accesses_in
 from ..ir.padded import Fixed
 from ..machine import kernel_cache
+from ..runtime.long_rows import operand_to_cut
+from ..runtime.plans import compile_tuned, describe, describe_all
 from ..schedule import Step
 from .page import notebook, save, titled
 from .roofline import Run, timed_run

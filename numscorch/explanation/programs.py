@@ -10,7 +10,6 @@ import torch
 
 from ..compute.dispatch import pairs_for
 from ..compute.operands import strided
-from ..compute.plans import compile_source, describe
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
@@ -28,6 +27,7 @@ from ..programs.fused_operands import taken
 from ..programs.fusion import Group, Kind, NotFused, group_from, why_alone
 from ..programs.pairing import in_pairs, parts_of
 from ..programs.sizes import check_sizes
+from ..runtime.plans import compile_source, describe
 from ..sparsifiers.results import pruned
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..convert.construct import from_coo, from_parts
 from ..convert.dense import no_layout, numpy_values
@@ -11,9 +11,7 @@ from ..ir.format import COO, CSC, CSR, Format
 from ..tensors.arrays import as_indices, as_shape, as_values
 from ..tensors.methods import METHODS
 from ..tensors.packing import coordinates
-
-if TYPE_CHECKING:
-    from ..tensors.sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 
 
 def from_pydata(array: Any, format: Format | str | None = None) -> SparseTensor:

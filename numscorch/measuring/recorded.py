@@ -19,10 +19,10 @@ from typing import Any
 from ..codegen.kernel import Kernel, Run, build
 from ..codegen.machine import Addresses
 from ..codegen.source import Source
-from ..compute.plans import Plan, Tables, apart
 from ..explanation.explanation import Explanation
 from ..frontend.operand import Operand
 from ..frontend.statements import Request
+from ..runtime.plans import Plan, Tables, apart
 
 FOLDER = "NUMSCORCH_CACHE_DIR"
 CALLS = 20  # of which the overhead is the median

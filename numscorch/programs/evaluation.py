@@ -15,7 +15,6 @@ from ..compute import gradients
 from ..compute.chains import Recorder
 from ..compute.dispatch import compute, current_transform
 from ..compute.operands import STRIDED, check_is_tensor, identify, refuse_tangents
-from ..compute.plans import known_plan, remember
 from ..errors import ExpressionError, SizeError
 from ..frontend.datatypes import WIDENED
 from ..frontend.gradient_requests import CONSTANT
@@ -23,6 +22,7 @@ from ..frontend.promotion import number_as
 from ..frontend.statements import Part, Request, parse_program, tensor_names, written_access
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
+from ..runtime.plans import known_plan, remember
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .derived_operands import derives, is_index_size, with_derived

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..compute.plans import describe
 from ..errors import SizeError
 from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
 from ..frontend.problem import reversed_hint
 from ..frontend.statements import NAMES, Part, index_names
 from ..ir.index import Access, IndexVar, mapped
+from ..runtime.plans import describe
 
 
 def check_sizes(text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any]) -> None:

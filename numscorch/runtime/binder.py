@@ -19,7 +19,6 @@ from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.lattice import make_lattice
 from ..codegen.scattering import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, is_flagged, is_hashed, workspaces_of
-from ..convert.conversions import converted
 from ..frontend.accesses import row_major
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
@@ -33,6 +32,7 @@ from ..machine import threads
 from ..machine.buffer_pool import SMALLEST, room
 from ..machine.memory import address, aligned, check_memory, check_workspace, flat
 from ..schedule.scatter_blocks import in_memory, outer_of
+from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
 from . import blocks
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
@@ -58,7 +58,7 @@ class Binder:
             "np": np,
             "torch": torch,
             "trusted": SparseTensor.trusted,
-            "converted": converted,
+            "converted": METHODS["converted"],
             "cuts_of": cuts_of,
             "coordinate_cuts": coordinate_cuts,
             "equal_cuts": equal_cuts,

@@ -12,11 +12,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import torch
+
 from ..codegen.assembly import stages_of
 from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
-from ..convert.copy_statements import copy_problem
 from ..errors import ScheduleError, UnsupportedError
+from ..frontend.copy_statements import copy_problem
 from ..frontend.datatypes import COMPILED, WIDENED, listed
 from ..frontend.fused_problem import FusedRequest, fused_problem
 from ..frontend.operand import Operand
@@ -28,8 +30,6 @@ from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..machine import collector
 from ..machine.target import host
-from ..runtime.binding import bind
-from ..runtime.tuned import chosen
 from ..schedule import Step, schedule
 from ..schedule.fuse import schedule_fused
 from ..schedule.lengths import run_lengths
@@ -37,9 +37,10 @@ from ..schedule.options import AUTOMATIC
 from ..schedule.parallel import pays
 from ..tensors.ledgers import note
 from ..tensors.sparse_tensor import SparseTensor
+from .binding import bind
 from .long_rows import cut, operand_to_cut
-from .operands import identify
 from .slabs import in_slabs, slabs_of
+from .tuned import chosen
 
 MOST_PLANS = 4096
 P = TypeVar("P")
@@ -85,6 +86,40 @@ def known_plan(expr: str | Request, format: Format | str | None, signatures: Seq
     """The plan, or the chain, for operands of these signatures, if it was made before; else None."""
     apart = _apart.get()
     return (_plans if apart is None else apart.plans).get((expr, format, *signatures))
+
+
+def signatures_of(operands: Sequence[Any]) -> list[Hashable]:
+    """What of each operand a plan is found by, one after the other.
+
+    Anything but SparseTensors and strided tensors is ``None``, so that no plan is found with it; where operands have one pattern, the
+    last says which.
+
+    >>> signatures_of([torch.ones(2, 3)])
+    [torch.float32, torch.Size([2, 3])]
+    """
+    signatures: list[Hashable] = []
+    patterns: list[Any] = []
+    for operand in operands:
+        if type(operand) is SparseTensor:
+            pattern = operand.pattern
+            signatures += (pattern.signature, operand._values.dtype)
+            patterns.append(pattern)
+        elif not isinstance(operand, torch.Tensor):
+            signatures.append(None)
+        elif operand.is_contiguous() and operand.is_cpu:
+            signatures += (operand.dtype, operand.shape)
+        else:
+            signatures += (operand.dtype, operand.shape, operand.stride(), operand.device)
+    if len(patterns) > 1 and len(set(map(id, patterns))) < len(patterns):
+        signatures.append(tuple(map(list(map(id, patterns)).index, map(id, patterns))))
+    return signatures
+
+
+def launch(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Any:
+    """The result of the kernel for these operands, SparseTensors and strided tensors: no gradient flows, and nothing is converted after."""
+    signatures = signatures_of(operands)
+    plan = known_plan(expr, format, signatures) or find_plan(expr, format, operands, signatures)
+    return plan.run(*operands)
 
 
 def find_plan(expr: str | Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
@@ -157,9 +192,7 @@ def _in_parts(expr: str | Request, at: int) -> Callable[..., Any]:
     def run(*operands: Any) -> Any:
         parts = cut(operands[at].pattern)
         taken = [SparseTensor.trusted(parts.pattern, o._values) if n == at else o for n, o in enumerate(operands)]
-        ready, signatures = identify(taken)
-        plan = known_plan(expr, "dense", signatures) or find_plan(expr, "dense", ready, signatures)
-        return parts.joined(plan.run(*ready))
+        return parts.joined(launch(expr, taken, "dense"))
 
     return run
 

@@ -9,10 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ..frontend.operand import Operand
-from ..frontend.parser import Subscripts
-from ..frontend.problem import Problem
-from ..frontend.statements import NAMES, Request
 from ..ir.coordinate_maps import Difference, Joined, Quotient
 from ..ir.derived_formats import flattened
 from ..ir.format import Format
@@ -23,6 +19,10 @@ from ..ir.parts import Part
 from ..schedule.facts import Facts, Target
 from ..schedule.loop_order import candidates
 from ..schedule.options import AUTOMATIC, Options
+from .operand import Operand
+from .parser import Subscripts
+from .problem import Problem
+from .statements import NAMES, Request
 
 SOURCE, RESULT = NAMES[0], NAMES[1]
 
