@@ -89,7 +89,7 @@ def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format
     elif pairs := pairs_for(expr, taken):
         result = _in_pairs(pairs, taken, format, None)
     else:
-        result = gradients.differentiable(expr, taken, format)
+        result = gradients.differentiable(expr, taken, format, compute)
     return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
 
 

@@ -6,7 +6,7 @@ where A stores something: a sampled product. So it takes O(nnz) memory, and has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..convert.construct import from_coo, from_torch
-from ..convert.conversions import converted
+from ..convert.conversions import as_stored
 from ..errors import UnsupportedError
 from ..frontend.gradient_requests import (
     CONSTANT,
@@ -36,7 +36,7 @@ from ..frontend.statements import NAMES, Request, plain_request
 from ..ir.format import COO, Format
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product
-from ..tensors.packing import at_entries, at_positions, coordinates
+from ..tensors.packing import at_entries
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -45,6 +45,8 @@ from .empty_reductions import in_dense_format, in_sparse_format, semiring_zero
 from .native import wrap
 from .operands import STRIDED, strided
 from .product_gradients import multiplied
+
+Compute = Callable[..., Any]  # dispatch.compute, which computes with gradients where these are asked for
 
 
 def wanted(operands: Sequence[Any]) -> bool:
@@ -81,8 +83,8 @@ def attached(operand: Any) -> Any:
     return SparseTensor(wrap(operand).pattern, operand.values().reshape(-1))
 
 
-def differentiable(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Any:
-    """The result of a request on SparseTensors and strided tensors, through which gradients flow.
+def differentiable(expr: str | Request, operands: Sequence[Any], format: Format | str | None, compute: Compute) -> Any:
+    """The result of a request on SparseTensors and strided tensors, through which gradients flow; ``compute`` is ``dispatch.compute``.
 
     Raises:
         UnsupportedError: the reduction has no gradient.
@@ -91,7 +93,7 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
     if not has_reduced(request) and request.op not in ("=", CONSTANT):
         expr = request = of_one_term(request)
     if request.op == "*=" and wanted(operands):
-        return _in_format(multiplied(request, operands, format), format, request)
+        return _in_format(multiplied(request, operands, format, compute), format, request)
     if request.op not in (*SUMS, *EXTREMES, CONSTANT, "*="):
         raise UnsupportedError(f"{request.op} reductions have no gradient: pass x.detach(), or A.with_values(A.values.detach())")
     if (same := _by_values(request, operands)) is not None:
@@ -100,7 +102,7 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
     if any(len(set(own)) < len(own) for own in names):
         operands = [_diagonal(o, own) for o, own in zip(operands, names, strict=True)]
         expr = request = without_diagonals(request)
-    call = Call(expr, request, format, operands)
+    call = Call(expr, request, format, operands, compute)
     through: Any = _Transformed if transformed() else _Through
     made: Tensor = through.apply(call, *map(_values, operands))
     return made if call.result is None else SparseTensor.trusted(call.result, made)
@@ -175,8 +177,8 @@ def _strided_diagonal(tensor: Tensor, names: list[str]) -> Tensor:
 class Call:
     """One call: what is computed of which patterns, and the result's pattern once there is one."""
 
-    def __init__(self, expr: str | Request, request: Request, format: Format | str | None, operands: Sequence[Any]):
-        self.expr, self.request, self.format = expr, request, format
+    def __init__(self, expr: str | Request, request: Request, format: Format | str | None, operands: Sequence[Any], compute: Compute):
+        self.expr, self.request, self.format, self.compute = expr, request, format, compute
         self.operands: Sequence[Any] = operands
         self.patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
         self.shapes = [tuple(o.shape) for o in operands]
@@ -184,14 +186,12 @@ class Call:
 
     def run(self, values: Sequence[Tensor] | None = None) -> Tensor:
         """The result, or its values; of other values, if these are given."""
-        from .dispatch import compute  # late: it computes with gradients where these are asked for
-
         if values is not None:
             pairs = zip(values, self.patterns, strict=True)
             self.operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in pairs]
         taken = [o if isinstance(o, SparseTensor) else o.detach() for o in self.operands]
         self.operands = ()
-        made = compute(self.expr, taken, self.format)
+        made = self.compute(self.expr, taken, self.format)
         if isinstance(made, SparseTensor):
             self.result = made.pattern
         return _values(made)
@@ -199,7 +199,7 @@ class Call:
     def again(self, values: Sequence[Tensor]) -> Any:
         """The same call for other values."""
         operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, self.patterns, strict=True)]
-        made = differentiable(self.expr, operands, self.format)
+        made = differentiable(self.expr, operands, self.format, self.compute)
         if isinstance(made, SparseTensor):
             self.result = made.pattern
         return made
@@ -230,8 +230,6 @@ class Call:
 
     def gradient(self, at: int, upstream: Tensor, values: Sequence[Tensor], result: Tensor | None) -> Tensor | None:
         """The gradient of an operand, or of its values."""
-        from .dispatch import compute
-
         names, pattern = self.request.subscripts.operands[at], self.patterns[at]
         extents, stretched = self.extents(), self.stretched()
         shared = frozenset(k for k, p in enumerate(self.patterns) if self.result is not None and p is self.result)
@@ -251,7 +249,7 @@ class Call:
         operands += [self.tensor(k, torch.ones_like(values[k], dtype=upstream.dtype)) for k in made.present]
         if made.masked and pattern is not None:
             operands.append(SparseTensor(pattern, values[at].detach()))  # of which just the pattern is read
-        found = compute(made.request, operands, None if is_sparse else "dense")
+        found = self.compute(made.request, operands, None if is_sparse else "dense")
         if isinstance(found, Tensor):
             found = _as_shaped(found, made.kept, names, self.shapes[at])
         found_values = found if pattern is None else as_stored(found, pattern)
@@ -260,31 +258,16 @@ class Call:
 
     def shares(self, result: Tensor, upstream: Tensor, values: Sequence[Tensor]) -> Tensor:
         """The upstream gradient of a largest or smallest term, shared out between those that are equal."""
-        from .dispatch import compute
-
         of_result = [result] if self.result is None else [SparseTensor(self.result, result)] * 2
         present = self.annihilating()
         ones = (self.tensor(k, torch.ones_like(values[k])) for k in present)
         ties = ties_of(self.request, self.result is not None, present)
-        counted = compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values) if k != self.request.mask), *ones])
+        counted = self.compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values) if k != self.request.mask), *ones])
         counts = counted if self.result is None else as_stored(counted, self.result)
         if present and self.request.op not in SEMIRINGS:  # terms that are 0 since nothing is stored
             terms = prod(size for name, size in self.extents().items() if name not in self.request.subscripts.result)
             counts = counts + terms * (result == 0)
         return upstream / counts.clamp(min=1)  # entries without a term have none to share with
-
-
-def as_stored(found: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
-    """The values of a gradient in the order of a pattern, of whose entries it may have been computed in another format."""
-    if isinstance(found, Tensor):  # of a pattern that leaves nothing out
-        return at_positions(pattern, found[tuple(coordinates(pattern))])
-    if found.pattern is pattern:
-        return found._values
-    moved, values = converted(pattern, found.format), found._values
-    if moved.order is None:
-        return values
-    values = values if moved.slots is None else values.index_select(0, moved.slots)
-    return values.new_zeros(pattern.nnz).index_copy(0, moved.order.long(), values)  # which takes no narrower one
 
 
 def _as_shaped(found: Tensor, kept: Sequence[str], names: Sequence[str], shape: Sequence[int]) -> Tensor:
@@ -330,7 +313,7 @@ class _Transformed(torch.autograd.Function):
         plain = call.request.value is None and not any(b and p is not None for b, p in zip(batched, call.patterns, strict=True))
         if plain and call.result is None and (request := batched_request(call.request, tuple(batched))) is not None:
             operands = [v if p is None else SparseTensor(p, v) for v, p in zip(moved, call.patterns, strict=True)]
-            made = differentiable(request, operands, "dense")
+            made = differentiable(request, operands, "dense", call.compute)
             return made, 0
         if not info.batch_size:  # one row of zeros has the shape of all of them
             made = _values(call.again([v.new_zeros(v.shape[1:]) if b else v for v, b in zip(moved, batched, strict=True)]))

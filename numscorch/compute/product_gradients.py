@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..convert.conversions import as_stored
 from ..errors import UnsupportedError
 from ..frontend.gradient_requests import value_of_request
 from ..frontend.parser import Subscripts
@@ -44,15 +45,16 @@ def _steps(request: Request) -> _Steps:
     return _Steps(terms, plain_request(Subscripts((names,), subs.result)), sum_at, len(subs.result))
 
 
-def multiplied(request: Request, operands: Sequence[Any], format: Format | str | None) -> SparseTensor | Tensor:
+def multiplied(
+    request: Request, operands: Sequence[Any], format: Format | str | None, compute: Callable[..., Any]
+) -> SparseTensor | Tensor:
     """The result of a request that multiplies terms, in the format unless there is a mask; O(terms) in memory.
+
+    ``compute`` is ``dispatch.compute``.
 
     Raises:
         UnsupportedError: the terms are complex.
     """
-    from .dispatch import compute  # late: it computes with gradients where these are asked for
-    from .gradients import as_stored
-
     steps = _steps(request)
     made = compute(request, list(map(_detached, operands)), format if request.mask is None else None)
     terms = compute(steps.terms, [operand for at, operand in enumerate(operands) if at != request.mask])

@@ -243,7 +243,7 @@ def _(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
 @torch.library.custom_op("numscorch::einsum_gradient", mutates_args=())
 def _gradient(spec: str, at: int, upstream: Tensor, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, operands = _operands(spec, values, arrays)
-    call = Call(expr, plain_request(parse_einsum(expr, tuple(o.ndim for o in operands))), "dense", operands)
+    call = Call(expr, plain_request(parse_einsum(expr, tuple(o.ndim for o in operands))), "dense", operands, compute)
     found = call.gradient(at, upstream, values, None)
     if found is None:
         return torch.zeros_like(values[at])

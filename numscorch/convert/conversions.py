@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..frontend.copy_statements import copying
@@ -25,7 +26,7 @@ from ..machine.threads import must_run_serial
 from ..runtime.plans import launch
 from ..tensors.ledgers import is_listed, note
 from ..tensors.methods import METHODS
-from ..tensors.packing import EACH, coordinates, is_identity, pack, positions_of
+from ..tensors.packing import EACH, at_positions, coordinates, is_identity, pack, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import steps_between
@@ -316,3 +317,16 @@ def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
 
 
 METHODS.update(converted=converted)
+
+
+def as_stored(found: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
+    """The values of a gradient in the order of a pattern, of whose entries it may have been computed in another format."""
+    if isinstance(found, Tensor):  # of a pattern that leaves nothing out
+        return at_positions(pattern, found[tuple(coordinates(pattern))])
+    if found.pattern is pattern:
+        return found._values
+    moved, values = converted(pattern, found.format), found._values
+    if moved.order is None:
+        return values
+    values = values if moved.slots is None else values.index_select(0, moved.slots)
+    return values.new_zeros(pattern.nnz).index_copy(0, moved.order.long(), values)  # which takes no narrower one

@@ -49,6 +49,7 @@ class SparseOutputGradient:
 
     name: str
     sparsifier: Sparsifier
+    format: None = None  # what is kept stays in a dense tensor
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         first, _ = _first(self.name, output)
