@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 import numscorch.schedule as scheduling
 from numscorch.codegen import kernel
-from numscorch.convert.dense import conversions as reformat
+from numscorch.convert import conversions as reformat
 from numscorch.frontend import relayout as layouts
 from numscorch.ir.index import Stmt, loops_of
 from numscorch.runtime import blocks
 from numscorch.runtime import plans as dispatch
-from numscorch.schedule import cost, parallel, tiles, vector, workspace
+from numscorch.schedule import PASSES, Pass, cost, parallel, tiles, vector, workspace
 from numscorch.schedule.facts import Facts, Target
+from numscorch.schedule.options import Options
 
 TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32))
 
@@ -33,13 +35,19 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
     set_to(reformat, "WORTHWHILE", 0 if seed // 32 % 2 else 1 << 16)
 
 
-def any_tiles(seed: int) -> Callable[..., tuple[Stmt, str]]:
+def replaced(own: Pass, other: Pass) -> tuple[Pass, ...]:
+    """The passes, with another one in the place of one."""
+    return tuple(other if each is own else each for each in PASSES)
+
+
+def any_tiles(seed: int) -> Pass:
     """A pass that cuts one of the loops that may have tiles, for two seeds of three."""
     rng = random.Random(seed)
 
-    def cut(stmt: Stmt, facts: Facts, target: Target, wanted: tuple[str, int] | None = None) -> tuple[Stmt, str]:
+    def cut(stmt: Stmt, facts: Facts, target: Target, options: Options) -> tuple[Stmt, str]:
         names = [loop.var.name for loop in loops_of(stmt) if tiles.refusal(loop.var, stmt) is None]
-        return tiles.tile(stmt, facts, target, (rng.choice(names), rng.choice((1, 3, 4, 8, 16, 64))) if names and seed % 3 else None)
+        size = (rng.choice(names), rng.choice((1, 3, 4, 8, 16, 64))) if names and seed % 3 else None
+        return tiles.tile(stmt, facts, target, replace(options, tile=size))
 
     return cut
 
@@ -50,5 +58,5 @@ def any_choices(seed: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(dispatch, "host", lambda: TARGETS[seed % 3])
     patch.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
     patch.setattr(blocks, "BLOCKS", 1 + seed % 5)
-    patch.setattr(scheduling, "tile", any_tiles(seed))
+    patch.setattr(scheduling, "PASSES", replaced(tiles.tile, any_tiles(seed)))
     rows(seed, patch.setattr)

@@ -74,7 +74,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture
 def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """No plan or schedule from another test, nor what it converted."""
-    from numscorch.convert.dense import conversions as reformat
+    from numscorch.convert import conversions as reformat
     from numscorch.runtime import plans as dispatch
 
     monkeypatch.setattr(dispatch, "_plans", {})

@@ -16,7 +16,8 @@ from numscorch import __main__ as cli
 from numscorch.commands import doctor
 from numscorch.commands.demo import matrix, training
 from numscorch.errors import FormatError
-from numscorch.explanation.explanation import read_formats, roofline
+from numscorch.explanation import roofline
+from numscorch.explanation.explanation import read_formats
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format
 from numscorch.machine import kernel_cache
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.convert.dense import coalescing, construct
-from numscorch.convert.dense import conversions as reformat
+from numscorch.convert import coalescing, construct
+from numscorch.convert import conversions as reformat
 from numscorch.ir.format import Format
 from numscorch.runtime import blocks
 from numscorch.schedule import parallel

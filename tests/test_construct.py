@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from numscorch.convert import construct
 from numscorch.convert.construct import from_coo, from_csr, from_torch
-from numscorch.convert.dense import construct
 from numscorch.errors import FormatError, NumscorchError, OperandError, SizeError, UnsupportedError
 from numscorch.interop.scipy_arrays import from_scipy
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense

@@ -14,7 +14,7 @@ from numscorch.ir.notation import parse_stmt
 from numscorch.runtime import plans as dispatch
 from numscorch.schedule import parallel
 from numscorch.schedule.facts import Facts, Target
-from numscorch.schedule.flat_sums import walk_entries
+from numscorch.schedule.flat_sums import flatten_sum
 
 MATRICES = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 3), ns.ELL, ns.Format("sd"), ns.Format("ds", (1, 0)))
 DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.complex64, torch.bfloat16)
@@ -31,11 +31,11 @@ def walked(text: str, count: int = 100_000, dtype: str = "float32", **formats: n
     stmt = parse_stmt(text, {**tensors, "t": TensorVar("t", ns.Format(""), dtype)})
     extents = {loop.var: 500 for loop in loops_of(stmt)}
     counts = {name: (fmt, (*[500] * (len(fmt.levels) - 1), count)) for name, fmt in formats.items() if not fmt.is_dense}
-    done = walk_entries(stmt, Facts.of(extents, counts, 8, Target(32, 16)), Target(32, 16))
+    done = flatten_sum(stmt, Facts.of(extents, counts, 8, Target(32, 16)), Target(32, 16))
     return None if done is None else str(done[0])
 
 
-def kernels_walk_entries() -> bool:
+def kernels_flatten_sum() -> bool:
     return any("entry_forall" in kernel.source.text for kernel in dispatch._kernels.values())
 
 
@@ -85,7 +85,7 @@ def test_matrices_in_any_format(fmt: ns.Format, plain: pytest.MonkeyPatch) -> No
         A = ns.from_torch(D, fmt)
         assert ns.einsum("ij->", A) == D.sum()
         assert ns.evaluate("s += 2 * abs(A[i,j])", A=A) == 2 * D.abs().sum()
-    assert kernels_walk_entries()
+    assert kernels_flatten_sum()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -93,7 +93,7 @@ def test_data_types(dtype: torch.dtype, fresh_plans: pytest.MonkeyPatch) -> None
     fresh_plans.setattr(parallel, "WORTHWHILE", 0)
     D = numbers(31, 47, dtype=dtype)
     assert ns.einsum("ij->", ns.from_torch(D)) == D.sum()
-    assert kernels_walk_entries()
+    assert kernels_flatten_sum()
 
 
 def test_tensors_of_order_3_with_a_number(fresh_plans: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_tensors_of_order_3_with_a_number(fresh_plans: pytest.MonkeyPatch) -> No
     for threads in (0, 1 << 30):
         fresh_plans.setattr(parallel, "WORTHWHILE", threads)
         assert ns.einsum("ijk,->", ns.from_torch(D, ns.CSF(3)), c) == 3 * D.sum()
-    assert kernels_walk_entries()
+    assert kernels_flatten_sum()
 
 
 def test_threads_do_not_change_the_sum(fresh_plans: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from scale import scaled
 from statements import random_statement
 
 import numscorch as ns
-from numscorch.convert.dense import conversions as reformat
+from numscorch.convert import conversions as reformat
 from numscorch.runtime.plans import uncompiled
 
 Operands = dict[str, Any]

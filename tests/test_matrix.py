@@ -9,7 +9,7 @@ import pytest
 from scale import scaled
 
 import numscorch as ns
-from numscorch.convert.dense import conversions as reformat
+from numscorch.convert import conversions as reformat
 from numscorch.ir.format import Format
 from numscorch.ir.format_text import LEVELS
 from numscorch.runtime import plans as dispatch

@@ -12,7 +12,7 @@ import torch
 
 import numscorch as ns
 from numscorch.compute import native
-from numscorch.convert.dense import construct
+from numscorch.convert import construct
 
 pytestmark = pytest.mark.usefixtures("plain")
 LAYOUTS = [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.convert import nonzeros
 from numscorch.convert.construct import assemble
-from numscorch.convert.dense import nonzeros
 from numscorch.convert.nonzeros import listed
 from numscorch.tensors.validate import validate
 

@@ -24,8 +24,8 @@ from test_matrix import compositions
 
 import numscorch as ns
 from numscorch import __main__ as cli
-from numscorch.explanation.explanation import level_tree as trees
-from numscorch.explanation.explanation import roofline, roofs
+from numscorch.explanation import level_tree as trees
+from numscorch.explanation import roofline, roofs
 from numscorch.explanation.highlighting import highlighted
 from numscorch.explanation.loop_nest import costs_in, passes_of
 from numscorch.explanation.page import page

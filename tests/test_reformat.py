@@ -12,9 +12,9 @@ from scale import scaled
 from torch.autograd import forward_ad
 
 import numscorch as ns
+from numscorch.convert import conversions as reformat
 from numscorch.convert.conversion_plan import steps_between
 from numscorch.convert.conversions import converted
-from numscorch.convert.dense import conversions as reformat
 from numscorch.convert.spaced import can_be_spaced
 from numscorch.frontend.copy_statements import copying
 from numscorch.ir.derived_formats import can_be_assembled

@@ -33,7 +33,8 @@ from numscorch.codegen.register_functions import (
     smaller,
     sub,
 )
-from numscorch.codegen.source import OPTIONS, REGISTERED, _imports
+from numscorch.codegen.source import REGISTERED, _imports
+from numscorch.machine.fingerprints import OPTIONS
 from numscorch.ir.functions import FUNCTIONS, OPERATORS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from numscorch.ir.loop import Assign, Function, Var, call
 

@@ -29,7 +29,7 @@ from numscorch.codegen.intrinsics import (
     store_first,
 )
 from numscorch.codegen.register_functions import exponentials, larger, selected, sub
-from numscorch.codegen.source import OPTIONS
+from numscorch.machine.fingerprints import OPTIONS
 
 DTYPES = ("float32", "float64")
 SIZE = 20  # five registers of four lanes

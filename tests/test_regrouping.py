@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.convert.dense import conversions as reformat
+from numscorch.convert import conversions as reformat
 from numscorch.convert.matrices import can_regroup
 from numscorch.tensors.validate import validate
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.convert.dense import conversions as reformat
+from numscorch.convert import conversions as reformat
 from numscorch.convert.resorting import resorted
 from numscorch.tensors import packing
 from numscorch.tensors.pattern import Pattern

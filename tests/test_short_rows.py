@@ -9,7 +9,7 @@ import torch
 
 import numscorch as ns
 from numscorch.codegen.intrinsics import pointer, rolled
-from numscorch.codegen.source import OPTIONS
+from numscorch.machine.fingerprints import OPTIONS
 from numscorch.schedule import parallel
 
 

@@ -9,7 +9,7 @@ import torch
 from weights import drawn
 
 import numscorch as ns
-from numscorch.convert.dense import conversions as reformat
+from numscorch.convert import conversions as reformat
 from numscorch.sparsify import (
     block_magnitude,
     keep_all,

@@ -11,15 +11,16 @@ from dataclasses import replace
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Blend, Forall, Serial, Stmt, Where, accesses_in, operands_of
 from .cost import counts_of
-from .facts import Facts
+from .facts import GENERIC, Facts, Target
 from .gallop import iterated_levels
+from .options import AUTOMATIC, Options
 
 MOST = 3  # operands: their merge has a loop for each of their sets
 LONG = 6.0  # coordinates in a row from which it is looked for rows that are alike, and the next coordinate is loaded ahead
 MASKED = frozenset({"float32", "float64", "int32", "int64"})
 
 
-def blend(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
+def merge_without_branches(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
     """Merge without branches what is appended to a result, or summed into a register; None if there is no such loop.
 
     Where two operands have rows of some length, a step waits for the load of a coordinate most of its time, so that it is loaded ahead.
@@ -29,7 +30,7 @@ def blend(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
     >>> from numscorch.ir.notation import parse_stmt
     >>> tensors = {name: TensorVar(name, CSR) for name in "ABC"}
     >>> facts = Facts(((IndexVar("i"), 10), (IndexVar("j"), 100)), (("A", CSR, (10, 200)), ("B", CSR, (10, 200))))
-    >>> print(*blend(parse_stmt("forall(i, forall(j, C[i,j] = A[i,j] + B[i,j]))", tensors), facts) or (), sep="\\n")
+    >>> print(*merge_without_branches(parse_stmt("forall(i, forall(j, C[i,j] = A[i,j] + B[i,j]))", tensors), facts) or (), sep="\\n")
     forall(i, blend_forall<ahead>(j, C[i,j] = A[i,j] + B[i,j]))
     at j, A, B are merged by masks: a branch would be mispredicted
     """

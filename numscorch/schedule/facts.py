@@ -39,6 +39,7 @@ class Target:
         return 8
 
 
+GENERIC = Target()  # a processor with AVX2
 FEWEST_LANES = 2
 GRAIN = 2  # a tile in a loop has a multiple of this number of registers, so that fewer kernels serve all extents
 LONGEST_SUM = 16  # registers of a tile that is summed up; what is loaded for it need not be kept

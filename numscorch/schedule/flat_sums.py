@@ -6,14 +6,15 @@ from dataclasses import replace
 
 from ..ir.functions import REGISTER_FUNCTIONS, is_zero, simplified
 from ..ir.index import Access, Assignment, Entries, Forall, Serial, Stmt, Where, accesses_in, factors_of, operators_in, product
-from .facts import Facts, Target
+from .facts import GENERIC, Facts, Target
+from .options import AUTOMATIC, Options
 from .vector import LANES, SUMS
 from .workspace import unwrap, wrap
 
 STEPS = 4  # steps of a loop from which more registers in each of them pay
 
 
-def walk_entries(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
+def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
     """One loop over positions for the loops that sum up every entry of a tensor; None where there are none.
 
     The positions of the last level follow one another, whatever the levels above it say, so that these need not be read.
@@ -23,10 +24,12 @@ def walk_entries(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] |
     >>> from numscorch.ir.notation import parse_stmt
     >>> nest = parse_stmt("where(s = t, forall(i, forall(j, t += abs(A[i,j]))))", {"A": TensorVar("A", CSR)})
     >>> facts = Facts.of({IndexVar("i"): 100, IndexVar("j"): 100}, {"A": (CSR, (100, 9000))}, 16, Target())
-    >>> print(*walk_entries(nest, facts, Target()) or (), sep="\\n")
+    >>> print(*flatten_sum(nest, facts, Target()) or (), sep="\\n")
     where(s = t, entry_forall<8 x 8>(i, forall(j, t += abs(A[i,j]))))
     all entries of A are summed: one loop over its positions
     """
+    if options.vector is not None:
+        return None
     match stmt:
         case Where(Assignment() as consumer, Forall(tag=Serial()) as nest) if consumer.lhs.tensor.is_scalar:
             if (flat := _flat(nest)) is None or (walked := _walked(*flat)) is None:

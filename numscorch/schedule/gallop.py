@@ -8,10 +8,11 @@ from dataclasses import replace
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Forall, Gallop, Serial, Stmt, Where, accesses_in, value_of
 from . import cost
-from .facts import Facts
+from .facts import GENERIC, Facts, Target
+from .options import AUTOMATIC, Options
 
 
-def gallop(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
+def gallop(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
     """Where one operand of an intersection is far longer than another, search it instead of walking it.
 
     None if no loop is an intersection of levels that can be searched.

@@ -16,8 +16,9 @@ from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, 
 from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost
 from .empty_rows import without_empty_rows
-from .facts import Facts, Target
+from .facts import GENERIC, Facts, Target
 from .longest import is_uneven
+from .options import AUTOMATIC, Options
 from .order_operands import operands_walked
 from .order_search import Search, Space
 from .table_coordinates import chosen_by_table
@@ -40,16 +41,16 @@ class Choice:
         return f"{apart.join(var.name for var in self.order)}: {self.cost:.3g}{moved}"
 
 
-def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[str, ...] | None = None) -> tuple[Stmt, str]:
-    """Wrap an assignment into foralls in the cheapest order, or the wanted one, and say what was compared.
+def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
+    """Wrap an assignment into foralls in the cheapest order, or that of the options, and say what was compared.
 
     The assignment becomes ``+=`` where a variable is summed over. Where each entry has one term, it becomes ``=``, unless
     entries without a term are not 0 (semirings).
 
     Raises:
-        ScheduleError: the wanted order isn't one of all variables, or can't be compiled.
+        ScheduleError: the order of the options isn't one of all variables, or can't be compiled.
     """
-    variables = variables_in(stmt.rhs)
+    variables, wanted = variables_in(stmt.rhs), options.order
     if wanted is not None and sorted(wanted) != sorted(var.name for var in variables):
         raise ScheduleError(f"reorder({', '.join(wanted)}) must name each of {', '.join(map(str, variables))} once\n  {stmt}")
     choices = candidates(stmt, variables, facts, target, wanted)

@@ -31,22 +31,24 @@ from ..ir.index import (
 from ..ir.scatter import is_placed
 from ..ir.workspace_levels import Marked
 from . import cost
-from .facts import Facts
+from .facts import GENERIC, Facts, Target
+from .options import AUTOMATIC, Options
 
 WORTHWHILE = 1 << 13  # steps of the innermost loop from which several workers pay
 
 GATHERED = 2  # gathered values that take as long as one plain step
 
 
-def parallelize(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[Stmt, str]:
+def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Run the outermost loop, that over tiles aside, in parallel where its iterations write disjoint results, or one sum.
 
     A sum over the outermost loop is taken block by block, and the blocks' sums are added in order. The same kernel serves a problem
-    that is too small for threads: its plan gives it one worker (``pays``). ``wanted`` names the loop that must be parallel, or "" for none.
+    that is too small for threads: its plan gives it one worker (``pays``). The options may name the loop, or ask for none.
 
     Raises:
-        ScheduleError: the wanted loop would race, or isn't the outermost.
+        ScheduleError: the loop of the options would race, or isn't the outermost.
     """
+    wanted = options.parallel
     if wanted == "":
         return stmt, "asked for: serial"
     done, why = _parallelized(stmt)

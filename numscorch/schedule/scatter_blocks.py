@@ -13,8 +13,9 @@ from math import prod
 from ..ir.index import Access, Assignment, Blocks, Forall, IndexVar, Parallel, Serial, Stmt, Tile, Where, is_product, operands_of, value_of
 from ..ir.workspace_levels import Flagged, Listed
 from . import cost
-from .facts import Facts
+from .facts import GENERIC, Facts, Target
 from .longest import MOVED, longest_sum
+from .options import AUTOMATIC, Options
 
 LONG = 256.0  # terms of a sum from which it is taken in blocks
 BLOCK = 64.0  # terms of each sum in one block: adding them takes about 30 times as long as moving the sums
@@ -24,7 +25,7 @@ SHORT = 4.0  # steps of a loop from which it is cut into blocks
 COARSE = 8.0  # times as many blocks as a loop has steps, from which an inner loop is cut, too
 
 
-def scatter_blocks(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
+def scatter_blocks(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
     """Divide the outermost summed loop around a scattered long sum into blocks; returns None if no loop scatters a long sum.
 
     >>> from ..ir.format import CSR, dense

@@ -28,14 +28,15 @@ from ..ir.index import (
 from ..ir.workspace_levels import Marked
 from . import cost
 from .branchless_merge import merged_in
-from .facts import Facts
+from .facts import GENERIC, Facts, Target
+from .options import AUTOMATIC, Options
 
 Choice = tuple[Access, IndexVar, tuple[IndexVar, ...]]
 OFTEN = 3.0  # merges with one row from which laying it out pays
 LARGE = 1 << 22  # an extent from which its arrays would take long to come by
 
 
-def lay_out(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
+def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
     """Where two rows are merged into a sum, and one of them is merged with others too, look it up; None if there is no such loop.
 
     >>> from numscorch.ir.format import CSC, CSR
@@ -43,7 +44,7 @@ def lay_out(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
     >>> tensors = {"A": TensorVar("A", CSR), "B": TensorVar("B", CSC), "C": TensorVar("C", CSR)}
     >>> nest = parse_stmt("forall(i, forall(k, where(D[i,k] = C[i,k] * u, forall(j, u += A[i,j] * B[j,k]))))", tensors)
     >>> counts = (("A", CSR, (10, 80)), ("B", CSC, (10, 80)), ("C", CSR, (10, 80)))
-    >>> found = lay_out(nest, Facts(tuple((IndexVar(name), 10) for name in "ijk"), counts))
+    >>> found = scatter_rows(nest, Facts(tuple((IndexVar(name), 10) for name in "ijk"), counts))
     >>> print(*found or (), sep="\\n")
     forall(i, where(forall(k, where(D[i,k] = C[i,k] * u, forall(j, u += A_row[j] * B[j,k]))), forall(j, A_row[j] = A[i,j])))
     at j, A is merged about 8 times at each i: it is laid out, and looked up

@@ -13,7 +13,8 @@ from math import ceil, prod
 from ..ir.format import Format
 from ..ir.index import Access, Assignment, Constant, Forall, IndexVar, Kinds, KindTiles, Stmt, TensorVar, Vector, Where, result_of
 from ..ir.workspace_levels import Held
-from .facts import Facts, Target, itemsize
+from .facts import GENERIC, Facts, Target, itemsize
+from .options import AUTOMATIC, Options
 from .table_coordinates import chosen_by_table
 from .tiles import tiled
 from .vector import narrowed
@@ -25,7 +26,7 @@ FEWEST = 8  # columns of a chunk that have the same row, from which sums may be 
 MOST_ROWS = 1024  # rows of a dense operand that columns choose at random, each on a page of its own, and still find quickly
 
 
-def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tuple[Stmt, str] | None:
+def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
     """Keep the rows of a block in registers while its columns are walked, kind by kind; None where no table chooses rows.
 
     >>> from numscorch.ir.derived_formats import flattened
@@ -34,10 +35,11 @@ def hold(stmt: Stmt, facts: Facts, target: Target, may_tile: bool = True) -> tup
     >>> nest = "forall(u, forall(j, forall(i, vector_forall<8 x 2, once>(k, C[u,i,k] += A[u,j,i] * B[j,k]))))"
     >>> extents = {IndexVar("u"): 100, IndexVar("i"): 4, IndexVar("j"): 100, IndexVar("k"): 16}
     >>> tensors = {"A": TensorVar("A", flattened(NMG(2, 4, 8)))}
-    >>> stmt, why = hold(parse_stmt(nest, tensors), Facts.of(extents, {}, 8, Target()), Target())
+    >>> stmt, why = specialize_table(parse_stmt(nest, tensors), Facts.of(extents, {}, 8, Target()), Target())
     >>> print(str(stmt).replace("constant_forall(i, t[i] += A[u,j,i] * B[j,k])", "..."))
     forall(u, vector_forall<8 x 2, once>(k, where(constant_forall(i, C[u,i,k] = t[i]), kind_forall(j, ...))))
     """
+    may_tile = options.tile is None
     loops, body = unwrap(stmt)
     if not isinstance(body, Assignment) or len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or body.op != "+=":
         return None

@@ -8,8 +8,9 @@ from math import prod
 
 from ..errors import ScheduleError
 from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, Tile, Where, assignments, loops_of, operands_of, result_of
-from .facts import Facts, Target, itemsize
+from .facts import GENERIC, Facts, Target, itemsize
 from .loop_order import unit_stride
+from .options import AUTOMATIC, Options
 from .parallel import work_of
 
 REUSED = 20.0  # times that a value is used, or added to, from which walking the sparse operands again for each tile pays
@@ -18,15 +19,15 @@ SHARE = 4  # a tile may fill this part of it
 LEAST = 512  # bytes of a row in a tile: where they are fewer, what a new row costs outweighs what the cache gains
 
 
-def tile(stmt: Stmt, facts: Facts, target: Target, wanted: tuple[str, int] | None = None) -> tuple[Stmt, str]:
+def tile(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Loop over tiles of a dense dimension, outside of all other loops, where these reuse more than stays in the cache.
 
     Algorithm 3 says which loops may have tiles; they get them where a dense operand is too large for the cache,
     used often, and of few enough rows that a tile of it stays there.  A sum is never cut, which was slower wherever it
-    was measured.  ``wanted`` is the variable and the size that tiles must have; "" asks for none.
+    was measured.  The options may name a variable and the size of its tiles, or ask for none.
 
     Raises:
-        ScheduleError: the wanted variable can't be tiled.
+        ScheduleError: the variable of the options can't be tiled.
 
     >>> from numscorch.ir.format import CSR
     >>> from numscorch.ir.index import TensorVar
@@ -37,9 +38,9 @@ def tile(stmt: Stmt, facts: Facts, target: Target, wanted: tuple[str, int] | Non
     >>> print(tile(stmt, facts, Target(cache=32 << 20))[0])
     tile_forall<128>(k, forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k]))))
     """
-    if wanted is None:
+    if options.tile is None:
         return _tiled_where_it_pays(stmt, facts, target)
-    name, size = wanted
+    name, size = options.tile
     if not name:
         return stmt, "asked for: no tiles"
     if (why := refusal(IndexVar(name), stmt)) is not None:

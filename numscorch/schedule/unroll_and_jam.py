@@ -30,8 +30,9 @@ from ..ir.index import (
     result_of,
     value_of,
 )
-from .facts import Facts, Target, itemsize
+from .facts import GENERIC, Facts, Target, itemsize
 from .gallop import iterated_levels
+from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .vector import narrowed
 from .workspace import moved_by, unwrap, wrap
@@ -42,16 +43,18 @@ NEAREST = 32 << 10  # bytes of the nearest cache
 WORTHWHILE = 1.2  # of the loads for one multiplication, how many times fewer they must be
 
 
-def jam(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
+def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
     """Take several coordinates of a dense loop at once where that saves loads; None where none does.
 
     >>> from numscorch.ir.notation import parse_stmt
     >>> nest = "forall(i, forall(u, vector_forall<8 x 8, once>(k, where(C[i,u,k] = t, forall(j, t += A[i,u,j] * B[i,j,k])))))"
     >>> extents = {IndexVar("i"): 100, IndexVar("u"): 64, IndexVar("j"): 100, IndexVar("k"): 64}
-    >>> stmt, why = jam(parse_stmt(nest), Facts.of(extents, {}, 8, Target()), Target())
+    >>> stmt, why = unroll_and_jam(parse_stmt(nest), Facts.of(extents, {}, 8, Target()), Target())
     >>> print(str(stmt)[:72])
     forall(i, jam_forall<4>(u, vector_forall<8 x 2, overlapped>(k, where(C[i
     """
+    if options.order is not None or options.tile is not None:
+        return None
     loops, body = unwrap(stmt)
     if len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or not isinstance(body, Where) or not isinstance(body.consumer, Assignment):
         return None

@@ -9,6 +9,7 @@ from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_zero, simplified
 from ..ir.index import (
     Access,
     Assignment,
+    Entries,
     Forall,
     IndexVar,
     Positions,
@@ -28,8 +29,9 @@ from ..ir.index import (
     value_of,
 )
 from . import cost
-from .facts import Facts, Target, Tiling, tiling_within
+from .facts import GENERIC, Facts, Target, Tiling, tiling_within
 from .loop_order import unit_stride
+from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
@@ -43,12 +45,15 @@ JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up toge
 SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
 
 
-def vectorize(stmt: Stmt, facts: Facts, target: Target, wanted: str | None = None) -> tuple[Stmt, str]:
-    """Vectorise the innermost loop where that pays; ``wanted`` names the loop that must be, or "" for none.
+def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
+    """Vectorise the innermost loop where that pays, or the loop of the options.
 
     Raises:
-        ScheduleError: the wanted loop can't be vectorised.
+        ScheduleError: the loop of the options can't be vectorised.
     """
+    if any(isinstance(loop.tag, Entries) for loop in loops_of(stmt)):
+        return stmt, "the sum over all entries runs in registers"
+    wanted = options.vector
     if wanted == "":
         return stmt, "asked for: plain loops"
     done, why = _vectorized(stmt, facts, target)

@@ -19,7 +19,8 @@ from ..ir.level import Level
 from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed
 from . import cost
-from .facts import Facts
+from .facts import GENERIC, Facts, Target
+from .options import AUTOMATIC, Options
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 KINDS: dict[str, type[Listed | Hashed]] = {"list": Listed, "hash": Hashed}
@@ -29,7 +30,7 @@ CLEARED = 8.0  # places of dense rows for each sum up to which clearing and read
 REUSED = 8.0  # sums for each place of the dense arrays from which it pays to have them brought into the cache
 
 
-def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[Stmt, str]:
+def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Where the innermost loops only sum, sum in a register and write the result once; collect rows that come in no order.
 
     >>> from numscorch.ir.notation import parse_stmt
@@ -41,7 +42,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tu
     >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, forall(k, D[i,j] += A[i,j] * X[i,k] * Y[j,k])))"), Facts(()))[0])
     forall(i, forall(j, where(D[i,j] = A[i,j] * t, forall(k, t += X[i,k] * Y[j,k]))))
 
-    ``wanted`` is the kind that rows must be collected in: "list" or "hash".
+    The options may name the kind of workspace.
 
     Raises:
         ScheduleError: no row is collected, but a kind is wanted.
@@ -50,11 +51,11 @@ def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tu
     if not isinstance(assignment, Assignment):
         return stmt, "the workspaces are there already"
     split = _appended_late(loops, assignment) if assignment.lhs.tensor.is_assembled else _counted_late(loops, assignment)
-    if split is not None and (assignment.lhs.tensor.is_assembled or wanted != "hash"):
-        level, why = _kind(loops, split, assignment, facts, wanted)
+    if split is not None and (assignment.lhs.tensor.is_assembled or options.workspace != "hash"):
+        level, why = _kind(loops, split, assignment, facts, options.workspace)
         return _through_list(loops, split, assignment, level), why
-    if wanted is not None:
-        raise _needless(wanted, stmt, assignment.lhs)
+    if options.workspace is not None:
+        raise _needless(options.workspace, stmt, assignment.lhs)
     counts = assignment.op not in ("=", "+=") and not _adds(loops, assignment)  # its register counts the terms
     is_registered = summed_tail(loops, assignment.lhs) or counts
     done = in_register(loops, assignment, free_names(loops)) if is_registered else stmt
