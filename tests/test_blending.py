@@ -8,7 +8,7 @@ import torch
 import numscorch as ns
 from numscorch.ir.index import Blend, loops_of
 from numscorch.runtime import plans as dispatch
-from numscorch.schedule import parallel
+from numscorch.schedule import tuning
 
 SUMS = (
     "R[i,j] = A[i,j] + B[i,j]",
@@ -50,7 +50,7 @@ def expected(text: str, dense: dict[str, torch.Tensor], x: torch.Tensor) -> torc
 @pytest.mark.parametrize("text", SUMS)
 def test_expressions(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
     for at, (rows, columns) in enumerate(((7, 13), (1, 5), (20, 3), (3, 0))):
-        plain.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 15)
+        plain.setattr(tuning, "PARALLEL_STEPS", 0 if at % 2 else 1 << 15)
         dense, sparse = operands(rows, columns, fmt, torch.float32)
         x = numbers(columns, seed=9)
         result = ns.evaluate(text, **{name: value for name, value in {**sparse, "x": x}.items() if f"{name}[" in text})

@@ -17,7 +17,7 @@ import numscorch as ns
 from numscorch.codegen import kernel
 from numscorch.machine import interrupts, kernel_cache
 from numscorch.runtime import plans as dispatch
-from numscorch.schedule import parallel
+from numscorch.schedule import tuning
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 PRELUDE = """
@@ -437,7 +437,7 @@ TILED = ["ij,jk->ik", "ij,ik,jk->"]
 @pytest.mark.parametrize(("expressions", "schedule"), [(EXPRESSIONS, None), (TILED, "tile(k, 16) parallelize(i)")], ids=["plain", "tiled"])
 def test_threads_do_not_change_a_bit(fmt: ns.Format, expressions: list[str], schedule: str | None, fresh_plans: pytest.MonkeyPatch) -> None:
     """Blocks and their cuts come from the problem, and sums are joined in order."""
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     torch.manual_seed(0)
     dense = torch.randn(700, 500) * (torch.rand(700, 500) < 0.1)
     A = ns.from_torch(dense).to(fmt)

@@ -7,8 +7,7 @@ import torch
 
 import numscorch as ns
 from numscorch.ir.index import loops_of
-from numscorch.runtime import blocks
-from numscorch.schedule import parallel
+from numscorch.schedule import tuning
 
 
 def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -23,8 +22,8 @@ def is_laid_out(explanation: ns.Explanation) -> bool:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_sums_at_a_mask(dtype: torch.dtype, workers: int, plain: pytest.MonkeyPatch) -> None:
-    plain.setattr(parallel, "WORTHWHILE", 0)
-    plain.setattr(blocks, "BLOCKS", 5)
+    plain.setattr(tuning, "PARALLEL_STEPS", 0)
+    plain.setattr(tuning, "BLOCKS", 5)
     plain.setattr("numscorch.machine.threads.workers", lambda: workers)
     a, b, c = matrix(9, 13, 1, dtype), matrix(13, 11, 2, dtype), matrix(9, 11, 3, dtype)
     A, B, C = (ns.from_torch(t, ns.CSR) for t in (a, b, c))
@@ -64,7 +63,7 @@ def test_rows_of_one_merge_are_merged(plain: pytest.MonkeyPatch) -> None:
 
 
 def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     a, b, c = matrix(200, 300, 1), matrix(300, 150, 2), matrix(200, 150, 3)
     A, B, C = (ns.from_torch(t, ns.CSR) for t in (a, b, c))
     for threads in (1, 2):

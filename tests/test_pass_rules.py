@@ -14,7 +14,8 @@ from numscorch.ir.index import Positions, Serial, Stmt, TensorVar, Unroll, Vecto
 from numscorch.ir.level import Level
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.workspace_levels import Hashed, Listed
-from numscorch.schedule.facts import LONGEST_SUM, Facts, Target, Tiling, rounded, tiling, tiling_within
+from numscorch.schedule import tuning
+from numscorch.schedule.facts import Facts, Target, Tiling, rounded, tiling, tiling_within
 from numscorch.schedule.options import Options
 from numscorch.schedule.parallel import parallelize, pays
 from numscorch.schedule.tiles import tile
@@ -286,8 +287,8 @@ def test_tiles_cover_an_extent_exactly(lanes: int) -> None:
 def test_registers_divide_tiles_and_cover_the_last_one(lanes: int) -> None:
     for extent in range(301):
         for size in range(lanes, 200, lanes):
-            for most in (8, LONGEST_SUM):
-                tiles = tiling_within(size, extent % (LONGEST_SUM * lanes), lanes, most)
+            for most in (8, tuning.LONGEST_SUM_TILE):
+                tiles = tiling_within(size, extent % (tuning.LONGEST_SUM_TILE * lanes), lanes, most)
                 width = tiles.registers * lanes
                 assert 0 < tiles.registers <= most
                 assert size % width == 0

@@ -34,9 +34,9 @@ from numscorch.codegen.register_functions import (
     sub,
 )
 from numscorch.codegen.source import REGISTERED, _imports
-from numscorch.machine.fingerprints import OPTIONS
 from numscorch.ir.functions import FUNCTIONS, OPERATORS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from numscorch.ir.loop import Assign, Function, Var, call
+from numscorch.machine.fingerprints import OPTIONS
 
 DTYPES = ("float32", "float64")
 LANES = 8

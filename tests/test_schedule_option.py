@@ -9,7 +9,7 @@ import torch
 
 import numscorch as ns
 from numscorch.runtime import plans as dispatch
-from numscorch.schedule import parallel
+from numscorch.schedule import tuning
 from numscorch.schedule.options import Options, parse_options
 
 torch.manual_seed(0)
@@ -145,7 +145,7 @@ def test_options() -> None:
 
 
 def test_a_loop_over_one_tile_is_not_cut_into_blocks_of_the_whole(plain: pytest.MonkeyPatch) -> None:
-    plain.setattr(parallel, "WORTHWHILE", 0)
+    plain.setattr(tuning, "PARALLEL_STEPS", 0)
     A = ns.from_torch(torch.arange(40.0), ns.Format("(i) -> (i % 4: dense, i // 4: dense)"))
     found = ns.einsum("i,lm->", A, torch.ones(5, 6), schedule="reorder(i, l, m), tile(i, 8)")
     assert found == 30 * torch.arange(40.0).sum()

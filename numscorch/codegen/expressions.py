@@ -12,10 +12,10 @@ from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
 from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of
 from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call, mul
 from ..ir.loop import Expr as LoopExpr
+from ..schedule import tuning
 from .environment import Env, Iterator, stride_of
 from .lattice import least_sets
 
-SHARED = 4  # registers that several coordinates share and that are loaded at once; more would leave too few for the sums
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
 
@@ -190,7 +190,7 @@ def _vector(factor: Expr, env: Env, setup: list[Assign]) -> LoopExpr:
         return env.registers[factor.tensor.name]
     place = named_position(factor, env, setup)
     tile = load(env, factor.tensor.name, place)
-    if env.copy is None or env.copy[0] in factor.indices or env.lanes.count > SHARED:
+    if env.copy is None or env.copy[0] in factor.indices or env.lanes.count > tuning.SHARED_REGISTERS:
         return tile
     shared = Var(f"{factor.tensor}_shared")
     setup.append(Assign(shared, tile))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ..ir import index as ix
 from ..ir.loop import Block, Const, Do, Expr, For, Store, Var, call
+from ..schedule import tuning
 from .environment import Env, size_of, stride_of
-
-SQUARES = 2  # side by side where values are read: a line of the cache
 
 
 def lower_transposed(stmt: ix.Forall, lanes: int, env: Env) -> Block:
@@ -14,7 +13,7 @@ def lower_transposed(stmt: ix.Forall, lanes: int, env: Env) -> Block:
     inner = stmt.body
     if not isinstance(inner, ix.Forall) or not isinstance(inner.body, ix.Assignment) or not isinstance(inner.body.rhs, ix.Access):
         raise TypeError(f"{stmt} is no copy")
-    copy, outer, width = inner.body, stmt.var, SQUARES * lanes
+    copy, outer, width = inner.body, stmt.var, tuning.TRANSPOSED_SQUARES * lanes
     rows, columns = _multiple(size_of(outer), width), _multiple(size_of(inner.var), lanes)
     row, column = Var(outer.name), Var(inner.var.name)
     squares = For(column, Const(0), columns, _squares(copy, outer, inner.var, lanes, env), step=Const(lanes))
@@ -36,7 +35,7 @@ def _squares(copy: ix.Assignment, outer: ix.IndexVar, inner: ix.IndexVar, lanes:
     here = env.bind(outer, Var(outer.name)).bind(inner, Var(inner.name))
     apart, between = stride_of(source, source.indices.index(inner)), stride_of(target, target.indices.index(outer))
     found = []
-    for at in range(0, SQUARES * lanes, lanes):
+    for at in range(0, tuning.TRANSPOSED_SQUARES * lanes, lanes):
         read, written = here.position(source) + at, here.position(target) + between * at
         names = Var(f"{source.tensor}_vals"), Var(f"{target.tensor}_vals")
         found.append(Do(call("transpose", names[0], read, apart, names[1], written, between, Const(lanes))))

@@ -13,6 +13,7 @@ from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, terms_of
 from ..ir.levels import Compressed
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Var, While, call
+from ..schedule import tuning
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
 from .expressions import gathered_product
@@ -21,7 +22,6 @@ from .unroll_and_jam import interleaved
 
 Lower = Callable[[ix.Stmt, Env], Block]
 JOINED = {"maximum": ("larger", "hmax"), "minimum": ("smaller", "hmin")}  # of registers, and of the lanes of one
-MOST_IFS = 4  # copies up to which the rest of a row is handled without a loop
 
 
 def can_unroll(stmt: ix.Forall, env: Env) -> bool:
@@ -250,7 +250,7 @@ def _one_by_one(stmt: ix.Forall, it: Iterator, env: Env, lower: Lower) -> For:
 
 def _rest_of_row(stmt: ix.Forall, it: Iterator, copies: list[Var], env: Env, lower: Lower) -> Block:
     """Up to three positions without a loop, whose end would be mispredicted; more of them in one."""
-    if len(copies) > MOST_IFS:
+    if len(copies) > tuning.MOST_IFS:
         return (_one_by_one(stmt, it, env, lower),)
     target = next(ix.assignments(stmt.body)).lhs.tensor
     return tuple(

@@ -13,11 +13,12 @@ import torch
 from ..frontend.copy_statements import copying
 from ..ir.format import Format
 from ..runtime.plans import launch
+from ..schedule import tuning
 from ..tensors.packing import in_order, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import steps_collecting
-from .conversions import SPARSEST, WORTHWHILE, can_copy, pays
+from .conversions import can_copy, pays
 
 
 def coalesced(
@@ -36,7 +37,9 @@ def coalesced(
     dimensions = tuple(dict.fromkeys(part.dimension for part in format.parts if part.minus is None))
     listed, *steps = steps_collecting(dimensions)
     n = len(values)
-    if max((shape[d] for d in dimensions[:-1]), default=0) > SPARSEST * n or not pays(listed, format, n, WORTHWHILE * len(shape) ** 2):
+    if max((shape[d] for d in dimensions[:-1]), default=0) > tuning.COUNTED_COORDINATES * n or not pays(
+        listed, format, n, tuning.COMPILE_ENTRIES * len(shape) ** 2
+    ):
         return None
     if bool(in_order([indices[d] for d in dimensions], strict=False).all()):
         return None

@@ -24,6 +24,7 @@ from ..ir.padded import Fixed, Nonzero
 from ..machine import memory
 from ..machine.threads import must_run_serial
 from ..runtime.plans import launch
+from ..schedule import tuning
 from ..tensors.ledgers import is_listed, note
 from ..tensors.methods import METHODS
 from ..tensors.packing import EACH, at_positions, coordinates, is_identity, pack, positions_of
@@ -33,11 +34,6 @@ from .conversion_plan import steps_between
 from .matrices import can_regroup, regrouped
 from .resorting import can_turn, resorted, resorts, turned
 from .spaced import respaced
-
-WORTHWHILE = 1 << 16  # entries from which a kernel copies them, earlier ones of the kind among them; n kernels, from n**2 times as many
-FEW = 1 << 14  # entries up to which sorting the numbers of entries takes less than a kernel's call
-LARGE = 1 << 20  # values of a dense tensor from which kernels read it, as above
-SPARSEST = 4  # coordinates of a dimension for each entry up to which entries are counted for every coordinate
 
 _converted_before: dict[tuple[Format, Format | None], int] = {}  # entries, by formats
 
@@ -134,7 +130,7 @@ def is_differentiated(values: torch.Tensor) -> bool:
 
 def dense_of(A: SparseTensor) -> torch.Tensor | None:
     """The dense tensor, by a kernel; None where it can't, or there is too little to copy."""
-    if not can_copy(A.values) or not pays(A.format, None, A.pattern.nnz, WORTHWHILE):
+    if not can_copy(A.values) or not pays(A.format, None, A.pattern.nnz, tuning.COMPILE_ENTRIES):
         return None
     made: torch.Tensor = launch(copying(A.format, None), (A,), "dense")
     return made
@@ -152,10 +148,10 @@ def chosen_of(values: torch.Tensor, format: Format, chooses: Level, *arrays: tor
     """
     source = Format([*(Dense(),) * (values.ndim - 1), chooses])
     known = _converted_so_far(source, format, values.numel())
-    if known < LARGE or not _is_wide_enough(format, values.shape):
+    if known < tuning.COMPILE_VALUES or not _is_wide_enough(format, values.shape):
         return None
     steps = steps_between(source, format, (True,) * values.ndim) if values.ndim else ()
-    if not steps or known < LARGE * len(steps) ** 2:
+    if not steps or known < tuning.COMPILE_VALUES * len(steps) ** 2:
         return None
     read = Pattern(source, tuple(values.shape), (*((),) * (values.ndim - 1), arrays))
     return _copied(SparseTensor.trusted(read, values.contiguous().reshape(-1)), steps)
@@ -278,7 +274,7 @@ def _is_sorted_whole(pattern: Pattern, format: Format) -> bool:
     """Whether entries are sorted by their numbers; torch, which gathers the values, must not start threads in a forked child."""
     if resorts(pattern, format):
         return True
-    few = min(FEW, WORTHWHILE)  # nothing where a kernel is always worth it
+    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # nothing where a kernel is always worth it
     return can_turn(pattern.format, format) and pattern.nnz <= few and not must_run_serial()
 
 
@@ -289,7 +285,7 @@ def _is_regrouped(pattern: Pattern, format: Format) -> bool:
     extent = format.parts[0].extent(pattern.shape)
     if format.levels[0].full and extent * 2 * EACH <= memory.ASK_FROM:
         return True
-    return extent <= SPARSEST * max(pattern.nnz, 1 << 10)
+    return extent <= tuning.COUNTED_COORDINATES * max(pattern.nnz, 1 << 10)
 
 
 def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
@@ -297,11 +293,11 @@ def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     if pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX:
         return ()
     known = _converted_so_far(pattern.format, format, pattern.nnz)
-    if known < WORTHWHILE or not _is_wide_enough(format, pattern.shape):
+    if known < tuning.COMPILE_ENTRIES or not _is_wide_enough(format, pattern.shape):
         return ()
-    most = SPARSEST * pattern.nnz
+    most = tuning.COUNTED_COORDINATES * pattern.nnz
     steps = steps_between(pattern.format, format, tuple([size <= most for size in pattern.shape]))
-    return steps if known >= WORTHWHILE * len(steps) ** 2 else ()
+    return steps if known >= tuning.COMPILE_ENTRIES * len(steps) ** 2 else ()
 
 
 @lru_cache(maxsize=1024)

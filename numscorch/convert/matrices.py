@@ -14,14 +14,13 @@ import torch
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense, Singleton
 from ..machine.threads import must_run_serial
+from ..schedule import tuning
 from ..tensors.pattern import Pattern
 
 BY_NUMBER = (Dense(), Compressed())
 BY_PLACE = (Compressed(), Compressed())
 EACH = (Compressed(unique=False), Singleton())
 KINDS = (BY_NUMBER, BY_PLACE, EACH)
-NARROW = 1 << 12  # entries, or as many as there are rows, up to which starts are counted as int32; beyond, it takes longer than a copy
-SEARCHED = 32  # entries in each row from which rows are searched for
 
 
 @lru_cache(maxsize=1024)
@@ -74,12 +73,12 @@ def _filled(starts: np.ndarray, crd: torch.Tensor) -> tuple[tuple[torch.Tensor, 
 def starts_of(each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
     """Where each of so many rows starts, from the row of each entry, in order: few rows are searched for, else entries are counted."""
     count = each.numel()
-    if rows * SEARCHED < count:
+    if rows * tuning.SEARCHED_ROWS < count:
         found = np.searchsorted(each.numpy(), np.arange(rows + 1, dtype=dtype))
         return torch.from_numpy(found.astype(dtype, copy=False))
     if must_run_serial():  # torch's threads hang in a forked child
         return torch.from_numpy(_starts(np.bincount(each.numpy(), minlength=rows), dtype))
-    if dtype == "int32" and count <= max(NARROW, rows):
+    if dtype == "int32" and count <= max(tuning.NARROW_STARTS, rows):
         return torch._convert_indices_from_coo_to_csr(each, rows, out_int32=True)
     starts = torch._convert_indices_from_coo_to_csr(each, rows)
     return starts if dtype == "int64" else starts.int()

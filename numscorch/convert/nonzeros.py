@@ -11,11 +11,10 @@ import numpy as np
 import torch
 
 from ..ir.format import COO, Format
+from ..schedule import tuning
 from ..tensors.packing import index_dtype_for
 from ..tensors.pattern import Pattern
 from .matrices import can_regroup, regrouped
-
-SMALL = 1 << 17  # values up to which a kernel takes longer
 
 
 def listed(values: torch.Tensor, format: Format) -> tuple[Pattern, torch.Tensor] | None:
@@ -28,7 +27,7 @@ def listed(values: torch.Tensor, format: Format) -> tuple[Pattern, torch.Tensor]
     >>> [array.tolist() for array in pattern.arrays[1]], stored.tolist()
     ([[0, 1, 2], [1, 0]], [2.0, 3.0])
     """
-    if not 0 < values.numel() <= SMALL or values.dtype is torch.bfloat16 or not _is_listed(format):
+    if not 0 < values.numel() <= tuning.LISTED_VALUES or values.dtype is torch.bfloat16 or not _is_listed(format):
         return None
     shape, flat = tuple(values.shape), values.numpy().reshape(-1)
     places = np.flatnonzero(flat != 0)

@@ -14,14 +14,13 @@ from itertools import combinations
 from math import prod
 from typing import TypeVar
 
+from ..schedule import tuning
 from .parser import Subscripts, parse_einsum
 
 T = TypeVar("T")
 Path = tuple[tuple[int, int], ...]
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST = 7  # operands up to which every path is priced; more are contracted in one nest
-GAIN = 0.5  # a path is taken where it costs less than this part of the nest: its temporaries are written and read
-STORED = 2.0  # a value that is written, and read again, in steps of a nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Seque
         for names, shape, n in zip(subscripts.operands, shapes, stored, strict=True)
     ]
     search = _Search(extents, frozenset(subscripts.result))
-    search.most = GAIN * search.nest(terms)
+    search.most = tuning.PATH_GAIN * search.nest(terms)
     _, path = search.best(tuple(terms))
     return _pairs(subscripts, path, extents)
 
@@ -135,7 +134,7 @@ class _Search:
             stored, is_sparse = min(steps, self.size(indices)), True
         else:
             stored, is_sparse = self.size(indices), False
-        return steps + STORED * stored * bool(rest), Term(indices, stored, is_sparse)
+        return steps + tuning.COST_STORED * stored * bool(rest), Term(indices, stored, is_sparse)
 
 
 def without(terms: Sequence[T], left: int, right: int) -> tuple[T, ...]:

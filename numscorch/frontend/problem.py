@@ -14,6 +14,7 @@ from ..ir.index import Access, Assignment, IndexVar, TensorVar, accesses_in, is_
 from ..ir.level import INT32_MAX
 from ..ir.levels import Dense
 from ..ir.parts import Part
+from ..schedule import tuning
 from ..schedule.cost import estimated_fill
 from ..schedule.facts import Facts, Target
 from ..schedule.format_inference import infer_format, with_format
@@ -27,8 +28,6 @@ from .promotion import unread_in
 from .relayout import Layout, Slabs, layouts, relaid
 from .splitting import SparseTerm, Splitting, split
 from .statements import MOST_OPERANDS, NAMES, Request
-
-FULL = 0.3  # estimated share of stored entries from which format="auto" makes a result dense
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,6 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     return _in_best_layout(_problem_of(request, operands, target, format, None), request, operands, target, format)
 
 
-SHORT = 2  # registers from which sums are as fast as in a layout made for them
-
-
 def _in_best_layout(
     problem: Problem, request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None
 ) -> Problem:
@@ -100,11 +96,11 @@ def _in_best_layout(
             loops = cheapest(problem.stmt, problem.facts, target)
             inner = loops.order[-1]
             lanes, extent = target.lanes(problem.result.dtype), problem.extents[inner]
-            slow = extent < SHORT * lanes and _sums_slowly(problem.stmt, loops.order, layout)
+            slow = extent < tuning.SHORT_SUM * lanes and _sums_slowly(problem.stmt, loops.order, layout)
             as_stored = all(unit_stride(access, inner) for access in loops.converted if inner in access.indices)
             if as_stored and not slow and is_contiguous(problem.stmt, inner) and extent >= lanes:
                 return problem  # registers are filled as it is
-            least = loops.cost * (SHORT if slow else 1)
+            least = loops.cost * (tuning.SHORT_SUM if slow else 1)
         cost = cheapest(other.stmt, other.facts, target).cost + copies
         if cost < least:
             best, least = other, cost
@@ -315,7 +311,7 @@ def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> C
         return Choice(inferred, why)
     fill = estimated_fill(inferred, facts)
     told = f"about {fill:.0%} of the result would be stored"
-    return Choice(inferred, f"{why}; {told}") if fill < FULL else Choice(stmt, f"{told}, so it is dense; {why}")
+    return Choice(inferred, f"{why}; {told}") if fill < tuning.FULL_RESULT else Choice(stmt, f"{told}, so it is dense; {why}")
 
 
 def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:

@@ -14,15 +14,13 @@ from math import prod
 from typing import TypeVar
 
 from ..ir.index import is_product
+from ..schedule import tuning
 from ..schedule.options import AUTOMATIC
 from .operand import Operand
 from .parser import Subscripts
 from .statements import Request
 
-MOVED = 1.0  # steps of a loop that moving one value to another layout takes
-CALL = 1e4  # steps that a copy takes however small it is
 LINE = 16  # values that are loaded from one line of the cache
-LONG = 16  # lines of a row from which it pays to have the rows apart
 T = TypeVar("T")
 LANES = ("float32", "float64")
 
@@ -64,7 +62,7 @@ def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int],
         last = result.index(name) if name in result[:-1] and shape[result.index(name)] > 1 else None
         values = sum(prod(operands[at].shape) for at in moved) + (prod(shape) if last is not None else 0)
         if values:
-            yield Layout(name, moved, last), MOVED * values + CALL * (len(moved) + (last is not None))
+            yield Layout(name, moved, last), tuning.COST_MOVE * values + tuning.COST_COPY * (len(moved) + (last is not None))
 
 
 def _is_apart(operand: Operand, dimension: int) -> bool:
@@ -108,7 +106,7 @@ def row_length(size: int) -> int:
     (100, 528, 4016)
     """
     lines = -(-size // LINE)
-    return LINE * (lines | 1) if lines >= LONG else size
+    return LINE * (lines | 1) if lines >= tuning.PADDED_ROW else size
 
 
 def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]:

@@ -9,8 +9,9 @@ import torch
 
 from ..ir.format import CSR
 from ..machine.memory import check_bytes, check_entries
+from ..schedule import tuning
 from ..tensors.packing import index_dtype_for
-from ..tensors.pattern import SPREAD_FROM, Pattern
+from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 
 NUMBER = 8  # bytes of a column while rows are made
@@ -136,7 +137,7 @@ def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
     dtype = index_dtype_for(shape, len(rows))
     pos = np.zeros(shape[0] + 1, dtype)
     pos[1:][rows] = 1
-    longer = 1 if len(rows) < SPREAD_FROM else 2 ** round(log2(shape[0] / len(rows)))
+    longer = 1 if len(rows) < tuning.SPREAD_POSITIONS else 2 ** round(log2(shape[0] / len(rows)))
     return _known(pos.cumsum(dtype=dtype), columns, shape, (1, longer))
 
 

@@ -31,10 +31,10 @@ from ..ir.functions import REDUCTIONS, start_of
 from ..machine import threads
 from ..machine.buffer_pool import SMALLEST, room
 from ..machine.memory import address, aligned, check_memory, check_workspace, flat
+from ..schedule import tuning
 from ..schedule.scatter_blocks import in_memory, outer_of
 from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
-from . import blocks
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
 
 MADE = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
@@ -104,12 +104,12 @@ class Binder:
         if not self.parallel:
             return "1"
         has_own = any(param.what in BY_BLOCKS for param in self.kernel.source.params)
-        return str(blocks.BLOCKS) if has_own else f"{blocks.BLOCKS} if n > 1 else 1"
+        return str(tuning.BLOCKS) if has_own else f"{tuning.BLOCKS} if n > 1 else 1"
 
     @property
     def blocks(self) -> int:
         """The most blocks that the outermost loop is cut into."""
-        return blocks.BLOCKS if self.parallel else 1
+        return tuning.BLOCKS if self.parallel else 1
 
     def call(self) -> list[str]:
         """The kernel's call, by as many workers as there are threads where several pay."""

@@ -18,10 +18,9 @@ from ..frontend.problem import Problem
 from ..frontend.statements import Request
 from ..ir.format import Format
 from ..ir.levels import Compressed
+from ..schedule import tuning
 from ..schedule.options import AUTOMATIC
-from ..tensors.pattern import LONG_ROW, Pattern
-
-PARTS = 64  # as many as all entries would have
+from ..tensors.pattern import Pattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +41,7 @@ class Cut:
 
 def cut(pattern: Pattern) -> Cut:
     """The pattern with its long rows cut; it shares the coordinates, and the order of the values. O(rows)."""
-    return pattern.remember("cut rows", lambda: _cut(pattern, LONG_ROW, PARTS))
+    return pattern.remember("cut rows", lambda: _cut(pattern, tuning.LONG_ROW_SHARE, tuning.ROW_PARTS))
 
 
 def _cut(pattern: Pattern, share: int, parts: int) -> Cut:

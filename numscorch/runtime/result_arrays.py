@@ -17,12 +17,11 @@ from ..ir.level import INT32_MAX
 from ..machine import memory
 from ..machine.buffer_pool import room
 from ..machine.memory import check_bytes, check_workspace, compressed_instead
+from ..schedule import tuning
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .blocks import BLOCKS
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
-MOST_COUNTS = 1 << 22  # of entries for each parent and worker: more would take longer to go through than a worker saves
 
 
 def _together(array: np.ndarray, filled: Sequence[slice], total: int) -> np.ndarray:
@@ -66,7 +65,7 @@ def workers_for(parents: int) -> int:
     >>> workers_for(1000), workers_for(1 << 21)
     (64, 2)
     """
-    return min(max(MOST_COUNTS // max(parents, 1), 1), BLOCKS)
+    return min(max(tuning.MOST_COUNTS // max(parents, 1), 1), tuning.BLOCKS)
 
 
 def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray) -> np.ndarray:

@@ -17,13 +17,12 @@ from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
 from ..frontend.relayout import Slabs
 from ..machine.buffer_pool import room
+from ..schedule import tuning
 from ..schedule.facts import Target, itemsize
 from ..tensors.ledgers import note
 
 if TYPE_CHECKING:
     from ..frontend.problem import Problem
-
-MOST = 256  # coordinates of a slab: the fewer, the more often the sparse operand is read
 
 
 def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operand], target: Target) -> Slabs | None:
@@ -36,12 +35,12 @@ def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operan
         return None
     extent, lanes = problem.shape[0], target.lanes(problem.result.dtype)
     copied = [prod(operands[at].shape) for at in layout.operands] + [prod(problem.shape)]
-    if extent < 2 * MOST or sum(copied) * itemsize(problem.result.dtype) <= 2 * target.own_cache:
+    if extent < 2 * tuning.SLAB or sum(copied) * itemsize(problem.result.dtype) <= 2 * target.own_cache:
         return None
     places = {at: own.index(layout.index) for at, own in enumerate(subscripts.operands) if layout.index in own}
     if any(operands[at].shape[place] != extent for at, place in places.items()):
         return None  # it is broadcast
-    size = ceil(extent / ceil(extent / MOST) / lanes) * lanes
+    size = ceil(extent / ceil(extent / tuning.SLAB) / lanes) * lanes
     return Slabs(layout.index, size, extent, places)
 
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Blend, Forall, Serial, Stmt, Where, accesses_in, operands_of
+from . import tuning
 from .cost import counts_of
 from .facts import GENERIC, Facts, Target
 from .gallop import iterated_levels
 from .options import AUTOMATIC, Options
 
 MOST = 3  # operands: their merge has a loop for each of their sets
-LONG = 6.0  # coordinates in a row from which it is looked for rows that are alike, and the next coordinate is loaded ahead
 MASKED = frozenset({"float32", "float64", "int32", "int64"})
 
 
@@ -55,7 +55,7 @@ def _blended(stmt: Stmt, facts: Facts, reasons: list[str]) -> Stmt:
 def _looks_ahead(loop: Forall, names: list[str], facts: Facts) -> bool:
     """Whether there are two operands, with so many coordinates in a row that a loop more is worth its ends."""
     walked = {access.tensor.name: counts_of(access, facts) for access in operands_of(loop) if access.tensor.name in names}
-    return len(names) == 2 and all(counts[-1] >= LONG * (counts[-2] if len(counts) > 1 else 1.0) for counts in walked.values())
+    return len(names) == 2 and all(counts[-1] >= tuning.MERGED_ROW * (counts[-2] if len(counts) > 1 else 1.0) for counts in walked.values())
 
 
 def merged_in(loop: Forall, body: Assignment) -> list[str]:

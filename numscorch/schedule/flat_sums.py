@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from ..ir.functions import REGISTER_FUNCTIONS, is_zero, simplified
 from ..ir.index import Access, Assignment, Entries, Forall, Serial, Stmt, Where, accesses_in, factors_of, operators_in, product
+from . import tuning
 from .facts import GENERIC, Facts, Target
 from .options import AUTOMATIC, Options
-from .vector import LANES, SUMS
+from .vector import LANES
 from .workspace import unwrap, wrap
-
-STEPS = 4  # steps of a loop from which more registers in each of them pay
 
 
 def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
@@ -74,7 +73,7 @@ def _tag(body: Assignment, walked: Access, facts: Facts, target: Target) -> Entr
     operators = operators_in(body.rhs) - {"*"}
     if dtype not in LANES or not operators <= set(REGISTER_FUNCTIONS):
         return Entries(1, 1)
-    lanes, registers = target.lanes(dtype), SUMS
-    while registers > 1 and facts.count(walked.tensor.name)[1][-1] < STEPS * registers * lanes:
+    lanes, registers = target.lanes(dtype), tuning.SUMS_IN_FLIGHT
+    while registers > 1 and facts.count(walked.tensor.name)[1][-1] < tuning.FLAT_SUM_STEPS * registers * lanes:
         registers //= 2
     return Entries(lanes, registers)

@@ -36,15 +36,13 @@ from ..ir.index import (
     variables_in,
 )
 from ..ir.verify import verify
-from . import Step
+from . import Step, tuning
 from .cost import fan_of
 from .facts import Facts, Target
 from .loop_order import unit_stride
 from .parallel import parallelize
 from .vector import LANES, in_masks, vectorize
 from .workspace import NAMES, insert_workspaces, wrap
-
-SPREAD = 8  # coordinates from which a loop is worth being cut into blocks: one that has fewer goes inside
 
 
 @lru_cache(maxsize=1024)
@@ -103,7 +101,7 @@ def _listed(named: Sequence[IndexVar | TensorVar]) -> str:
 
 def _outermost(outer: tuple[IndexVar, ...], facts: Facts) -> tuple[IndexVar, ...]:
     """The shared loops, the first one with enough coordinates for all threads outermost."""
-    first = next((var for var in outer if facts.extent(var) >= SPREAD), outer[0])
+    first = next((var for var in outer if facts.extent(var) >= tuning.SHARED_COORDINATES), outer[0])
     return (first, *(var for var in outer if var != first))
 
 

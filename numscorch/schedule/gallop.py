@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Forall, Gallop, Serial, Stmt, Where, accesses_in, value_of
-from . import cost
+from . import cost, tuning
 from .facts import GENERIC, Facts, Target
 from .options import AUTOMATIC, Options
 
@@ -47,7 +47,7 @@ def _decided(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | S
     """The loop's tag, from about how many coordinates each operand has."""
     short, long = min(fans, key=fans.__getitem__), max(fans, key=fans.__getitem__)
     told = f"at {var}, {short} has about {fans[short]:.3g} coordinates and {long} {fans[long]:.3g}"
-    if fans[long] < cost.SEEK * fans[short]:
+    if fans[long] < tuning.SEEK * fans[short]:
         reasons.append(f"{told}: walked together")
         return Serial()
     reasons.append(f"{told}: {short} is walked, and the others are searched")

@@ -26,14 +26,12 @@ from ..ir.index import (
     value_of,
 )
 from ..ir.workspace_levels import Marked
-from . import cost
+from . import cost, tuning
 from .branchless_merge import merged_in
 from .facts import GENERIC, Facts, Target
 from .options import AUTOMATIC, Options
 
 Choice = tuple[Access, IndexVar, tuple[IndexVar, ...]]
-OFTEN = 3.0  # merges with one row from which laying it out pays
-LARGE = 1 << 22  # an extent from which its arrays would take long to come by
 
 
 def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
@@ -57,7 +55,7 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     row, var, between = found
     last = row.level_var(len(row.indices) - 1)
     times = _times(stmt, between, facts) * facts.spread(row.tensor.name, len(row.indices) - 1)  # most values are in long rows
-    if times < OFTEN:
+    if times < tuning.SCATTERED_MERGES:
         return None
     told = f"at {last}, {row.tensor} is merged about {times:.3g} times at each {var}: it is laid out, and looked up"
     return _rewritten(stmt, row, var, last), told
@@ -67,7 +65,7 @@ def _repeated(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice |
     """The row, the loop at whose each coordinate it is the same for many merges, and the loops between."""
     match stmt:
         case Forall(var, Assignment() as body, Serial()) if body.lhs.tensor.is_scalar and body.op == "+=":
-            names = merged_in(stmt, body) if facts.extent(var) <= LARGE else []
+            names = merged_in(stmt, body) if facts.extent(var) <= tuning.SCATTERED_EXTENT else []
             read = [access for access in accesses_in(body.rhs) if access.tensor.name in names] if len(names) == 2 else []
             kept: set[str | None] = {access.tensor.name for access in read if not access.tensor.has_values}
             kept |= {access.tensor.shares for access in accesses_in(body.rhs)}  # beside whose entries other values are read

@@ -13,17 +13,13 @@ from math import ceil, prod
 from ..ir.format import Format
 from ..ir.index import Access, Assignment, Constant, Forall, IndexVar, Kinds, KindTiles, Stmt, TensorVar, Vector, Where, result_of
 from ..ir.workspace_levels import Held
+from . import tuning
 from .facts import GENERIC, Facts, Target, itemsize
 from .options import AUTOMATIC, Options
 from .table_coordinates import chosen_by_table
 from .tiles import tiled
 from .vector import narrowed
 from .workspace import free_names, unwrap, wrap
-
-NEAREST = 24 << 10  # bytes of a tile that stays in the nearest cache
-LARGER_NEAREST = 40 << 10  # where results are added to, and what columns choose is all that stays there
-FEWEST = 8  # columns of a chunk that have the same row, from which sums may be loaded and stored once for each chunk
-MOST_ROWS = 1024  # rows of a dense operand that columns choose at random, each on a page of its own, and still find quickly
 
 
 def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
@@ -71,11 +67,12 @@ def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Fac
     """
     (each, rows), tag = _sizes(chooser), vector.tag
     chunk, size = chooser.tensor.format.levels[-2].kind_chunk, itemsize(result_of(stmt).tensor.dtype)
-    if each > 1 or chunk < FEWEST * rows or not isinstance(tag, Vector):
+    if each > 1 or chunk < tuning.TABLE_COLUMNS * rows or not isinstance(tag, Vector):
         return 0
     results = prod(facts.extent(var) for var in result_of(stmt).indices if var != vector.var)
     most = min(
-        LARGER_NEAREST // (chunk * target.vector_bytes), target.own_cache // (results * target.lanes(result_of(stmt).tensor.dtype) * size)
+        tuning.TABLE_TILE_ADDED // (chunk * target.vector_bytes),
+        target.own_cache // (results * target.lanes(result_of(stmt).tensor.dtype) * size),
     )
     most = min(int(most), tag.registers or tag.tail, target.accumulators)
     return 1 << (most.bit_length() - 1) if most > 1 else 0
@@ -127,9 +124,9 @@ def _tiles(
     least = registers * target.lanes(result_of(stmt).tensor.dtype)
     rows = prod(facts.extent(var) for var in result_of(stmt).indices if var != lanes)
     if rows * least * size * 4 <= target.own_cache:
-        wanted = {columns: max(NEAREST // (least * size) // chunk, 1) * chunk, lanes: least}
+        wanted = {columns: max(tuning.TABLE_TILE // (least * size) // chunk, 1) * chunk, lanes: least}
     else:
-        parts = ceil(facts.extent(columns) / MOST_ROWS)
+        parts = ceil(facts.extent(columns) / tuning.TABLE_ROWS)
         read = ceil(facts.extent(columns) / parts)
         width = max(target.own_cache // 2 // size // read // least, 1) * least
         wanted = {lanes: width, columns: ceil(read / chunk) * chunk}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ..ir.index import Access, Assignment, IndexVar, accesses_in, factors_of, is_product
+from . import tuning
 from .workspace import moved_by
-
-MOST = 160  # times that a body is written at the most: more take long to compile
 
 
 def chosen_by_table(stmt: Assignment, order: tuple[IndexVar, ...]) -> Access | None:
@@ -23,4 +22,4 @@ def chosen_by_table(stmt: Assignment, order: tuple[IndexVar, ...]) -> Access | N
     levels = walked[0].tensor.format.levels
     own = len(levels) >= 2 and (walked[0].level_var(len(levels) - 2), walked[0].level_var(len(levels) - 1)) == (columns, rows)
     apart = all(rows not in moved_by(factor) for factor in factors_of(stmt.rhs) if factor != walked[0])
-    return walked[0] if own and apart and 0 < sum(map(len, levels[-1].constants)) <= MOST else None
+    return walked[0] if own and apart and 0 < sum(map(len, levels[-1].constants)) <= tuning.MOST_COPIES else None

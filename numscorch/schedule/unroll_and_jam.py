@@ -30,6 +30,7 @@ from ..ir.index import (
     result_of,
     value_of,
 )
+from . import tuning
 from .facts import GENERIC, Facts, Target, itemsize
 from .gallop import iterated_levels
 from .options import AUTOMATIC, Options
@@ -38,9 +39,6 @@ from .vector import narrowed
 from .workspace import moved_by, unwrap, wrap
 
 TIMES = (8, 4, 2)
-FEWEST = 4  # times as many coordinates in a tile as are taken at once
-NEAREST = 32 << 10  # bytes of the nearest cache
-WORTHWHILE = 1.2  # of the loads for one multiplication, how many times fewer they must be
 
 
 def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
@@ -83,13 +81,13 @@ def _tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Fa
     for access in operands_of(stmt):
         if access.tensor.is_dense and var in access.indices:
             each += prod(facts.extent(v) for v in moved_by(access) - outer) * itemsize(access.tensor.dtype)
-    near = int(NEAREST / each) // times * times if each else 0
+    near = int(tuning.NEAREST_CACHE / each) // times * times if each else 0
     if 0 < near < facts.extent(var) and _pays_in_the_nearest(each, var, outer, times, stmt, facts, target):
         return near, "the nearest cache"
     if each * facts.extent(var) * 2 <= target.own_cache:
         return 0, ""
     size = int(target.own_cache / 2 / each) // times * times
-    return size if size >= FEWEST * times else 0, "a core's cache"
+    return size if size >= tuning.JAMMED_GROUPS * times else 0, "a core's cache"
 
 
 def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> bool:
@@ -122,7 +120,7 @@ def _choices(outer: list[Forall], vector: Forall, stmt: Stmt, facts: Facts, targ
         for times in (t for t in TIMES if t <= facts.extent(loop.var)):
             for registers in {chunks, *(r for r in (1, 2, 4) if r < chunks)}:
                 loads = (registers + times + 1) / (registers * times)
-                if times * registers <= target.registers * 3 // 4 and loads * WORTHWHILE <= (chunks + 2) / chunks:
+                if times * registers <= target.registers * 3 // 4 and loads * tuning.JAM_GAIN <= (chunks + 2) / chunks:
                     yield loads, -times, times, registers, at
 
 

@@ -28,21 +28,14 @@ from ..ir.index import (
     result_of,
     value_of,
 )
-from . import cost
+from . import cost, tuning
 from .facts import GENERIC, Facts, Target, Tiling, tiling_within
 from .loop_order import unit_stride
 from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
-LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
-WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
-GATHER_ROW = 4.0  # nonzeros in an even row from which taking some of them at once pays; in others, a long row is enough
-GATHERED = 4  # so many
-MASKED, MASKED_UNEVEN = 8.0, 2.0  # times as many from which a whole register is taken, in even rows and others
 LANES = ("float32", "float64")  # data types that the intrinsics have registers of
-JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
-SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
 
 
 def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
@@ -167,8 +160,8 @@ def _turned(loops: list[Forall], lhs: Access, read: Access, target: Target) -> l
 def _jammed(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:
     """The loops; the innermost takes several results at once where each is a short vector sum kept in a pattern."""
     match producer:
-        case Forall(_, Assignment(), Vector(lanes)) if loops and lanes >= JAMMED and consumer.lhs.tensor.shares is not None:
-            return [*loops[:-1], replace(loops[-1], tag=Unroll(JAMMED))]
+        case Forall(_, Assignment(), Vector(lanes)) if loops and lanes >= tuning.DOT_PRODUCTS and consumer.lhs.tensor.shares is not None:
+            return [*loops[:-1], replace(loops[-1], tag=Unroll(tuning.DOT_PRODUCTS))]
         case _:
             return loops
 
@@ -227,9 +220,9 @@ def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = Fa
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
     """How many nonzeros to add at once, so that the sums of a narrow tile don't wait for each other."""
     fan = _fan(var, body, facts)
-    if fan is None or fan < WIDE_ROW:
+    if fan is None or fan < tuning.SEVERAL_SUMS_ROW:
         return 1
-    return max(SUMS // max(tag.registers, tag.tail), 1)
+    return max(tuning.SUMS_IN_FLIGHT // max(tag.registers, tag.tail), 1)
 
 
 def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
@@ -249,7 +242,7 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
     if fan is not None and body.op == "+=" and (lanes := in_masks(fan, spread, register)):
         why = f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered, the rest of a row masked"
         return wrap(loops[:-1], replace(last, tag=Positions(lanes, masked=True))), why
-    if fan is not None and fan >= LONG_ROW and spread == 1:
+    if fan is not None and fan >= tuning.FOUR_SUMS_ROW and spread == 1:
         return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {fan:.3g} nonzeros in a row: four partial sums"
     return producer, "rows are short or uneven, or the loop is not contiguous: plain loop"
 
@@ -263,9 +256,13 @@ def in_masks(fan: float, spread: float, lanes: int) -> int:
     >>> in_masks(3.0, 1.0, 16), in_masks(3.0, 2.0, 16), in_masks(20.0, 1.0, 16), in_masks(20.0, 2.0, 16), in_masks(100.0, 1.0, 8)
     (0, 4, 4, 16, 8)
     """
-    if fan < (GATHER_ROW if spread == 1 else LONG_ROW) or lanes == 1:
+    if fan < (tuning.GATHER_ROW if spread == 1 else tuning.FOUR_SUMS_ROW) or lanes == 1:
         return 0
-    return lanes if fan >= GATHER_ROW * (MASKED if spread == 1 else MASKED_UNEVEN) else min(GATHERED, lanes)
+    return (
+        lanes
+        if fan >= tuning.GATHER_ROW * (tuning.MASKED_REGISTER if spread == 1 else tuning.MASKED_REGISTER_UNEVEN)
+        else min(tuning.GATHERED_POSITIONS, lanes)
+    )
 
 
 def _fan(var: IndexVar, body: Assignment, facts: Facts) -> float | None:

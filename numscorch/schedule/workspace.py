@@ -18,16 +18,13 @@ from ..ir.index import SCALAR, Access, Assignment, Expr, Forall, IndexVar, Stmt,
 from ..ir.level import Level
 from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed
-from . import cost
+from . import cost, tuning
 from .facts import GENERIC, Facts, Target
 from .options import AUTOMATIC, Options
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 KINDS: dict[str, type[Listed | Hashed]] = {"list": Listed, "hash": Hashed}
 WIDE = {"float32": "float64", "complex64": "complex128"}  # in which a place of a row adds its terms one after the other
-LARGE = 1 << 18  # an extent from which the dense arrays of a row are larger than a core's own cache
-CLEARED = 8.0  # places of dense rows for each sum up to which clearing and reading all of them takes less than listing some
-REUSED = 8.0  # sums for each place of the dense arrays from which it pays to have them brought into the cache
 
 
 def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
@@ -83,11 +80,11 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
     extent = facts.extent(_collected(loops[split:], assignment.lhs))
     sums = _insertions(loops, assignment, facts)
     places = prod(facts.extent(var) for var in assignment.lhs.indices)
-    if assignment.lhs.tensor.is_dense and sums * CLEARED >= places:
+    if assignment.lhs.tensor.is_dense and sums * tuning.CLEARED_PLACES >= places:
         return Cleared(counts), f"dense rows of {extent:.3g}, about {sums:.3g} sums in all: each row is cleared before"
     if _is_one_row(assignment) and sums >= extent:
         return Flagged(counts), f"one row of {extent:.3g} comes in no order, about {sums:.3g} sums in all: flagged, in dense arrays"
-    hashed = assignment.lhs.tensor.is_assembled and extent > LARGE and sums < REUSED * extent
+    hashed = assignment.lhs.tensor.is_assembled and extent > tuning.DENSE_ROW and sums < tuning.REUSED_PLACES * extent
     how = "found by hashing" if hashed else "listed, in dense arrays"
     return KINDS["hash" if hashed else "list"](counts), f"rows of {extent:.3g} come in no order, about {sums:.3g} sums in all: {how}"
 

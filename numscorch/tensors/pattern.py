@@ -19,14 +19,12 @@ from ..errors import FormatError
 from ..ir.format import Format
 from ..ir.level import INT32_MAX
 from ..ir.levels import Compressed, Dense
+from ..schedule import tuning
 from ..schedule.facts import rounded
 from .peaks import peaks_of
 
 T = TypeVar("T")
-SPREAD_FROM = 1 << 6  # positions of a level from which it matters how they are spread
 BY_ROWS = (Dense(), Compressed())
-LONG_FROM = 1 << 16  # entries of a matrix from which a long row matters,
-LONG_ROW = 16  # which is one that is longer than this part of them
 INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
 
 
@@ -114,9 +112,9 @@ class Pattern:
     @property
     def has_long_rows(self) -> bool:
         """Whether one row of a matrix holds so much of it that threads would wait for that one."""
-        if self.format.levels != BY_ROWS or self.nnz < LONG_FROM:
+        if self.format.levels != BY_ROWS or self.nnz < tuning.LONG_ROW_ENTRIES:
             return False
-        return self.remember("long", lambda: int(np.diff(self.level_arrays(1)[0]).max(initial=0)) * LONG_ROW > self.nnz)
+        return self.remember("long", lambda: int(np.diff(self.level_arrays(1)[0]).max(initial=0)) * tuning.LONG_ROW_SHARE > self.nnz)
 
     @property
     def peaks(self) -> tuple[int, ...]:
@@ -129,7 +127,7 @@ class Pattern:
         return self.remember("peaks", found)
 
     def _spread(self, at: int) -> int:
-        if "pos" not in self.format.levels[at].arrays or self.counts[at] < SPREAD_FROM:
+        if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.SPREAD_POSITIONS:
             return 1
         pos = self.level_arrays(at)[0]
         lengths = np.subtract(pos[1:], pos[:-1], dtype=np.float64)

@@ -9,9 +9,7 @@ import numpy as np
 from ..ir.format import Format
 from ..ir.levels import Dense, Singleton
 from ..ir.padded import Bitmap
-
-STEP = 32  # positions for each one that is sampled
-HITS = 16  # samples of one coordinate from which it is frequent
+from ..schedule import tuning
 
 
 def peaks_of(format: Format, sizes: Sequence[int], count: int, arrays: Sequence[tuple[np.ndarray, ...]]) -> tuple[int, ...]:
@@ -34,7 +32,7 @@ def peaks_of(format: Format, sizes: Sequence[int], count: int, arrays: Sequence[
     (1024, 0)
     """
     peaks = [0] * len(format.levels)
-    if count < STEP * HITS:
+    if count < tuning.PEAK_STEP * tuning.PEAK_HITS:
         return tuple(peaks)
     positions = _sample(count)
     for at, level in reversed(list(enumerate(format.levels))):
@@ -53,17 +51,17 @@ def peaks_of(format: Format, sizes: Sequence[int], count: int, arrays: Sequence[
 
 
 def _sample(count: int) -> np.ndarray:
-    """One position of each ``STEP``, at a pseudorandom offset, so that no regular pattern falls between the samples."""
-    first = np.arange(0, count - STEP + 1, STEP, dtype=np.int64)
-    sample: np.ndarray = first + (first * 0x9E3779B1 >> 16) % STEP
+    """One position of each ``tuning.PEAK_STEP``, at a pseudorandom offset, so that no regular pattern falls between the samples."""
+    first = np.arange(0, count - tuning.PEAK_STEP + 1, tuning.PEAK_STEP, dtype=np.int64)
+    sample: np.ndarray = first + (first * 0x9E3779B1 >> 16) % tuning.PEAK_STEP
     return sample
 
 
 def _peak(coordinates: np.ndarray) -> int:
     """The number of values that the most frequent sampled coordinate stands for, rounded down to a power of 4."""
     ordered = np.sort(coordinates)
-    if not (ordered[HITS - 1 :] == ordered[: max(len(ordered) - HITS + 1, 0)]).any():
+    if not (ordered[tuning.PEAK_HITS - 1 :] == ordered[: max(len(ordered) - tuning.PEAK_HITS + 1, 0)]).any():
         return 0
     ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
     hits = int(np.diff(ends, prepend=-1).max())
-    return 1 << ((hits * STEP).bit_length() - 1) // 2 * 2
+    return 1 << ((hits * tuning.PEAK_STEP).bit_length() - 1) // 2 * 2
