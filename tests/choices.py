@@ -12,7 +12,7 @@ import numscorch.schedule as scheduling
 from numscorch.codegen import kernel
 from numscorch.ir.index import Stmt, loops_of
 from numscorch.runtime import plans as dispatch
-from numscorch.schedule import PASSES, Pass, tiles, tuning, vector
+from numscorch.schedule import PASSES, Pass, tiles, tuning
 from numscorch.schedule.facts import Facts, Target
 from numscorch.schedule.options import Options
 
@@ -24,8 +24,8 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
     set_to(tuning, "DENSE_ROW", -1 if seed // 8 % 2 else 1 << 18)
     set_to(tuning, "REUSED_PLACES", float("inf"))
     set_to(tuning, "CLEARED_PLACES", 0.0 if seed // 128 % 2 else float("inf"))
-    for at, name in enumerate(("LONG_ROW", "WIDE_ROW", "GATHER_ROW")):
-        set_to(vector, name, 0.0 if seed // 2**at % 2 else 8.0)
+    for at, name in enumerate(("FOUR_SUMS_ROW", "SEVERAL_SUMS_ROW", "GATHER_ROW")):
+        set_to(tuning, name, 0.0 if seed // 2**at % 2 else 8.0)
     set_to(tuning, "SEEK", 0.0 if seed // 16 % 2 else 8.0)
     set_to(tuning, "COST_COPY", 0.0 if seed // 64 % 2 else 1e4)
     set_to(tuning, "COST_MOVE", 0.01 if seed // 64 % 2 else 1.0)

@@ -11,26 +11,11 @@ from dataclasses import replace
 
 from ..ir import index as ix
 from ..ir.functions import simplified
+from ..ir.lattice import Lattice, make_lattice
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Expr, If, Stmt, Var, While, all_of, call
-from .bounded_assembly import Appending
 from .coiteration import Case, merge_loops
 from .environment import Env, Iterator
 from .expressions import guarded
-from .lattice import Lattice, make_lattice
-
-
-def can_blend(stmt: ix.Forall, env: Env) -> bool:
-    """Whether a step without an entry may write where the next one goes: into a register, or below what bounds a result.
-
-    Where every step has an entry, it writes nowhere else.
-    """
-    lattice = make_lattice(stmt.var, ix.value_of(stmt.body))
-    walked = [it for it in env.iterated(stmt.var) if it.name in lattice.iterated]
-    names = {it.name for it in walked}
-    if lattice.whole or len(walked) < 2 or not set(env.conditions) <= names:
-        return False
-    certain = set(lattice.least) == {frozenset({name}) for name in names}
-    return certain or ix.result_of(stmt).tensor.is_scalar or isinstance(env.assembly, Appending)
 
 
 def lower_blended(stmt: ix.Forall, env: Env, lower: Callable[[ix.Stmt, Env], Block]) -> Block:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from ..errors import ScheduleError
 from ..ir.index import Gallop, IndexVar
+from ..ir.lattice import Lattice
 from ..ir.level import Segment
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Choose, Const, Expr, For, If, Stmt, Var, While, all_of, any_of, call
 from ..schedule import tuning
 from ..schedule.cost import can_enter, can_seek
 from .environment import Env, Iterator
-from .lattice import Lattice
 
 Bounds = tuple[Expr, Expr]
 Body = Callable[[Env], Block]

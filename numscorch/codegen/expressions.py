@@ -10,11 +10,11 @@ from ..errors import UnsupportedError
 from ..ir.function_table import routine_of
 from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
 from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of
+from ..ir.lattice import least_sets
 from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call, mul
 from ..ir.loop import Expr as LoopExpr
 from ..schedule import tuning
 from .environment import Env, Iterator, stride_of
-from .lattice import least_sets
 
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 

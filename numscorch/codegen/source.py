@@ -13,7 +13,7 @@ from ..ir.loop import Call, Const, Expr, Function, Table, expressions, walk, wal
 from ..machine.fingerprints import hashed
 from ..schedule.facts import Target
 from ..schedule.workspace import NAMES as WORKSPACES
-from .assembly import Param, Program, assemble
+from .assembly import Param, Program, assemble, at_stage
 from .long_sums import Lengths
 from .python import emit_function
 from .result_assembly import Stage
@@ -60,6 +60,7 @@ def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Leng
 
     A result whose pattern is new takes a kernel for each of its stages.
     """
+    stmt = at_stage(stmt, stage)
     program = assemble(stmt, target, stage, lengths)
     body = "\n\n".join(map(emit_function, program.functions))
     note = f"\n{NOTES[stage]}\n" if NOTES[stage] else ""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ..codegen.assembly import WORKSPACE, Param
-from ..codegen.bounded_assembly import Bound, bound_of
 from ..codegen.kernel import Kernel
 from ..codegen.padded_assembly import is_spaced
 from ..codegen.result_assembly import Stage
@@ -18,6 +17,7 @@ from ..frontend.problem import Problem
 from ..frontend.statements import NAMES
 from ..ir import index as ix
 from ..ir.derived_formats import runs_of
+from ..ir.result_bounds import Bound, bound_of
 from ..ir.scatter import is_placed
 from ..machine import memory
 from .binder import Binder

@@ -16,7 +16,6 @@ import torch
 
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
-from ..codegen.lattice import make_lattice
 from ..codegen.scattering import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, is_flagged, is_hashed, workspaces_of
 from ..frontend.accesses import row_major
@@ -28,6 +27,7 @@ from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS, start_of
+from ..ir.lattice import make_lattice
 from ..machine import threads
 from ..machine.buffer_pool import SMALLEST, room
 from ..machine.memory import address, aligned, check_memory, check_workspace, flat

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Blend, Forall, Serial, Stmt, Where, accesses_in, operands_of
+from ..ir.tag_rules import appends, can_merge_without_branches
 from . import tuning
 from .cost import counts_of
 from .facts import GENERIC, Facts, Target
@@ -35,19 +36,21 @@ def merge_without_branches(stmt: Stmt, facts: Facts, target: Target = GENERIC, o
     at j, A, B are merged by masks: a branch would be mispredicted
     """
     reasons: list[str] = []
-    done = _blended(stmt, facts, reasons)
+    done = _blended(stmt, facts, appends(stmt), reasons)
     return (done, "; ".join(reasons)) if reasons else None
 
 
-def _blended(stmt: Stmt, facts: Facts, reasons: list[str]) -> Stmt:
+def _blended(stmt: Stmt, facts: Facts, is_appended: bool, reasons: list[str]) -> Stmt:
     match stmt:
-        case Forall(var, Assignment() as body, Serial()) if names := merged_in(stmt, body):
+        case Forall(var, Assignment() as body, Serial()) if (names := merged_in(stmt, body)) and can_merge_without_branches(
+            stmt, is_appended
+        ):
             reasons.append(f"at {var}, {', '.join(names)} are merged by masks: a branch would be mispredicted")
             return replace(stmt, tag=Blend(_looks_ahead(stmt, names, facts)))
         case Forall(_, body, Serial()):  # in registers of many coordinates, terms aren't masked
-            return replace(stmt, body=_blended(body, facts, reasons))
+            return replace(stmt, body=_blended(body, facts, is_appended, reasons))
         case Where(consumer, producer):
-            return Where(_blended(consumer, facts, reasons), _blended(producer, facts, reasons))
+            return Where(_blended(consumer, facts, is_appended, reasons), _blended(producer, facts, is_appended, reasons))
         case _:
             return stmt
 

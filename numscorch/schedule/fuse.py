@@ -35,6 +35,7 @@ from ..ir.index import (
     operators_in,
     variables_in,
 )
+from ..ir.tag_rules import can_take_positions
 from ..ir.verify import verify
 from . import Step, tuning
 from .cost import fan_of
@@ -202,7 +203,7 @@ def _tagged(loop: Forall, facts: Facts, target: Target) -> Forall:
     if walked:
         last = len(walked[0].indices) - 1
         lanes = in_masks(fan_of(walked[0], last, facts), facts.spread(walked[0].tensor.name, last), lanes)
-        return replace(loop, tag=Positions(lanes, masked=True)) if lanes else loop
+        return replace(loop, tag=Positions(lanes, masked=True)) if lanes and can_take_positions(loop) else loop
     accesses = [term.lhs, *accesses_in(term.rhs)]
     if term.op == "=" and var in term.lhs.indices and all(unit_stride(a, var) for a in accesses if var in a.indices):
         tiles = facts.tiling(var)

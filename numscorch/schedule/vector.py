@@ -28,6 +28,7 @@ from ..ir.index import (
     result_of,
     value_of,
 )
+from ..ir.tag_rules import can_join_dot_products, can_take_positions, can_unroll
 from . import cost, tuning
 from .facts import GENERIC, Facts, Target, Tiling, tiling_within
 from .loop_order import unit_stride
@@ -138,7 +139,7 @@ def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Tar
     fan = _fan(var, term, facts)
     if fan is None or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
         return None
-    if not (lanes := in_masks(fan, _spread(var, term, facts), register)):
+    if not (lanes := in_masks(fan, _spread(var, term, facts), register)) or not can_take_positions(inner[-1]):
         return None
     taken = wrap(inner[:-1], replace(inner[-1], tag=Positions(lanes, masked=True)))
     return wrap(loops, replace(body, producer=taken)), f"about {fan:.3g} nonzeros in a row: {lanes} at once"
@@ -160,8 +161,9 @@ def _turned(loops: list[Forall], lhs: Access, read: Access, target: Target) -> l
 def _jammed(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:
     """The loops; the innermost takes several results at once where each is a short vector sum kept in a pattern."""
     match producer:
-        case Forall(_, Assignment(), Vector(lanes)) if loops and lanes >= tuning.DOT_PRODUCTS and consumer.lhs.tensor.shares is not None:
-            return [*loops[:-1], replace(loops[-1], tag=Unroll(tuning.DOT_PRODUCTS))]
+        case Forall(_, Assignment(), Vector(lanes)) if loops and lanes >= tuning.DOT_PRODUCTS:
+            jammed = replace(loops[-1], tag=Unroll(tuning.DOT_PRODUCTS), body=Where(consumer, producer))
+            return [*loops[:-1], jammed] if can_join_dot_products(jammed) else loops
         case _:
             return loops
 
@@ -220,7 +222,7 @@ def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = Fa
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
     """How many nonzeros to add at once, so that the sums of a narrow tile don't wait for each other."""
     fan = _fan(var, body, facts)
-    if fan is None or fan < tuning.SEVERAL_SUMS_ROW:
+    if fan is None or fan < tuning.SEVERAL_SUMS_ROW or not can_unroll(Forall(var, body)):
         return 1
     return max(tuning.SUMS_IN_FLIGHT // max(tag.registers, tag.tail), 1)
 
@@ -239,10 +241,10 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
     fan, spread = _fan(last.var, body, facts), _spread(last.var, body, facts)
     register = target.lanes(body.lhs.tensor.dtype)
-    if fan is not None and body.op == "+=" and (lanes := in_masks(fan, spread, register)):
+    if fan is not None and body.op == "+=" and (lanes := in_masks(fan, spread, register)) and can_take_positions(last):
         why = f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered, the rest of a row masked"
         return wrap(loops[:-1], replace(last, tag=Positions(lanes, masked=True))), why
-    if fan is not None and fan >= tuning.FOUR_SUMS_ROW and spread == 1:
+    if fan is not None and fan >= tuning.FOUR_SUMS_ROW and spread == 1 and can_unroll(last):
         return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {fan:.3g} nonzeros in a row: four partial sums"
     return producer, "rows are short or uneven, or the loop is not contiguous: plain loop"
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ..errors import UnsupportedError
-from ..ir.functions import is_zero, simplified
-from ..ir.index import Access, Expr, IndexVar, accesses_in
+from .functions import is_zero, simplified
+from .index import Access, Expr, IndexVar, accesses_in
 
 MOST = 8  # operands that one loop may co-iterate: 2**8 sets to look at
 
