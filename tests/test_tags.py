@@ -41,7 +41,7 @@ SHOWN = {
 TABLES = {
     ix.Kinds: ("kind_forall", "t_1_ = "),
     ix.KindTiles: ("kind_tile_forall", "if j_chunk == 0:"),
-    ix.Constant: ("constant_forall", "t_7_ = "),
+    ix.Constant: ("constant_forall", "i_out * C_stride0 + C_stride2"),
 }
 
 
