@@ -179,7 +179,7 @@ class _Telling:
 
     def _after_all(self, at: int) -> bool:
         """Whether a part is what sparsifies the result once it is there."""
-        if not self.parts[at].request.prunes:
+        if not self.parts[at].request.form.prunes:
             return False
         self.stories.append(f"{self.parts[at].name} = {self.parts[at].request}: of the result, once it is there, by a conversion's kernel")
         return True

@@ -102,7 +102,7 @@ class Accesses:
             return stmt, strides
         names = self.request.subscripts.result
         variables, _ = self.splitting.spread(names, shape)
-        last = len(shape) - 1 if self.request.spaced else self.last
+        last = len(shape) - 1 if self.request.form.spaced else self.last
         found = dict(zip(variables, zip(*self.strided(names, shape, strides_with_last(shape, last)), strict=True), strict=True))
         moved = [found[var] for var in stmt.lhs.indices]
         strides[result.name] = tuple(stride for _, stride in moved)

@@ -22,7 +22,7 @@ from ..schedule.options import AUTOMATIC, Options
 from .operand import Operand
 from .parser import Subscripts
 from .problem import Problem
-from .statements import NAMES, Request
+from .statements import NAMES, Form, Request
 
 SOURCE, RESULT = NAMES[0], NAMES[1]
 
@@ -33,7 +33,7 @@ def copying(source: Format, target: Format | None) -> Request:
     names = tuple(f"i{dimension}" for dimension in range(source.order))
     subscripts = Subscripts((names,), names)
     if target is not None:
-        return Request(subscripts, options=Options(order=_loops(source, target)), copies=True)
+        return Request(subscripts, options=Options(order=_loops(source, target)), form=Form(copies=True))
     return Request(subscripts, options=Options(order=tuple(names[d] for d in source.mode_order)) if source.is_plain else AUTOMATIC)
 
 

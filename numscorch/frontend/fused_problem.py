@@ -127,8 +127,8 @@ def _result(
     if request.keeps and request.owner is not None:
         owner = tensors[request.owner.tensor.name]
         return Access(TensorVar(name, owner.format, dtype, owner.index_dtype, shares=owner.name), indices), {}
-    if request.prunes:
-        made = TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True, largest=request.largest)
+    if request.form.prunes:
+        made = TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True, largest=request.form.largest)
         return Access(made, indices), {}
     shape = tuple(extents[var] for var in indices)
     strides = row_major(shape)

@@ -124,7 +124,7 @@ def _problem_of(
     problem = _made(replace(accesses, padded=padded), target, format, wanted)
     if padded is not None and not problem.result.is_dense:
         padded, problem = None, _made(accesses, target, format, wanted)
-    problem = replace(problem, layout=layout, spaced=request.spaced or (layout is not None and layout.result is not None))
+    problem = replace(problem, layout=layout, spaced=request.form.spaced or (layout is not None and layout.result is not None))
     if padded is None:
         return problem
     parts = [accesses.extents[var] for var in accesses.splitting.variables(padded)]
@@ -266,11 +266,11 @@ class Choice:
 def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
     """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
     request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents)
-    inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.in_order)
+    inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.form.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
     if _is_filled_without_terms(stmt, accesses):
         return Choice(stmt if request.mask is None else inferred, "entries without terms are not 0", wanted)
-    if request.exact and wanted is None and inferred.lhs.tensor.shares is None:
+    if request.form.exact and wanted is None and inferred.lhs.tensor.shares is None:
         return Choice(_assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored")
     if wanted is None:
         return _filled(stmt, inferred, why, facts) if format == "auto" else Choice(inferred, why)

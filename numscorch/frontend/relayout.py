@@ -18,7 +18,7 @@ from ..schedule import tuning
 from ..schedule.options import AUTOMATIC
 from .operand import Operand
 from .parser import Subscripts
-from .statements import Request
+from .statements import Form, Request
 
 LINE = 16  # values that are loaded from one line of the cache
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def moving(order: int, last: int, back: bool = False) -> Request:
     """
     names = tuple("abcdefghijklmnopqrstuvwxyz"[:order])
     moved = (*names[:last], *names[last + 1 :], names[last])
-    return Request(Subscripts((moved,), names)) if back else Request(Subscripts((names,), moved), spaced=True)
+    return Request(Subscripts((moved,), names)) if back else Request(Subscripts((names,), moved), form=Form(spaced=True))
 
 
 def row_length(size: int) -> int:

@@ -30,16 +30,32 @@ NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST_OPERANDS = len(NAMES) - 1  # one letter is the result's
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What is asked of a result besides its values.
+
+    ``in_order``: its rows come in order. ``copies``: it has the operand's entries, in the format that is asked for (``copy_statements``).
+    ``prunes``: it stores only where the condition of its value holds, or the n ``largest`` of every m. ``spaced``: its rows are padded
+    (``relayout.row_length``). ``exact``: a result of sparse operands stores entries only where it has terms.
+    """
+
+    in_order: bool = False
+    copies: bool = False
+    prunes: bool = False
+    largest: tuple[int, int] | None = None
+    spaced: bool = False
+    exact: bool = False
+
+
+ANY_FORM = Form()
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Request:
     """One thing to compute of operands A, B, ...: their subscripts, and a value; None is their product.
 
-    ``op`` joins the terms of the reduced variables, ``mask`` is the operand whose pattern the result
-    has, and whose values don't matter; ``options`` are for the passes. The rows of a result come ``in_order`` where
-    that is asked for; ``copies`` asks for the operand's entries in the format that is wanted (``copies.copying``). One that
-    ``prunes`` stores only where the condition of its value holds, or the n ``largest`` of every m. Where the result is ``spaced``,
-    its rows lie apart (``layouts.row_length``). An ``exact`` result of sparse operands
-    stores entries only where it has terms. Requests are told apart by identity: each text makes its own.
+    ``op`` joins the terms of the reduced variables, ``mask`` is the operand whose pattern the result has, and whose values are not read;
+    ``options`` are for the passes. Requests are compared by identity: each text makes its own.
     """
 
     subscripts: Subscripts
@@ -47,12 +63,12 @@ class Request:
     op: str = "="
     mask: int | None = None
     options: Options = AUTOMATIC
-    in_order: bool = False
-    copies: bool = False
-    prunes: bool = False
-    largest: tuple[int, int] | None = None
-    spaced: bool = False
-    exact: bool = False
+    form: Form = ANY_FORM
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is the sum of products of all operands, with nothing else asked: what an einsum's text says."""
+        return self.value is None and self.op == "=" and self.mask is None and self.options == AUTOMATIC and self.form == ANY_FORM
 
     @property
     def read(self) -> list[Expr]:
@@ -210,7 +226,7 @@ def tensor_names(text: str) -> frozenset[str]:
 
 def _in_order(part: Part) -> Part:
     """A part whose result is read by others, so that its rows are in order."""
-    return part if part.request.in_order else replace(part, request=replace(part.request, in_order=True))
+    return part if part.request.form.in_order else replace(part, request=replace(part.request, form=replace(part.request.form, in_order=True)))
 
 
 @lru_cache(maxsize=4096)
@@ -269,7 +285,7 @@ class _Splitter:
         subscripts = Subscripts(tuple(tuple(v.name for v in a.indices) for a in accesses), tuple(v.name for v in indices))
         named = mapped(value, lambda a: Access(TensorVar(letters[_valued(a)], dense(len(a.indices)), a.tensor.dtype), a.indices))
         name = name or str(self.before + len(self.parts) + 1)
-        self.parts.append(Part(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op, exact=exact)))
+        self.parts.append(Part(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op, form=Form(exact=exact))))
         return Access(TensorVar(name, dense(len(indices))), indices)
 
     def final(self, rhs: Expr) -> Expr:
@@ -348,7 +364,7 @@ def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | No
 @lru_cache(maxsize=1024)
 def diagonal_request(names: tuple[str, ...]) -> Request:
     """The diagonal of an operand along each index that repeats; entries that the operand does not store are not stored."""
-    return Request(Subscripts((names,), tuple(dict.fromkeys(names))), exact=True)
+    return Request(Subscripts((names,), tuple(dict.fromkeys(names))), form=Form(exact=True))
 
 
 @lru_cache(maxsize=1024)

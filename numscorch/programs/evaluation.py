@@ -125,7 +125,7 @@ def computed(
         if group is not None and (made := _fused(text, parts, at, group, values)) is not None:
             own, names, at = None, group.operands, group.end
             ran: Request = group.request
-        elif parts[at].request.prunes:
+        elif parts[at].request.form.prunes:
             break
         else:
             own = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)

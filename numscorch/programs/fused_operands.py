@@ -42,7 +42,7 @@ def returned(request: FusedRequest, given: Sequence[Any], made: SparseTensor | T
     """The result, rounded once if the operands that were ``given`` have 16 bits, in the owner's layout, and torch's where they are."""
     narrow = given[valued(request)[0]].dtype
     made = made if made.dtype is narrow else made.to(narrow)
-    if not isinstance(made, SparseTensor) or request.owner is None or request.prunes:
+    if not isinstance(made, SparseTensor) or request.owner is None or request.form.prunes:
         return made
     owner = given[NAMES.index(request.owner.tensor.name)]
     listed = isinstance(owner, Tensor) and owner.layout is torch.sparse_coo

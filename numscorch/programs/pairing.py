@@ -10,7 +10,7 @@ from ..compute.dispatch import pairs_for
 from ..frontend.contraction import LETTERS, Pair
 from ..frontend.datatypes import WIDENED
 from ..frontend.parser import Subscripts
-from ..frontend.statements import NAMES, Part, Request, plain_request
+from ..frontend.statements import NAMES, Form, Part, Request, plain_request
 from ..ir.format import dense
 from ..ir.index import Access, Binary, IndexVar, TensorVar, accesses_in, factors_of
 from ..schedule.options import AUTOMATIC
@@ -65,7 +65,7 @@ def _with_pairs(parts: tuple[Part, ...], at: int, pairs: tuple[Pair, ...]) -> tu
         number += 1
         name = part.name if is_last else str(number)
         operands = left[pair.left], left.pop(pair.right)
-        made.append(Part(name, operands, _product(pair.expr.translate(letters), part.request.in_order or not is_last)))
+        made.append(Part(name, operands, _product(pair.expr.translate(letters), part.request.form.in_order or not is_last)))
         left[pair.left] = name
     return (*parts[:at], *made, *parts[at + 1 :])
 
@@ -75,7 +75,7 @@ def _product(expr: str, in_order: bool) -> Request:
     terms, _, result = expr.partition("->")
     left, right = (Access(TensorVar(NAMES[n], dense(len(t))), tuple(map(IndexVar, t))) for n, t in enumerate(terms.split(",")))
     subscripts = Subscripts(tuple(tuple(term) for term in terms.split(",")), tuple(result))
-    return Request(subscripts, Binary("*", left, right), in_order=in_order)
+    return Request(subscripts, Binary("*", left, right), form=Form(in_order=in_order))
 
 
 def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[Part, ...]:

@@ -269,7 +269,7 @@ def compile_source(
         problem = fused_problem(request, operands, host())
         steps = schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, host())
         return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
-    if isinstance(request, Request) and request.copies and isinstance(format, Format):
+    if isinstance(request, Request) and request.form.copies and isinstance(format, Format):
         problem = copy_problem(operands[0], format, host())
     else:
         problem = make_problem(request, operands, host(), format)

@@ -14,7 +14,7 @@ from ..compute.dispatch import current_transform
 from ..compute.operands import call_form, check_is_tensor, in_autocast
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
-from ..frontend.statements import NAMES, Part, parse_program, tensor_names
+from ..frontend.statements import NAMES, Form, Part, parse_program, tensor_names
 from ..ir.format import NM, Format, as_format, dense
 from ..programs.evaluation import computed, evaluate_parts
 from ..programs.fusion import NotFused
@@ -48,7 +48,7 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
     if is_checked and bool(kept.values.isnan().any()):
         return sparsify(evaluate_parts(text, given, None), sparsifier, format)  # which most often refuses NaN
     wanted = usual_format(sparsifier, kept.ndim) if format is None else as_format(format)
-    in_blocks = _in_blocks(kept, parts[-1].request.largest, wanted)
+    in_blocks = _in_blocks(kept, parts[-1].request.form.largest, wanted)
     return kept.to(wanted) if in_blocks is None else in_blocks
 
 
@@ -140,4 +140,4 @@ def pruning(text: str, rule: Rule) -> tuple[Part, ...]:
         name += "_"
     written = access.replace(last.name, name, 1)
     *parts, kept = parse_program(f"{text.strip().rstrip(';')}\n{written} = {rule.value(access)}")
-    return (*parts, replace(kept, request=replace(kept.request, prunes=True, largest=rule.largest)))
+    return (*parts, replace(kept, request=replace(kept.request, form=Form(prunes=True, largest=rule.largest))))
