@@ -8,7 +8,7 @@ import torch
 import numscorch as ns
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.relayout import moving
-from numscorch.frontend.statements import plain_request, scheduled
+from numscorch.frontend.statements import einsum_request, plain_request, scheduled
 from numscorch.ir.format import Format
 from numscorch.ir.index import Transpose, loops_of
 from numscorch.runtime import plans as dispatch
@@ -70,7 +70,7 @@ def test_products(fmt: Format, eager: pytest.MonkeyPatch) -> None:
 def test_results_are_row_major(eager: pytest.MonkeyPatch) -> None:
     W, x = ns.from_torch(torch.eye(40), ns.CSR), numbers(64, 40)
     assert ns.einsum("bi,oi->bo", x, W).is_contiguous()
-    assert dispatch.make_plan("bi,oi->bo", (x, W), None).problem.layout is not None
+    assert dispatch.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, W), None).problem.layout is not None
 
 
 def test_a_schedule_of_the_users_own_is_kept(eager: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
     dense = numbers(70, 90) * (torch.rand(70, 90, generator=torch.Generator().manual_seed(0)) < 0.3)
     x = numbers(37, 90)
     assert torch.equal(ns.einsum("bi,oi->bo", x, ns.from_torch(dense, ns.CSR)), x @ dense.T)
-    assert dispatch.make_plan("bi,oi->bo", (x, ns.from_torch(dense, ns.CSR)), None).problem.layout is not None
+    assert dispatch.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, ns.from_torch(dense, ns.CSR)), None).problem.layout is not None
 
 
 def test_a_long_index_is_taken_in_slabs_whose_copies_stay_in_the_cache(eager: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_long_index_is_taken_in_slabs_whose_copies_stay_in_the_cache(eager: py
         W = ns.from_torch(dense, fmt)
         for batch, starts in ((64, (0, 16, 32, 48)), (50, (0, 16, 32, 34)), (31, None)):
             x = numbers(batch, 20)
-            found = dispatch.make_plan("bi,oi->bo", (x, W), None).problem.slabs
+            found = dispatch.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, W), None).problem.slabs
             assert (found.starts if found else None) == starts
             result = ns.einsum("bi,oi->bo", x, W)
             assert result.is_contiguous()

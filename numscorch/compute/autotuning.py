@@ -15,7 +15,7 @@ from ..codegen.workspaces import workspaces_of
 from ..errors import ScheduleError, UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.problem import Problem
-from ..frontend.statements import plain_request, scheduled
+from ..frontend.statements import einsum_request, plain_request, scheduled
 from ..ir.format import Format
 from ..ir.index import Tile, Vector, loops_of, variables_in
 from ..machine.target import host
@@ -78,16 +78,17 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
     ready = [undeferred(admit(operand)) for operand in given]
     if not any(isinstance(operand, SparseTensor) for operand in ready):
         raise UnsupportedError(f"no operand of {text!r} is sparse: torch.einsum computes it, and there is no schedule")
-    if pairs_for(text, ready):
+    request = einsum_request(text, tuple([operand.ndim for operand in ready]))
+    if pairs_for(request, ready):
         raise UnsupportedError(f"{text!r} is contracted in pairs: autotune the einsum of each pair")
     described = describe_all(ready)
-    problem, steps, _ = compile_source(plain_request(parse_einsum(text, tuple(o.ndim for o in ready))), described, format)
+    problem, steps, _ = compile_source(request, described, format)
     runs = _compiled(text, ready, format, ["", *_schedules(problem, steps)], stop)
     times = _timed(runs, stop)
     best = min(times, key=times.__getitem__)
     kept = best if times[best] < CLEARLY * times[""] else ""
-    remember(key_of(text, described, format), kept)
-    forget(text)
+    remember(key_of(str(request), described, format), kept)
+    forget(request)
     return Tuned(text, kept, times)
 
 

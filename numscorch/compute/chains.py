@@ -58,7 +58,7 @@ class Recorder:
     is_fixed: bool = True
     is_last_alike: bool = True
 
-    def note(self, expr: str | Request, format: Any, reads: Sequence[int], operands: Sequence[Any], made: Any) -> None:
+    def note(self, request: Request, format: Any, reads: Sequence[int], operands: Sequence[Any], made: Any) -> None:
         """A step that made something of the operands at these places."""
         self.is_fixed &= self.is_last_alike
         ready, signatures = identify(operands)
@@ -66,8 +66,8 @@ class Recorder:
         if SparseTensor not in map(type, ready):
             tensors = [o.tensor if isinstance(o, Deferred) else o for o in ready]
             self.is_fixed &= format is None and not any(t.requires_grad for t in tensors)
-            self.steps.append(Step(partial(dense_result, expr), tuple(reads)))
-        elif (plan := known_plan(expr, format, signatures)) is not None:
+            self.steps.append(Step(partial(dense_result, request), tuple(reads)))
+        elif (plan := known_plan(request, format, signatures)) is not None:
             self.is_fixed &= plan.problem.requested is None
             self.steps.append(Step(plan.run, tuple(reads)))
         else:

@@ -52,17 +52,19 @@ REDUCERS: dict[str, Any] = {
 }
 
 
-def dense_result(expr: str | Request, *tensors: Tensor) -> Tensor:
-    """What an einsum's text or a request asks for, of strided tensors alone.
+def dense_result(request: Request, *tensors: Tensor) -> Tensor:
+    """What a request asks for, of strided tensors alone.
 
-    >>> dense_result("ij,kj->ik", torch.ones(2, 3), torch.ones(1, 3))
+    >>> dense_result(einsum_request("ij,kj->ik", (2, 2)), torch.ones(2, 3), torch.ones(1, 3))
     tensor([[3.],
             [3.]])
     """
-    if not isinstance(expr, str):
-        return dense_value(expr, tensors)
-    product = matrix_product(expr) if len(tensors) == 2 else None
-    made: Tensor = torch.einsum(expr, *tensors) if product is None or not product.fits(*tensors) else product.of(*tensors)
+    return _einsum(_product_text(request) or "", tensors) if request.is_product else dense_value(request, tensors)
+
+
+def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
+    product = matrix_product(text) if len(tensors) == 2 else None
+    made: Tensor = torch.einsum(text, *tensors) if product is None or not product.fits(*tensors) else product.of(*tensors)
     return made
 
 
@@ -124,7 +126,7 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
         return _value(request, tensors)
     dtype = target.computed
     if dtype is torch.bool:
-        request, dtype = logical(request, [tensor.ndim for tensor in tensors]), WIDENED[torch.bool]
+        request, dtype = logical(request), WIDENED[torch.bool]
     return _value(request, [tensor.to(dtype) for tensor in tensors]).to(target.result)
 
 
@@ -132,7 +134,7 @@ def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     """What a request asks for, of tensors of one data type."""
     if (text := _product_text(request)) is not None:
         _check_size(request, tensors, request.subscripts.result)
-        product = dense_result(text, *tensors)
+        product = _einsum(text, tensors)
         if torch._C._functorch.is_functorch_wrapped_tensor(product):  # of a transform, in which memory has no address
             return product.clone()
         is_view = any(product.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in tensors)

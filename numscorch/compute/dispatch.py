@@ -17,7 +17,7 @@ from ..frontend.datatypes import WIDENED
 from ..frontend.operand import Operand
 from ..frontend.problem import wanted_format
 from ..frontend.promotion import Promotion, target_of, unread_in
-from ..frontend.statements import Request
+from ..frontend.statements import Request, einsum_request
 from ..ir.format import COO, Format, as_format, sorted_format
 from ..runtime.plans import find_plan, known_plan, remember
 from ..schedule.facts import rounded
@@ -39,26 +39,27 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     if format is not None and not isinstance(format, str):
         format = as_format(format)
     if current_transform() is not None:
-        return _with_gradients(expr, operands, format, out)
+        return _with_gradients(_request(expr, operands), operands, format, out)
     ready, signatures = identify(operands)
-    plan = known_plan(expr, format, signatures)
+    request = _request(expr, operands)
+    plan = known_plan(request, format, signatures)
     if type(plan) is Chain:
         if out is None:
             return plan.run(*ready)
         plan = None
     if plan is None:
         if torch.is_grad_enabled() and gradients.wanted(operands):
-            return _with_gradients(expr, operands, format, out)
+            return _with_gradients(request, operands, format, out)
         kinds = set(map(type, ready))
         if SparseTensor not in kinds:
-            return _dense(expr, ready, format, out)
+            return _dense(request, ready, format, out)
         if Deferred in kinds:
             ready, signatures = identify(list(map(undeferred, ready)))
-        if (target := target_of(expr, ready)) is not None:
-            return _promoted(expr, operands, target, format, out)
-        if pairs := pairs_for(expr, ready):
-            return _in_pairs(pairs, ready, format, out, (expr, format, *signatures))
-        plan = find_plan(expr, format, ready, signatures)
+        if (target := target_of(request, ready)) is not None:
+            return _promoted(request, operands, target, format, out)
+        if pairs := pairs_for(request, ready):
+            return _in_pairs(pairs, ready, format, out, (request, format, *signatures))
+        plan = find_plan(request, format, ready, signatures)
     if out is not None:
         check_before(out, plan.problem)
         return write(out, plan.run(*ready))
@@ -66,12 +67,17 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     requested = plan.problem.requested
     if requested is None and (type(result) is Tensor or not is_all_native(operands)):
         if format is None and type(expr) is str:
-            remember_call(expr, operands, ready, plan)
+            remember_call(expr, request, operands, ready, plan)
         return result
-    return stored_as(result, requested, is_all_native(operands), format is not None, semiring_zero(expr, result.dtype))
+    return stored_as(result, requested, is_all_native(operands), format is not None, semiring_zero(request, result.dtype))
 
 
-def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
+def _request(expr: str | Request, operands: Sequence[Any]) -> Request:
+    """The request of an einsum's text; behind this door, there is no text."""
+    return einsum_request(expr, tuple([operand.ndim for operand in operands])) if isinstance(expr, str) else expr
+
+
+def _with_gradients(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
     """The same where operands require grad.
 
     Raises:
@@ -81,31 +87,31 @@ def _with_gradients(expr: str | Request, operands: Sequence[Any], format: Format
         check_is_tensor(operand)
     taken = list(map(gradients.attached, operands))
     if SparseTensor not in map(type, taken):
-        return _dense(expr, taken, format, out)
+        return _dense(request, taken, format, out)
     if out is not None:
         raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
-    if (target := target_of(expr, taken)) is not None:
-        result = _promoted(expr, taken, target, format, None)
-    elif pairs := pairs_for(expr, taken):
+    if (target := target_of(request, taken)) is not None:
+        result = _promoted(request, taken, target, format, None)
+    elif pairs := pairs_for(request, taken):
         result = _in_pairs(pairs, taken, format, None)
     else:
-        result = gradients.differentiable(expr, taken, format, compute)
+        result = gradients.differentiable(request, taken, format, compute)
     return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
 
 
-def _promoted(expr: str | Request, operands: Sequence[Any], target: Promotion, format: Any, out: Any) -> Any:
+def _promoted(request: Request, operands: Sequence[Any], target: Promotion, format: Any, out: Any) -> Any:
     """The result in a data type, computed in another one, to which operands of other types are converted first.
 
     16-bit values are computed with, and added up, in 32 bits, and the result is rounded once; uint8 in 16, truth values in 8. A
     mask, or what stands within ``stored``, has values of any type, which nothing reads.
     """
-    unread = unread_in(expr, len(operands))
+    unread = unread_in(request, len(operands))
     if target.computed is torch.bool:
-        expr = logical(expr, [o.ndim for o in operands])
+        request = logical(request)
     dtype = WIDENED.get(target.computed, target.computed)
     taken = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
     with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # of which torch's parts would narrow
-        result = compute(expr, taken, format).to(target.result)
+        result = compute(request, taken, format).to(target.result)
     return result if out is None else write(out, result)
 
 
@@ -120,11 +126,11 @@ def converted(operand: Any, dtype: torch.dtype) -> Any:
     return operand.to(dtype)
 
 
-def pairs_for(expr: str | Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
+def pairs_for(request: Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
     """In which pairs to contract the operands of an einsum, if not all at once; operands of about the same size share a path."""
-    if not isinstance(expr, str) or len(operands) < 3:
+    if not request.is_product or len(operands) < 3:
         return ()
-    return pairs_of(expr, tuple(tuple(o.shape) for o in operands), tuple(map(_stored, operands)))
+    return pairs_of(request.subscripts, tuple(tuple(o.shape) for o in operands), tuple(map(_stored, operands)))
 
 
 def _stored(operand: SparseTensor | Tensor | Operand) -> int | None:
@@ -143,22 +149,23 @@ def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: 
     for at, pair in enumerate(pairs):
         two, reads = (left[pair.left], left.pop(pair.right)), (places[pair.left], places.pop(pair.right))
         last = at == len(pairs) - 1
-        left[pair.left] = made = compute(pair.expr, two, format if last else None, out if last else None)
+        request = _request(pair.expr, two)
+        left[pair.left] = made = compute(request, two, format if last else None, out if last else None)
         places[pair.left] = len(operands) + at
         if key is not None:
-            recorder.note(pair.expr, format if last else None, reads, two, made)
+            recorder.note(request, format if last else None, reads, two, made)
     if key is not None and isinstance(left[0], Tensor) and (chain := recorder.chain()) is not None:
         remember(key, chain)
     return left[0]
 
 
-def _dense(expr: str | Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
+def _dense(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
     """All-dense expressions are torch's, gradient included."""
     tensors: list[Any] = [o.tensor if isinstance(o, Deferred) else o for o in operands]
-    result: Any = dense_result(expr, *tensors)
+    result: Any = dense_result(request, *tensors)
     wanted = wanted_format(format, result.ndim)
     if wanted is not None:
-        zero = semiring_zero(expr, result.dtype)
+        zero = semiring_zero(request, result.dtype)
         result = stored_as(result, wanted, native=True) if wanted.is_dense else in_sparse_format(result, wanted, zero)
     return result if out is None else write(out, result)
 

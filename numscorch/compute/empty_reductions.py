@@ -19,17 +19,17 @@ from ..tensors.packing import at_positions, coordinates
 from ..tensors.sparse_tensor import SparseTensor
 
 
-def semiring_zero(expr: str | Request, dtype: torch.dtype) -> float:
+def semiring_zero(request: Request, dtype: torch.dtype) -> float:
     """The value of a stored place without a term: a semiring's zero, 0 for other requests.
 
-    >>> from .parser import parse_einsum
-    >>> from .statements import reducing
-    >>> semiring_zero(reducing(parse_einsum("ij->i", (2,)), "min plus="), torch.float32), semiring_zero("ij->i", torch.float32)
+    >>> from ..frontend.statements import einsum_request, reducing
+    >>> rows = einsum_request("ij->i", (2,))
+    >>> semiring_zero(reducing(rows.subscripts, "min plus="), torch.float32), semiring_zero(rows, torch.float32)
     (inf, 0.0)
     """
-    if isinstance(expr, str) or expr.op not in REDUCTIONS or not REDUCTIONS[expr.op].of_stored:
+    if request.op not in REDUCTIONS or not REDUCTIONS[request.op].of_stored:
         return 0.0
-    return REDUCTIONS[expr.op].start(str(dtype).removeprefix("torch."))
+    return REDUCTIONS[request.op].start(str(dtype).removeprefix("torch."))
 
 
 def in_dense_format(result: SparseTensor, zero: float) -> Tensor:

@@ -30,9 +30,8 @@ from ..frontend.gradient_requests import (
     value_of_request,
     without_diagonals,
 )
-from ..frontend.parser import parse_einsum
 from ..frontend.problem import wanted_format
-from ..frontend.statements import NAMES, Request, plain_request
+from ..frontend.statements import NAMES, Request
 from ..ir.format import COO, Format
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product
@@ -83,15 +82,14 @@ def attached(operand: Any) -> Any:
     return SparseTensor(wrap(operand).pattern, operand.values().reshape(-1))
 
 
-def differentiable(expr: str | Request, operands: Sequence[Any], format: Format | str | None, compute: Compute) -> Any:
+def differentiable(request: Request, operands: Sequence[Any], format: Format | str | None, compute: Compute) -> Any:
     """The result of a request on SparseTensors and strided tensors, through which gradients flow; ``compute`` is ``dispatch.compute``.
 
     Raises:
         UnsupportedError: the reduction has no gradient.
     """
-    request = expr if isinstance(expr, Request) else plain_request(parse_einsum(expr, tuple(o.ndim for o in operands)))
     if not has_reduced(request) and request.op not in ("=", CONSTANT):
-        expr = request = of_one_term(request)
+        request = of_one_term(request)
     if request.op == "*=" and wanted(operands):
         return _in_format(multiplied(request, operands, format, compute), format, request)
     if request.op not in (*SUMS, *EXTREMES, CONSTANT, "*="):
@@ -101,8 +99,8 @@ def differentiable(expr: str | Request, operands: Sequence[Any], format: Format 
     names = request.subscripts.operands
     if any(len(set(own)) < len(own) for own in names):
         operands = [_diagonal(o, own) for o, own in zip(operands, names, strict=True)]
-        expr = request = without_diagonals(request)
-    call = Call(expr, request, format, operands, compute)
+        request = without_diagonals(request)
+    call = Call(request, format, operands, compute)
     through: Any = _Transformed if transformed() else _Through
     made: Tensor = through.apply(call, *map(_values, operands))
     return made if call.result is None else SparseTensor.trusted(call.result, made)
@@ -177,8 +175,8 @@ def _strided_diagonal(tensor: Tensor, names: list[str]) -> Tensor:
 class Call:
     """One call: what is computed of which patterns, and the result's pattern once there is one."""
 
-    def __init__(self, expr: str | Request, request: Request, format: Format | str | None, operands: Sequence[Any], compute: Compute):
-        self.expr, self.request, self.format, self.compute = expr, request, format, compute
+    def __init__(self, request: Request, format: Format | str | None, operands: Sequence[Any], compute: Compute):
+        self.request, self.format, self.compute = request, format, compute
         self.operands: Sequence[Any] = operands
         self.patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
         self.shapes = [tuple(o.shape) for o in operands]
@@ -191,7 +189,7 @@ class Call:
             self.operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in pairs]
         taken = [o if isinstance(o, SparseTensor) else o.detach() for o in self.operands]
         self.operands = ()
-        made = self.compute(self.expr, taken, self.format)
+        made = self.compute(self.request, taken, self.format)
         if isinstance(made, SparseTensor):
             self.result = made.pattern
         return _values(made)
@@ -199,7 +197,7 @@ class Call:
     def again(self, values: Sequence[Tensor]) -> Any:
         """The same call for other values."""
         operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, self.patterns, strict=True)]
-        made = differentiable(self.expr, operands, self.format, self.compute)
+        made = differentiable(self.request, operands, self.format, self.compute)
         if isinstance(made, SparseTensor):
             self.result = made.pattern
         return made

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.autograd import forward_ad
 
+from ..frontend.statements import Request
 from ..runtime.plans import SHORTCUTS, Plan, is_apart
 from ..tensors.sparse_tensor import SparseTensor
 from .fitting import ABSENT, Fittings, is_fit
@@ -26,10 +27,10 @@ _last: dict[str, Plan | None] = {}  # by which an expression was computed last; 
 class Shortcut:
     """The fittings of an expression: ``run(shortcut, *operands)`` returns the result, or MISSED for operands unlike earlier ones."""
 
-    __slots__ = ("expr", "fittings", "misses", "run")
+    __slots__ = ("expr", "fittings", "misses", "request", "run")
 
-    def __init__(self, expr: str) -> None:
-        self.expr, self.fittings, self.misses = expr, Fittings(), 0
+    def __init__(self, expr: str, request: Request) -> None:
+        self.expr, self.request, self.fittings, self.misses = expr, request, Fittings(), 0
         self.run: Callable[..., Any] = Shortcut._checked
 
     def _checked(self, *given: Any, out: Any = None) -> Any:
@@ -47,11 +48,12 @@ class Shortcut:
     _traced = _checked  # fittings call it in programs that torch compiles, where einsum takes no shortcuts
 
 
-def remember_call(expr: str, operands: Sequence[Any], ready: Sequence[Any], plan: Plan) -> None:
+def remember_call(expr: str, request: Request, operands: Sequence[Any], ready: Sequence[Any], plan: Plan) -> None:
     """Note that a plan computed an expression, and make a shortcut if it did so the last time, too.
 
     Args:
         expr: the text.
+        request: what it asks for.
         operands: what einsum was called with.
         ready: what the plan was called with.
         plan: it makes einsum's result, which nothing converts.
@@ -67,7 +69,7 @@ def remember_call(expr: str, operands: Sequence[Any], ready: Sequence[Any], plan
         return
     while len(SHORTCUTS) >= MOST_SHORTCUTS:
         SHORTCUTS.pop(next(iter(SHORTCUTS)), None)
-    shortcut = SHORTCUTS.setdefault(expr, Shortcut(expr))
+    shortcut = SHORTCUTS.setdefault(expr, Shortcut(expr, request))
     patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
     if (fitting := shortcut.fittings.learnt(operands, (), patterns, plan, takes_out=False)) is not None:
         shortcut.run = fitting.call

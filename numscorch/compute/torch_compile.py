@@ -20,7 +20,7 @@ from ..frontend.contraction import pairs_of
 from ..frontend.parser import parse_einsum
 from ..frontend.promotion import promotion_of
 from ..frontend.rearrangement import Names, parse_rearrangement
-from ..frontend.statements import plain_request
+from ..frontend.statements import einsum_request
 from ..ir.format import Format, as_format
 from ..schedule.facts import rounded
 from ..tensors.aside import aside
@@ -54,7 +54,7 @@ def _is_traceable(expr: str, ranks: tuple[int, ...], sparse: tuple[bool, ...], f
 @constant
 def _computed(expr: str, dtypes: tuple[torch.dtype, ...], ranks: tuple[int, ...]) -> torch.dtype:
     """The data type in which operands are computed."""
-    return promotion_of(expr, tuple(zip(dtypes, ranks, strict=True))).computed
+    return promotion_of(einsum_request(expr, ranks), tuple(zip(dtypes, ranks, strict=True))).computed
 
 
 def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
@@ -103,7 +103,7 @@ def _nnz(pattern: Pattern) -> int:
 @constant
 def _pairs(expr: str, shapes: tuple[tuple[int, ...], ...], counts: tuple[int | None, ...]) -> tuple[tuple[int, int, str], ...]:
     """The pairs of these operands, as numbers and text; none where what a pair makes may be sparse."""
-    pairs = pairs_of(expr, shapes, counts)
+    pairs = pairs_of(parse_einsum(expr, tuple(map(len, shapes))), shapes, counts)
     sparse = [count is not None for count in counts]
     for pair in pairs[:-1]:
         terms = pair.expr.partition("->")[0]
@@ -243,7 +243,7 @@ def _(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
 @torch.library.custom_op("numscorch::einsum_gradient", mutates_args=())
 def _gradient(spec: str, at: int, upstream: Tensor, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, operands = _operands(spec, values, arrays)
-    call = Call(expr, plain_request(parse_einsum(expr, tuple(o.ndim for o in operands))), "dense", operands, compute)
+    call = Call(einsum_request(expr, tuple([o.ndim for o in operands])), "dense", operands, compute)
     found = call.gradient(at, upstream, values, None)
     if found is None:
         return torch.zeros_like(values[at])

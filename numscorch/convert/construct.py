@@ -60,7 +60,7 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
     SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int32 indices)
     """
     if not isinstance(tensor, torch.Tensor):
-        raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use {_way_in(tensor)}")
+        raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use {way_in(tensor)}")
     wanted = as_format(format) if format is not None else None
     if tensor.device.type != "cpu":
         raise UnsupportedError(f"the tensor is on {tensor.device}, but numscorch runs on the CPU: move it with .cpu()")
@@ -74,10 +74,10 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
     raise UnsupportedError(f"{layout} tensors are not compiled: convert it with .to_dense()")
 
 
-def _way_in(given: object) -> str:
+def way_in(given: object) -> str:
     """Which function takes what another doesn't.
 
-    >>> _way_in(np.ones(2)), _way_in([1.0])
+    >>> way_in(np.ones(2)), way_in([1.0])
     ('ns.from_torch(torch.from_numpy(x))', 'from_coo, from_csr or from_scipy')
     """
     if isinstance(given, np.ndarray):

@@ -18,7 +18,6 @@ from ..errors import FormatError, UnsupportedError
 from ..frontend.accesses import row_major
 from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import COMPILED, WIDENED
-from ..frontend.fused_problem import FusedRequest
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
 from ..frontend.promotion import promotion_of
@@ -43,13 +42,13 @@ ROW = 16
 class Explanation:
     """What the compiler made of an expression; ``str`` shows all of it, and so does the page that ``save`` writes."""
 
-    expr: str | Request
+    title: str
     operands: tuple[Operand, ...]
     problem: Problem
     steps: tuple[Step, ...]
     generated: Source
     path: Path | None
-    request: str | Request
+    request: Request
     names: tuple[str, ...] = ()
     before: tuple[Explanation | str, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
@@ -61,12 +60,6 @@ class Explanation:
     def where(self) -> str:
         """The source's file."""
         return "not written, as no folder takes files" if self.path is None else str(self.path)
-
-    @property
-    def title(self) -> str:
-        """The request."""
-        is_einsum = isinstance(self.expr, str) and not isinstance(self.request, FusedRequest)
-        return f"{'einsum' if is_einsum else 'evaluate'} {self.expr}"
 
     @property
     def read(self) -> list[tuple[str, Operand, str]]:
@@ -201,33 +194,34 @@ def explained(operand: Any) -> Any:
     return undeferred(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
 
 
-def explain_problem(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Explanation:
-    """Compile up to the source, write its file, and tell the story of one kernel."""
+def explain_problem(request: Request, operands: Sequence[Any], format: Format | str | None, text: str | None = None) -> Explanation:
+    """Compile up to the source, write its file, and tell the story of one kernel, that of an einsum's ``text`` if there is one."""
+    text = str(request) if text is None else text
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
-        raise UnsupportedError(f"every operand of {str(expr)!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
+        raise UnsupportedError(f"every operand of {text!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     some = any(isinstance(o, Format) for o in operands)
     own = [assumed(o) if isinstance(o, Format) else describe(o) for o in operands] if some else describe_all(operands)
-    expr, known, _ = as_computed(expr, own, [torch.float32 if isinstance(o, Format) else o.dtype for o in operands])
-    request, problem, steps, source = compile_tuned(expr, known, format)
+    request, known, _ = as_computed(request, own, [torch.float32 if isinstance(o, Format) else o.dtype for o in operands])
+    request, problem, steps, source = compile_tuned(request, known, format)
     path = kernel_cache.store(source.name, source.text)
-    return Explanation(str(expr), known, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
+    return Explanation(f"einsum {text}", known, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
 
 
 def as_computed(
-    expr: str | Request, operands: Sequence[Operand], dtypes: Sequence[torch.dtype]
-) -> tuple[str | Request, tuple[Operand, ...], torch.dtype]:
+    request: Request, operands: Sequence[Operand], dtypes: Sequence[torch.dtype]
+) -> tuple[Request, tuple[Operand, ...], torch.dtype]:
     """The request that kernels compute for operands of these data types, the operands as kernels read them, and the result's data type.
 
     Raises:
         UnsupportedError: as for ``promotion.target_of``.
     """
-    target = promotion_of(expr, tuple([(dtype, len(own.shape)) for dtype, own in zip(dtypes, operands, strict=True)]))
+    target = promotion_of(request, tuple([(dtype, len(own.shape)) for dtype, own in zip(dtypes, operands, strict=True)]))
     if target.computed is torch.bool:
-        expr = logical(expr, [len(own.shape) for own in operands])
+        request = logical(request)
     dtype = COMPILED[WIDENED.get(target.computed, target.computed)]
     narrow = (torch.bool, torch.uint8)  # which no kernel reads
     taken = tuple([replace(own, dtype=dtype) if given in narrow else own for given, own in zip(dtypes, operands, strict=True)])
-    return expr, taken, target.result
+    return request, taken, target.result
 
 
 def timed_story(

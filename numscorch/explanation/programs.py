@@ -15,8 +15,7 @@ from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.operand import Operand
-from ..frontend.parser import parse_einsum
-from ..frontend.statements import NAMES, Part, Request, only_patterns, parse_program, plain_request, scheduled
+from ..frontend.statements import NAMES, Part, Request, einsum_request, only_patterns, parse_program, scheduled
 from ..ir.format import Format, dense
 from ..ir.index import Access, IndexVar, TensorVar, mapped
 from ..machine import kernel_cache
@@ -85,14 +84,16 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
     operands = list(map(explained, operands))
     known = [assumed(own) if isinstance(own, Format) else describe(own) for own in operands]
     orders = tuple(len(own.shape) for own in known)
-    request = expr if schedule is None or not isinstance(expr, str) else scheduled(plain_request(parse_einsum(expr, orders)), schedule)
+    request = einsum_request(expr, orders) if isinstance(expr, str) else expr
+    request = request if schedule is None else scheduled(request, schedule)
     pairs = () if all(own.format.is_dense for own in known) else pairs_for(request, known)
-    if not pairs or not isinstance(request, str):
-        return explain_problem(request, operands, format)
-    telling = _Telling(request, parts_of(parse_einsum(request, orders), pairs), format)
+    text = str(request if schedule is not None else expr)
+    if not pairs:
+        return explain_problem(request, operands, format, text)
+    telling = _Telling(text, parts_of(request.subscripts, pairs), format)
     telling.read(dict(zip(NAMES, operands, strict=False)))
     for at, pair in enumerate(pairs):
-        telling.alone(at, None, pair.expr)
+        telling.alone(at, None, einsum_request(pair.expr, tuple(map(len, pair.expr.partition("->")[0].split(",")))))
     return telling.told()
 
 
@@ -184,13 +185,12 @@ class _Telling:
         self.stories.append(f"{self.parts[at].name} = {self.parts[at].request}: of the result, once it is there, by a conversion's kernel")
         return True
 
-    def alone(self, at: int, note: tuple[str, str] | None, expr: str | None = None) -> None:
-        """Tell the kernel of one part, which is computed as this text where there is one."""
+    def alone(self, at: int, note: tuple[str, str] | None, request: Request | None = None) -> None:
+        """Tell the kernel of one part, which is computed as another request where there is one."""
         part = self.parts[at]
         check_sizes(self.text, self.parts, part, self.known)
         known = tuple(self.known[name] for name in part.operands)
-        given: str | Request = part.request if expr is None else expr
-        request, operands, dtype = as_computed(given, known, [self.dtypes[name] for name in part.operands])
+        request, operands, dtype = as_computed(request or part.request, known, [self.dtypes[name] for name in part.operands])
         is_moved = part.request.op != CONSTANT and any(
             name in self.moving for n, name in enumerate(part.operands) if n not in only_patterns(part.request)
         )
@@ -199,7 +199,7 @@ class _Telling:
             self._made(part, dense(len(part.request.subscripts.result)), shape_of(part.request, operands), dtype, is_moved)
             return
         asked = self.format if at == len(self.parts) - 1 and self.format is not None else format_of(part, self.parts)
-        story = _story(part.request, request, operands, tuple(map(_called, part.operands)), (note,) if note else (), asked)
+        story = _story(str(part.request), request, operands, tuple(map(_called, part.operands)), (note,) if note else (), asked)
         self.stories.append(self._drawn(story, part.operands))
         self._made(part, story.problem.format, story.problem.shape, dtype, is_moved)
 
@@ -236,8 +236,8 @@ def _as_fused(own: SparseTensor | torch.Tensor) -> Operand:
 
 
 def _story(
-    told: str | Request,
-    request: str | Request,
+    text: str,
+    request: Request,
     operands: tuple[Operand, ...],
     names: tuple[str, ...],
     notes: tuple[tuple[str, str], ...],
@@ -246,7 +246,7 @@ def _story(
     """The explanation of one kernel of a program."""
     problem, steps, source = compile_source(request, operands, format)
     path = kernel_cache.store(source.name, source.text)
-    return Explanation(told, operands, problem, steps, source, path, request, names, notes=notes)
+    return Explanation(f"evaluate {text}", operands, problem, steps, source, path, request, names, notes=notes)
 
 
 def _gradient(adjoint: Adjoint, group: Group, operands: Sequence[Operand], shape: tuple[int, ...]) -> str:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 from ..machine.memory import size_in_words
 from ..tensors.methods import METHODS
+from ..tensors.sparse_tensor import SparseTensor
 from .page import drawing, style
 from .sketches import Sketch, sketch
-
-if TYPE_CHECKING:
-    from ..tensors.sparse_tensor import SparseTensor
 
 
 def card(A: SparseTensor) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -10,17 +9,15 @@ from ..errors import UnsupportedError
 from ..ir.functions import TESTS
 from ..ir.index import Binary, Literal, is_product
 from ..schedule.options import AUTOMATIC
-from .parser import parse_einsum
-from .statements import Request, plain_request, reducing
+from .statements import Request, reducing
 
 
-def logical(expr: str | Request, orders: Sequence[int]) -> Request:
+def logical(request: Request) -> Request:
     """The request that is computed of truth values: whether some product isn't 0, as numpy has it.
 
     Raises:
         UnsupportedError: other things than products would be added up.
     """
-    request = plain_request(parse_einsum(expr, tuple(orders))) if isinstance(expr, str) else expr
     if request.op in ("=", "+=") and (request.value is None or is_product(request.value)):
         return joined_by_or(request)
     if request.value is not None and request.op in ("max=", "min="):

@@ -15,7 +15,7 @@ from math import prod
 from typing import TypeVar
 
 from ..schedule import tuning
-from .parser import Subscripts, parse_einsum
+from .parser import Subscripts
 
 T = TypeVar("T")
 Path = tuple[tuple[int, int], ...]
@@ -42,9 +42,9 @@ class Pair:
 
 
 @lru_cache(maxsize=1024)
-def pairs_of(expr: str, shapes: tuple[tuple[int, ...], ...], stored: tuple[int | None, ...]) -> tuple[Pair, ...]:
-    """:func:`split` for an einsum's text, remembered."""
-    return split(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored)
+def pairs_of(subscripts: Subscripts, shapes: tuple[tuple[int, ...], ...], stored: tuple[int | None, ...]) -> tuple[Pair, ...]:
+    """:func:`split`, remembered."""
+    return split(subscripts, shapes, stored)
 
 
 def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> tuple[Pair, ...]:

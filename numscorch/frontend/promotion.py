@@ -16,7 +16,6 @@ from ..ir.functions import FUNCTIONS, OPERATORS, TESTS
 from ..ir.index import Access, Binary, Call, Expr, Literal, factors_of, literals_in, variables_in
 from .datatypes import SUMMED_LONG, WIDENED
 from .narrow_integers import check_wrapping
-from .parser import parse_einsum
 from .statements import NAMES, Request, only_patterns
 
 Kind = tuple[torch.dtype, int]  # a tensor's data type, and how many dimensions it has
@@ -37,57 +36,58 @@ class Promotion:
     computed: torch.dtype
 
 
-def target_of(expr: str | Request, operands: Sequence[Any]) -> Promotion | None:
+def target_of(request: Request, operands: Sequence[Any]) -> Promotion | None:
     """The data types where operands, or the result, are converted; None where a kernel takes all of them unchanged.
 
     Raises:
         UnsupportedError: a whole number of the request does not fit the integers that it is computed in, or a value that may have
             overflowed uint8 is converted.
 
-    >>> target_of("ij,j->i", [torch.ones(2, 3), torch.ones(3)])
-    >>> target_of("ij,j->i", [torch.ones(2, 3), torch.ones(3, dtype=torch.int64)])
+    >>> product = einsum_request("ij,j->i", (2, 1))
+    >>> target_of(product, [torch.ones(2, 3), torch.ones(3)])
+    >>> target_of(product, [torch.ones(2, 3), torch.ones(3, dtype=torch.int64)])
     Promotion(result=torch.float32, computed=torch.float32)
     """
     dtypes = {operand.dtype for operand in operands}
-    if len(dtypes) == 1 and dtypes <= EXACT and not (isinstance(expr, Request) and has_complex_number(expr)):
+    if len(dtypes) == 1 and dtypes <= EXACT and not has_complex_number(request):
         return None
-    target = promotion_of(expr, tuple([(operand.dtype, operand.ndim) for operand in operands]))
-    unread = unread_in(expr, len(operands))
+    target = promotion_of(request, tuple([(operand.dtype, operand.ndim) for operand in operands]))
+    unread = unread_in(request, len(operands))
     read = {operand.dtype for at, operand in enumerate(operands) if at not in unread}
     return None if read == {target.computed} == {target.result} and WIDENED.keys().isdisjoint(dtypes) else target
 
 
-def unread_in(expr: str | Request, count: int) -> frozenset[int]:
+def unread_in(request: Request, count: int) -> frozenset[int]:
     """The operands of which just the pattern is read, whose data types don't matter; none if that is so of all of them."""
-    unread = only_patterns(expr) if isinstance(expr, Request) else frozenset()
+    unread = only_patterns(request)
     return unread if len(unread) < count else frozenset()
 
 
-def promotion_of(expr: str | Request, kinds: tuple[Kind, ...]) -> Promotion:
-    """The data types of an einsum's text or a request, of operands of these kinds.
+def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
+    """The data types of a request, of operands of these kinds.
 
     Raises:
         UnsupportedError: as for :func:`target_of`.
 
-    >>> promotion_of("ij->i", ((torch.int8, 2),)).result, promotion_of("ij->ji", ((torch.int8, 2),)).result
-    (torch.int64, torch.int8)
+    >>> [promotion_of(einsum_request(text, (2,)), ((torch.int8, 2),)).result for text in ("ij->i", "ij->ji")]
+    [torch.int64, torch.int8]
     """
-    return _promotion_of(expr, kinds, torch.get_default_dtype())
+    return _promotion_of(request, kinds, torch.get_default_dtype())
 
 
 @lru_cache(maxsize=4096)
-def _promotion_of(expr: str | Request, kinds: tuple[Kind, ...], default: torch.dtype) -> Promotion:
+def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtype) -> Promotion:
     """The data types if ``default`` is torch's default data type."""
-    unread = unread_in(expr, len(kinds))
-    if isinstance(expr, str) or expr.value is None:
+    unread = unread_in(request, len(kinds))
+    if request.value is None:
         dtype = result_type(kind for at, kind in enumerate(kinds) if at not in unread)
-        long = dtype in SUMMED_LONG and _is_summed_long(expr, kinds, unread)
+        long = dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread)
         return Promotion(torch.int64, torch.int64) if long else Promotion(dtype, dtype)
     typing = _Typing(kinds, unread, default)
-    found = typing.of(expr.value)
+    found = typing.of(request.value)
     dtype = found[0] if isinstance(found, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
-    if dtype in SUMMED_LONG and _is_summed_long(expr, kinds, unread):
-        for factor in factors_of(expr.value):
+    if dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread):
+        for factor in factors_of(request.value):
             typing.convert(factor, dtype, torch.int64)
         dtype = torch.int64
     large = dtype is torch.bool and any(isinstance(n, complex) or n not in SMALL for n in typing.numbers)
@@ -95,20 +95,19 @@ def _promotion_of(expr: str | Request, kinds: tuple[Kind, ...], default: torch.d
     for number in typing.numbers:
         check_number(number, computed)
     truths = frozenset(NAMES[at] for at, (own, _) in enumerate(kinds) if own is torch.bool)
-    check_wrapping(expr, truths, typing.converted, is_uint8=dtype is torch.uint8)
+    check_wrapping(request, truths, typing.converted, is_uint8=dtype is torch.uint8)
     return Promotion(dtype, computed)
 
 
-def _is_summed_long(expr: str | Request, kinds: Sequence[Kind], unread: frozenset[int]) -> bool:
+def _is_summed_long(request: Request, kinds: Sequence[Kind], unread: frozenset[int]) -> bool:
     """Whether torch adds up narrow integers, or counts truth values, in int64: some index of one factor alone is summed."""
-    if isinstance(expr, Request) and expr.op not in ("=", "+="):
+    if request.op not in ("=", "+="):
         return False
-    if isinstance(expr, str) or expr.value is None:
-        subscripts = parse_einsum(expr, tuple([order for _, order in kinds])) if isinstance(expr, str) else expr.subscripts
+    subscripts = request.subscripts
+    if request.value is None:
         terms = [frozenset(term) for at, term in enumerate(subscripts.operands) if at not in unread]
     else:
-        subscripts = expr.subscripts
-        terms = [frozenset(map(str, variables_in(factor))) for factor in factors_of(expr.value) if not _is_unread(factor, unread)]
+        terms = [frozenset(map(str, variables_in(factor))) for factor in factors_of(request.value) if not _is_unread(factor, unread)]
     uses = Counter(name for term in terms for name in term if name not in subscripts.result)
     return min(uses.values(), default=0) == 1
 

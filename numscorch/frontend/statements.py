@@ -21,7 +21,7 @@ from ..ir.functions import REDUCTIONS
 from ..ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, mapped, variables_in
 from ..ir.notation import parse_stmt
 from ..schedule.options import AUTOMATIC, Options, parse_options
-from .parser import Subscripts
+from .parser import Subscripts, parse_einsum
 from .statement_names import SIZE, base_of, is_size, short_names
 
 Variables = frozenset[IndexVar]
@@ -226,7 +226,8 @@ def tensor_names(text: str) -> frozenset[str]:
 
 def _in_order(part: Part) -> Part:
     """A part whose result is read by others, so that its rows are in order."""
-    return part if part.request.form.in_order else replace(part, request=replace(part.request, form=replace(part.request.form, in_order=True)))
+    request = part.request
+    return part if request.form.in_order else replace(part, request=replace(request, form=replace(request.form, in_order=True)))
 
 
 @lru_cache(maxsize=4096)
@@ -371,6 +372,19 @@ def diagonal_request(names: tuple[str, ...]) -> Request:
 def plain_request(subscripts: Subscripts) -> Request:
     """The sum of products."""
     return Request(subscripts)
+
+
+@lru_cache(maxsize=1024)
+def einsum_request(text: str, ranks: tuple[int, ...]) -> Request:
+    """The request of an einsum's text, for operands of these ranks; the same one for the same subscripts.
+
+    Raises:
+        ExpressionError: the text can't be read, or doesn't fit the ranks.
+
+    >>> print(einsum_request("...j,j", (2, 1)))
+    e0j,j->e0
+    """
+    return plain_request(parse_einsum(text, ranks))
 
 
 def scheduled(request: Request, text: str) -> Request:

@@ -19,11 +19,10 @@ from ..ir.format import CSR, Format
 from ..tensors.arrays import as_indices, as_shape, as_values
 from ..tensors.methods import METHODS
 from ..tensors.packing import of_entries
+from ..tensors.sparse_tensor import SparseTensor
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-    from ..tensors.sparse_tensor import SparseTensor
 
 
 # ---- edge lists, as PyTorch Geometric has them

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy.sparse import sparray, spmatrix
 
-from ..convert.construct import _way_in, adopted, checked, from_coo, from_parts
+from ..convert.construct import adopted, checked, from_coo, from_parts, way_in
 from ..convert.conversions import to_format
 from ..convert.dense import no_layout, numpy_values
 from ..errors import UnsupportedError
@@ -24,9 +23,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import layout_of
 
 if TYPE_CHECKING:
-    from scipy.sparse import sparray
-
-    from ..tensors.sparse_tensor import SparseTensor
+    from scipy.sparse import sparray, spmatrix
 
 UNORDERED = Compressed(ordered=False)
 
@@ -164,7 +161,7 @@ def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -
     SparseTensor(CSC, shape=(2, 2), nnz=2, density=0.5, float64, int32 indices)
     """
     if not hasattr(matrix, "tocoo") or hasattr(matrix, "fill_value"):
-        raise UnsupportedError(f"from_scipy takes a SciPy sparse array, not {type(matrix).__name__}: use {_way_in(matrix)}")
+        raise UnsupportedError(f"from_scipy takes a SciPy sparse array, not {type(matrix).__name__}: use {way_in(matrix)}")
     source: Any = matrix
     if source.ndim != 2 or source.format == "coo":
         return _from_scipy_list(source.tocoo(), None if format is None else as_format(format))

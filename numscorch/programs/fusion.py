@@ -253,7 +253,8 @@ class _Fusing:
     def _member(self, part: Part) -> Member:
         """A part as a statement of the kernel."""
         request = part.request
-        if request.op not in JOINING or request.mask is not None or request.form.exact or request.options != AUTOMATIC or request.value is None:
+        is_other = request.mask is not None or request.form.exact or request.options != AUTOMATIC
+        if request.op not in JOINING or is_other or request.value is None:
             raise NotFused(f"{request}: {request.op} isn't fused")
         value = mapped(request.value, lambda a: self._access(part, a))
         if request.op == "stored max=" and set(variables_in(value)) <= set(map(IndexVar, request.subscripts.result)):

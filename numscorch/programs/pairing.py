@@ -37,7 +37,7 @@ def in_pairs(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> tup
         return parts  # what is rounded once, or refused, is computed as a whole
     if any(len(o.shape) != len(names) for o, names in zip(operands, part.request.subscripts.operands, strict=True)):
         return parts  # which is refused where it is computed
-    pairs = pairs_for(str(part.request.subscripts), operands)
+    pairs = pairs_for(plain_request(part.request.subscripts), operands)
     return _with_pairs(parts, at, pairs) if pairs else parts
 
 
@@ -84,7 +84,7 @@ def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[Part, ...
     >>> import torch, numscorch as ns
     >>> from numscorch.frontend.parser import parse_einsum
     >>> given = ns.from_torch(torch.ones(90, 90), ns.CSR), torch.ones(90, 80), torch.ones(80, 2)
-    >>> for part in parts_of(parse_einsum("ij,jf,fk->ik", (2, 2, 2)), pairs_for("ij,jf,fk->ik", given)):
+    >>> for part in parts_of(parse_einsum("ij,jf,fk->ik", (2, 2, 2)), pairs_for(einsum_request("ij,jf,fk->ik", (2, 2, 2)), given)):
     ...     print(part.name, part.operands, part.request)
     1 ('B', 'C') A[j,f] * B[f,k] over jf,fk->jk
     D ('A', '1') A[i,j] * B[j,k] over ij,jk->ik

@@ -13,13 +13,11 @@ import numpy as np
 import torch
 
 from ..frontend.operand import Operand
-from ..frontend.parser import parse_einsum
 from ..frontend.problem import Problem
 from ..frontend.statements import Request
 from ..ir.format import Format
 from ..ir.levels import Compressed
 from ..schedule import tuning
-from ..schedule.options import AUTOMATIC
 from ..tensors.pattern import Pattern
 
 
@@ -71,15 +69,14 @@ def _cut(pattern: Pattern, share: int, parts: int) -> Cut:
     return Cut(made, rows, tuple((row, slice(start, end)) for row, start, end in places))
 
 
-def operand_to_cut(expr: str | Request, problem: Problem, operands: Sequence[Operand]) -> int | None:
+def operand_to_cut(request: Request, problem: Problem, operands: Sequence[Operand]) -> int | None:
     """The operand whose long rows may be taken in parts: the only sparse one of a product, and the only one with its rows' index.
 
     The result is dense, and has that index first.
     """
-    subscripts = parse_einsum(expr, tuple(len(op.shape) for op in operands)) if isinstance(expr, str) else expr.subscripts
-    plain = isinstance(expr, str) or (expr.value is None and expr.op == "=" and expr.mask is None and expr.options == AUTOMATIC)
+    subscripts = request.subscripts
     sparse = [at for at, op in enumerate(operands) if not op.format.is_dense]
-    if not plain or len(sparse) != 1 or not operands[sparse[0]].has_long_rows or not problem.result.is_dense:
+    if not request.is_product or len(sparse) != 1 or not operands[sparse[0]].has_long_rows or not problem.result.is_dense:
         return None
     own = subscripts.operands[sparse[0]]
     row = own[operands[sparse[0]].format.mode_order[0]]

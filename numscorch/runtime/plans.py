@@ -22,10 +22,9 @@ from ..frontend.copy_statements import copy_problem
 from ..frontend.datatypes import COMPILED, WIDENED, listed
 from ..frontend.fused_problem import FusedRequest, fused_problem
 from ..frontend.operand import Operand
-from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
-from ..frontend.statements import Request, plain_request, scheduled
+from ..frontend.statements import Request, scheduled
 from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..machine import collector
@@ -33,7 +32,6 @@ from ..machine.target import host
 from ..schedule import Step, schedule
 from ..schedule.fuse import schedule_fused
 from ..schedule.lengths import run_lengths
-from ..schedule.options import AUTOMATIC
 from ..schedule.parallel import pays
 from ..tensors.ledgers import note
 from ..tensors.sparse_tensor import SparseTensor
@@ -60,7 +58,7 @@ class Plan:
     run: Callable[..., Any]
 
 
-def as_made(expr: str | Request, operands: Sequence[Operand], plan: Plan) -> Plan:
+def as_made(request: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
     """A plan that was just made, to be used as it is."""
     return plan
 
@@ -72,7 +70,7 @@ class Tables:
     build: Callable[[Source], Kernel]
     plans: dict[Hashable, Any]
     kernels: dict[str, Kernel]
-    made: Callable[[str | Request, Sequence[Operand], Plan], Plan] = as_made
+    made: Callable[[Request, Sequence[Operand], Plan], Plan] = as_made
 
 
 _apart: ContextVar[Tables | None] = ContextVar("tables of a context that has its own", default=None)
@@ -82,10 +80,10 @@ def _tables() -> Tables:
     return _apart.get() or Tables(build, _plans, _kernels)
 
 
-def known_plan(expr: str | Request, format: Format | str | None, signatures: Sequence[Hashable]) -> Any:
-    """The plan, or the chain, for operands of these signatures, if it was made before; else None."""
+def known_plan(request: Hashable, format: Format | str | None, signatures: Sequence[Hashable]) -> Any:
+    """The plan of a request, or the chain of it or of a program's text, for operands of these signatures; None if there is none yet."""
     apart = _apart.get()
-    return (_plans if apart is None else apart.plans).get((expr, format, *signatures))
+    return (_plans if apart is None else apart.plans).get((request, format, *signatures))
 
 
 def signatures_of(operands: Sequence[Any]) -> list[Hashable]:
@@ -115,18 +113,18 @@ def signatures_of(operands: Sequence[Any]) -> list[Hashable]:
     return signatures
 
 
-def launch(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Any:
+def launch(request: Request, operands: Sequence[Any], format: Format | str | None) -> Any:
     """The result of the kernel for these operands, SparseTensors and strided tensors: no gradient flows, and nothing is converted after."""
     signatures = signatures_of(operands)
-    plan = known_plan(expr, format, signatures) or find_plan(expr, format, operands, signatures)
+    plan = known_plan(request, format, signatures) or find_plan(request, format, operands, signatures)
     return plan.run(*operands)
 
 
-def find_plan(expr: str | Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
+def find_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
     """The plan for these operands, SparseTensors and strided tensors; made at the first call."""
     with BUILDING, collector.paused():
-        key = (expr, format, *signatures)
-        return _tables().plans.get(key) or remember(key, make_plan(expr, operands, format))
+        key = (request, format, *signatures)
+        return _tables().plans.get(key) or remember(key, make_plan(request, operands, format))
 
 
 def remember(key: Hashable, plan: P) -> P:
@@ -139,69 +137,67 @@ def remember(key: Hashable, plan: P) -> P:
         return plan
 
 
-def make_plan(expr: str | Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
+def make_plan(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
     """Schedule, generate, compile and bind."""
-    return _plan_of(expr, describe_all(operands), format)
+    return _plan_of(request, describe_all(operands), format)
 
 
-def _plan_of(expr: str | Request, described: Sequence[Operand], format: Format | str | None) -> Plan:
-    expr, problem, steps, source = compile_tuned(expr, described, format)
+def _plan_of(request: Request, described: Sequence[Operand], format: Format | str | None) -> Plan:
+    request, problem, steps, source = compile_tuned(request, described, format)
     kernel, stmt = kernel_for(source), steps[-1].stmt
-    if (at := operand_to_cut(expr, problem, described)) is not None:
-        return _tables().made(expr, described, Plan(problem, steps, kernel, _in_parts(expr, at)))
+    if (at := operand_to_cut(request, problem, described)) is not None:
+        return _tables().made(request, described, Plan(problem, steps, kernel, _in_parts(request, at)))
     if problem.slabs is not None:
-        run = in_slabs(problem.slabs, problem, _into(expr, problem.slabs.of(described), format, kernel))
-        return _tables().made(expr, described, Plan(problem, steps, kernel, run))
+        run = in_slabs(problem.slabs, problem, _into(request, problem.slabs.of(described), format, kernel))
+        return _tables().made(request, described, Plan(problem, steps, kernel, run))
     before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
-    run = bind(problem, stmt, kernel, described, before, _copies(problem, described), _runs_threads(expr, problem, stmt))
-    return _tables().made(expr, described, Plan(problem, steps, kernel, run))
+    run = bind(problem, stmt, kernel, described, before, _copies(problem, described), _runs_threads(request, problem, stmt))
+    return _tables().made(request, described, Plan(problem, steps, kernel, run))
 
 
-def _runs_threads(expr: str | Request, problem: Problem, stmt: ix.Stmt) -> bool:
+def _runs_threads(request: Request, problem: Problem, stmt: ix.Stmt) -> bool:
     """Whether a parallel loop gets several workers: it has enough to do for them, or the schedule asks for it."""
-    asked = isinstance(expr, Request) and bool(expr.options.parallel)
-    return asked or pays(stmt, problem.facts)
+    return bool(request.options.parallel) or pays(stmt, problem.facts)
 
 
 def compile_tuned(
-    expr: str | Request, described: Sequence[Operand], format: Format | str | None
-) -> tuple[str | Request, Problem, tuple[Step, ...], Source]:
-    """An expression, with the schedule that ``autotune`` chose for such operands, if it did and that still can be had, and its source."""
-    text = chosen(expr, described, format) if isinstance(expr, str) else None
-    if text is not None and isinstance(expr, str):
+    request: Request, described: Sequence[Operand], format: Format | str | None
+) -> tuple[Request, Problem, tuple[Step, ...], Source]:
+    """A request, with the schedule that ``autotune`` chose for such operands, if it did and that still can be had, and its source."""
+    text = chosen(str(request), described, format) if request.is_product else None
+    if text is not None:
         with suppress(ScheduleError):  # it was kept for operands of about this size, maybe by hand
-            tuned = scheduled(plain_request(parse_einsum(expr, tuple(len(o.shape) for o in described))), text)
+            tuned = scheduled(request, text)
             return tuned, *compile_source(tuned, described, format)
-    return expr, *compile_source(expr, described, format)
+    return request, *compile_source(request, described, format)
 
 
-def forget(expr: str) -> None:
-    """Drop the plans of an expression, to be made anew."""
+def forget(request: Request) -> None:
+    """Drop the plans of a request, to be made anew."""
     with BUILDING:
         plans = _tables().plans
-        spelled = expr.replace(" ", "")
-        for text in [text for text in SHORTCUTS if text.replace(" ", "") == spelled]:
+        for text in [text for text, shortcut in SHORTCUTS.items() if shortcut.request is request]:
             del SHORTCUTS[text]
-        for key in [key for key in plans if isinstance(key, tuple) and isinstance(key[0], str) and key[0].replace(" ", "") == spelled]:
+        for key in [key for key in plans if isinstance(key, tuple) and key[0] is request]:
             del plans[key]
 
 
-def _in_parts(expr: str | Request, at: int) -> Callable[..., Any]:
+def _in_parts(request: Request, at: int) -> Callable[..., Any]:
     """The function of a plan that takes an operand with its long rows cut: there is a plan for each of those."""
 
     def run(*operands: Any) -> Any:
         parts = cut(operands[at].pattern)
         taken = [SparseTensor.trusted(parts.pattern, o._values) if n == at else o for n, o in enumerate(operands)]
-        return parts.joined(launch(expr, taken, "dense"))
+        return parts.joined(launch(request, taken, "dense"))
 
     return run
 
 
-def _into(expr: str | Request, described: Sequence[Operand], format: Format | str | None, kernel: Kernel) -> Callable[..., Any]:
+def _into(request: Request, described: Sequence[Operand], format: Format | str | None, kernel: Kernel) -> Callable[..., Any]:
     """The function of a slab's operands, and the array that its results go to."""
-    problem, steps, _ = compile_source(expr, described, format)
+    problem, steps, _ = compile_source(request, described, format)
     stmt, copies = steps[-1].stmt, _copies(problem, described, into=True)
-    return bind(problem, stmt, kernel, described, {}, copies, _runs_threads(expr, problem, stmt), into=True)
+    return bind(problem, stmt, kernel, described, {}, copies, _runs_threads(request, problem, stmt), into=True)
 
 
 def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -> dict[int, Callable[..., Any]]:
@@ -260,27 +256,22 @@ def uncompiled() -> Iterator[None]:
         yield
 
 
-def compile_source(
-    expr: str | Request | Subscripts, operands: Sequence[Operand], format: Format | str | None
-) -> tuple[Problem, tuple[Step, ...], Source]:
+def compile_source(request: Request, operands: Sequence[Operand], format: Format | str | None) -> tuple[Problem, tuple[Step, ...], Source]:
     """Everything up to the source: no operand's values are needed, and nothing is written."""
-    request = parse_einsum(expr, tuple(len(o.shape) for o in operands)) if isinstance(expr, str) else expr
     if isinstance(request, FusedRequest):
         problem = fused_problem(request, operands, host())
         steps = schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, host())
         return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
-    if isinstance(request, Request) and request.form.copies and isinstance(format, Format):
+    if request.form.copies and isinstance(format, Format):
         problem = copy_problem(operands[0], format, host())
     else:
         problem = make_problem(request, operands, host(), format)
-    options = request.options if isinstance(request, Request) else AUTOMATIC
-    check_loops(problem, options)
-    subscripts = request.subscripts if isinstance(request, Request) else request
-    if (slabs := slabs_of(problem, subscripts, operands, host())) is not None:
+    check_loops(problem, request.options)
+    if (slabs := slabs_of(problem, request.subscripts, operands, host())) is not None:
         one, steps, source = compile_source(request, slabs.of(operands), format)
         if one.layout == problem.layout:
             return replace(problem, slabs=slabs), steps, source
-    steps = schedule(problem.stmt, problem.facts, host(), options)
+    steps = schedule(problem.stmt, problem.facts, host(), request.options)
     return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
 
 

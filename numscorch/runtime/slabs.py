@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
+from ..frontend.problem import Problem
 from ..frontend.relayout import Slabs
 from ..machine.buffer_pool import room
 from ..schedule import tuning
 from ..schedule.facts import Target, itemsize
 from ..tensors.ledgers import note
-
-if TYPE_CHECKING:
-    from ..frontend.problem import Problem
 
 
 def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operand], target: Target) -> Slabs | None:

@@ -42,7 +42,7 @@ from .cost import fan_of
 from .facts import Facts, Target
 from .loop_order import unit_stride
 from .parallel import parallelize
-from .vector import LANES, in_masks, vectorize
+from .vector import LANES, in_masks, result_tag, vectorize
 from .workspace import NAMES, insert_workspaces, wrap
 
 
@@ -206,8 +206,7 @@ def _tagged(loop: Forall, facts: Facts, target: Target) -> Forall:
         return replace(loop, tag=Positions(lanes, masked=True)) if lanes and can_take_positions(loop) else loop
     accesses = [term.lhs, *accesses_in(term.rhs)]
     if term.op == "=" and var in term.lhs.indices and all(unit_stride(a, var) for a in accesses if var in a.indices):
-        tiles = facts.tiling(var)
-        return replace(loop, tag=Vector(tiles.lanes, tiles.registers, tiles.tail, tiles.masked))
+        return replace(loop, tag=result_tag(facts.tiling(var)))
     return loop
 
 

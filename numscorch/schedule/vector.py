@@ -183,7 +183,7 @@ def _tag(tiles: Tiling) -> Vector:
     return Vector(tiles.lanes, tiles.registers, tiles.tail, tiles.masked)
 
 
-def _tag_of_result(tiles: Tiling) -> Vector:
+def result_tag(tiles: Tiling) -> Vector:
     """The tag of a loop that writes each place of a result, where writing one twice changes nothing.
 
     Tiles that overlap serve any extent of more than one tile, so that few kernels serve all sizes.
@@ -197,7 +197,7 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     summed = summed_tail(loops[:-1], body.lhs)
     outer = loops[: len(loops) - 1 - len(summed)]
     adds = any(loop.var not in body.lhs.indices for loop in outer) if summed else body.op != "="
-    tag = _tag(facts.tiling(inner.var)) if adds else _tag_of_result(facts.tiling(inner.var))
+    tag = _tag(facts.tiling(inner.var)) if adds else result_tag(facts.tiling(inner.var))
     if not summed:
         return wrap(loops[:-1], replace(inner, tag=tag)), f"{inner.var} is contiguous: {tag}"
     last = summed[-1]
