@@ -223,6 +223,32 @@ class TestOptimizers:
         train(own, other)
         assert equal(dict(own.state_dict()), dict(model.state_dict()))
 
+    @pytest.mark.parametrize("at", [2, 4])
+    def test_gradual_pruning_goes_on_to_the_bit_in_a_model_that_was_loaded(self, at: int) -> None:
+        """In a new GradualPruning: the old one knows other layers, and names what made them."""
+
+        def begin(seed: int) -> tuple[Any, Any, GradualPruning]:
+            model = built(seed)
+            optimizer = sgd(model)
+            return model, optimizer, GradualPruning(model, optimizer, magnitude, schedule, weights="0.weight", sparse_from=0.5)
+
+        schedule = schedules.linear(0.9, begin=0, end=6)
+        model, optimizer, pruning = begin(0)
+        train(model, optimizer, at, pruning.step)
+        saved = read_back([model.state_dict(), optimizer.state_dict(), pruning.state_dict()])
+        own, other, stale = begin(3)
+        load_patterns(own, saved[0], other).load_state_dict(saved[0])
+        other.load_state_dict(saved[1])
+        if at == 4:
+            with pytest.raises(ns.OperandError, match=r"as after load_patterns, .*: make a new GradualPruning .* load the state"):
+                stale.step()
+        again = GradualPruning(own, other, magnitude, schedule, weights="0.weight", sparse_from=0.5)
+        again.load_state_dict(saved[2])
+        train(model, optimizer, 4, pruning.step)
+        train(own, other, 4, again.step)
+        assert equal(dict(own.state_dict()), dict(model.state_dict()))
+        assert equal(other.state_dict(), optimizer.state_dict())
+
     def test_what_is_remembered_follows_to_another_format(self) -> None:
         own = sparse(built())
         optimizer = sgd(own)
