@@ -194,6 +194,30 @@ class TestOptimizers:
         assert equal(dict(own.state_dict()), dict(model.state_dict()))
         assert equal(other.state_dict(), optimizer.state_dict())
 
+    def test_an_optimizer_of_the_loaded_model_numbers_parameters_as_that_of_a_dense_one(self) -> None:
+        model = built()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        sparse(model, optimizer=optimizer)
+        train(model, optimizer)
+        own = load_patterns(built(7), model.state_dict())
+        own.load_state_dict(model.state_dict())
+        other = torch.optim.AdamW(own.parameters(), lr=0.01)
+        other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        train(model, optimizer)
+        train(own, other)
+        assert equal(dict(own.state_dict()), dict(model.state_dict()))
+
+    def test_a_state_of_another_layout_is_named(self) -> None:
+        model = built()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        sparse(model, optimizer=optimizer)
+        train(model, optimizer)
+        own = built(7)
+        other = torch.optim.AdamW(own.parameters(), lr=0.01)
+        other.load_state_dict(optimizer.state_dict())
+        with pytest.raises(ns.UnsupportedError, match=r"0\.weight: AdamW remembers 'exp_avg', .* another layout .* state last"):
+            load_patterns(own, model.state_dict(), other)
+
     @pytest.mark.parametrize("kind", [partial(SET, every=1), partial(RigL, every=1, until=100)])
     def test_what_set_and_rigl_left(self, kind: Any) -> None:
         model = sparse(built())

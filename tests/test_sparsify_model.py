@@ -226,6 +226,21 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 class TestTraining:
+    @every
+    def test_parameters_are_listed_in_the_order_of_the_dense_model(self, name: str) -> None:
+        """By which optimizers number them."""
+        model = MODELS[name][0]()
+        names = [own for own, _ in model.named_parameters()]
+        model, _ = made_sparse(model, advise=False)
+        assert [own.removesuffix(".values") for own, _ in model.named_parameters()] == names
+        assert len(list(model.modules())) == len(dict(model.named_modules())) == len({id(own) for own in model.modules()})
+        assert next(iter(model.modules())) is model
+
+    def test_a_layer_that_is_the_model_lists_its_weight_first(self) -> None:
+        layer = SparseLinear(4, 3, density=0.5)
+        assert [name for name, _ in layer.named_parameters("layer")] == ["layer.weight.values", "layer.bias"]
+        assert next(iter(layer.modules())) is layer  # torch.export needs that
+
     def step(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
         optimizer.zero_grad()
         model(x).square().sum().backward()

@@ -54,9 +54,8 @@ def sparsify_model(
         plan: rules by name.
         example_inputs: a tensor, or a tuple or dict of arguments, to run the model with once, in evaluation mode; layers are then
             timed with inputs of the sizes that they get, forward.
-        optimizer: whose groups then hold the sparse weights' values, with what it remembers of these entries. They stay where the
-            dense weights were: to load a state of it, make an optimizer of a dense model, and that model sparse with it. It may be
-            a list of several.
+        optimizer: whose groups then hold the sparse weights' values, where the dense weights were, with what it remembers of these
+            entries. It may be a list of several.
         advise: whether layers that are faster dense, by the medians, stay so, unless their rule says ``always=True``. The report calls
             a speed-up "uncertain" if the timings scatter, as on a busy machine. Without example_inputs, nothing is timed, and all
             layers become sparse. A table of ``Embedding``, in which lookups are never faster, becomes sparse if that takes fewer bytes.
