@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from .errors import FormatError, OperandError, PatternWarning
+from .errors import FormatError, OperandError, PatternWarning, UnsupportedError
 from .ledgers import stack_level
 from .pattern import Pattern, restored
 from .sparse_tensor import SparseTensor
@@ -161,6 +161,33 @@ class SparseParameter(torch.nn.Module):
     ) -> Any:
         named = {name: unwrapped(value) for name, value in (kwargs or {}).items()}
         return SparseTensor.__torch_function__(func, types, tuple(map(unwrapped, args)), named)
+
+    def uniform_(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Draw the values, as torch's method does, and return them; so do ``normal_`` and ``fill_``, which torch.nn.init calls."""
+        return self.values.uniform_(*args, **kwargs)
+
+    def normal_(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self.values.normal_(*args, **kwargs)
+
+    def fill_(self, value: float) -> torch.Tensor:
+        return self.values.fill_(value)
+
+    def copy_(self, src: Any, non_blocking: bool = False) -> Any:
+        """Write values, as ``normal_`` returns them, or a tensor of the parameter's shape at the stored entries."""
+        if isinstance(src, torch.Tensor) and src.shape == self.values.shape:
+            return self.values.copy_(src)
+        return self.tensor.copy_(unwrapped(src), non_blocking)
+
+    def view_as(self, other: Any) -> SparseTensor:
+        """Refused: ``torch.nn.init.orthogonal_`` writes to such a view, and the entries of an orthogonal matrix form none.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(
+            "view_as of a sparse parameter, as torch.nn.init.orthogonal_ calls it: the stored entries of an orthogonal matrix form none; "
+            "use torch.nn.init.kaiming_uniform_ or xavier_uniform_, and weight.tensor.view_as(other) for a view"
+        )
 
     def _repr_html_(self) -> str:
         return self.tensor._repr_html_()
