@@ -19,6 +19,11 @@ from .sparse_tensor import SparseTensor
 from .ways_out import type_name
 
 SIZES = "build the model with the sizes that it had"
+PRUNE = "torch.nn.utils.prune does not take sparse weights; prune further with ns.sparsify.GradualPruning"
+NO_SCRIPT = (
+    "of a sparse weight: TorchScript, and ONNX's exporter by way of it, know no sparse layers: use torch.export.export or torch.compile, "
+    "or make the model dense first with ns.sparsify.densify_model(model)"
+)
 ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of what changed it, as RigL's"
 
 
@@ -82,8 +87,28 @@ class SparseParameter(torch.nn.Module):
     def tensor(self) -> SparseTensor:
         """The SparseTensor of the pattern and the values as they are now."""
         if not torch.compiler.is_compiling():
+            if torch._C._get_tracing_state() is not None:
+                raise UnsupportedError(f"torch.jit.trace {NO_SCRIPT}")
             self._follow()
         return SparseTensor(self.pattern, self.values)
+
+    def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
+        """As torch's, for the values alone.
+
+        Raises:
+            UnsupportedError: another name, as torch.nn.utils.prune registers one.
+        """
+        if name != "values":
+            raise UnsupportedError(f"{name!r} of a sparse parameter, whose values are its only parameter: {PRUNE}")
+        super().register_parameter(name, param)
+
+    def __prepare_scriptable__(self) -> Any:
+        """What torch.jit.script calls first.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(f"torch.jit.script {NO_SCRIPT}")
 
     def _follow(self) -> None:
         """Forget what was derived of index arrays that something wrote to, as ``DistributedDataParallel`` does to buffers of each process.

@@ -687,6 +687,17 @@ class TestAdvice:
         assert "not measured" in str(report)
         assert timed == []
 
+    def test_inputs_that_the_model_does_not_take_are_named(self) -> None:
+        model = mlp().train()
+        before = repr(model)
+        for given, told in ((torch.ones(2, 5), "a tensor of shape \\(2, 5\\)"), ({"x": 3}, "3")):
+            with pytest.raises(
+                ns.OperandError, match=rf"does not run with example_inputs \({told}\): \w+: .*\n  give what the model takes"
+            ):
+                sparsify_model(model, ALL, given)
+        assert (repr(model), model.training) == (before, True)
+        assert not model[0]._forward_pre_hooks
+
     def test_looking_changes_nothing(self) -> None:
         model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(), torch.nn.Linear(8, 8)).train()
         model[2].eval()

@@ -12,7 +12,7 @@ from ..arrays import as_tensor
 from ..construct import from_coo, from_scipy, from_torch
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format, as_format
-from ..sparse_parameter import Explained, SparseParameter
+from ..sparse_parameter import PRUNE, Explained, SparseParameter
 from ..sparse_tensor import SparseTensor
 from ..sparsify.names import described
 from ..sparsify.sparsifiers import is_number
@@ -45,6 +45,16 @@ class WeightsFirst(torch.nn.Module):
         """As torch's, with the values of the sparse weights first."""
         first = {id(own.values) for own in self._sparse_weights()}
         yield from sorted(super().named_parameters(prefix, recurse, remove_duplicate), key=lambda named: id(named[1]) not in first)
+
+    def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
+        """As torch's.
+
+        Raises:
+            UnsupportedError: a sparse parameter, as torch.nn.utils.prune gives it.
+        """
+        if isinstance(param, SparseParameter):
+            raise UnsupportedError(f"{name!r} of {type(self).__name__} is a sparse weight: {PRUNE}")
+        super().register_parameter(name, param)
 
     def _sparse_weights(self) -> list[SparseParameter]:
         return [own for own in self._modules.values() if isinstance(own, SparseParameter)]

@@ -68,7 +68,8 @@ def sparsify_model(
 
     Raises:
         ExpressionError: a rule names nothing; the nearest names are listed.
-        OperandError: a weight has NaN, a sparsifier makes no mask, the plan is none, or an optimizer holds no parameter of the model.
+        OperandError: a weight has NaN, a sparsifier makes no mask, the plan is none, the model does not run with example_inputs, or an
+            optimizer holds no parameter of the model.
         FormatError: a format can't store what is kept.
         UnsupportedError: the optimizer or DistributedDataParallel can't follow; a rule names only weights that are sparse already; or
             within ``ns.strict()``, a module has no sparse version.
