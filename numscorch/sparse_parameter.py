@@ -77,8 +77,8 @@ class SparseParameter(torch.nn.Module):
 
     def hold(self, pattern: Pattern) -> None:
         """Take a pattern, whose index arrays become the buffers in the place of the old ones."""
-        for name in list(self._buffers):  # another format has others
-            delattr(self, name)
+        for name, _ in named_arrays(self.pattern) if "pattern" in vars(self) else ():
+            delattr(self, name)  # another format has others
         self.pattern, self._seen, self._is_told = pattern, _Seen.of(pattern), False
         for name, array in named_arrays(pattern):
             self.register_buffer(name, array)
