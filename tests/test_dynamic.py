@@ -190,6 +190,15 @@ class TestRigL:
             torch.testing.assert_close(dense(models[0][at].weight), dense(models[1][at].weight))
         torch.compiler.reset()
 
+    def test_of_sparse_inputs_nothing_dense_is_listed(self, plain: None) -> None:
+        """The gradient of a dense weight needs a dense input, which users can't change."""
+        layer, x = SparseLinear(6, 4, density=0.5), torch.eye(6)[:3]
+        rigl = RigL(layer, adam(layer), every=1, until=100)
+        with ns.ledger() as entries:
+            layer(ns.from_torch(x)).sum().backward()
+        assert not entries.of("densification")
+        assert torch.equal(rigl.probes["weight"].gradient, x.sum(0).expand(4, 6))
+
 
 class TestSET:
     @each_format

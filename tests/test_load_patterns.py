@@ -184,6 +184,30 @@ class TestOptimizers:
         assert equal(dict(own.state_dict()), dict(model.state_dict()))
         assert equal(other.state_dict(), optimizer.state_dict())
 
+    def test_an_optimizer_of_the_loaded_model_numbers_parameters_as_that_of_a_dense_one(self) -> None:
+        model = built()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        sparse(model, optimizer=optimizer)
+        train(model, optimizer)
+        own = load_patterns(built(7), model.state_dict())
+        own.load_state_dict(model.state_dict())
+        other = torch.optim.AdamW(own.parameters(), lr=0.01)
+        other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        train(model, optimizer)
+        train(own, other)
+        assert equal(dict(own.state_dict()), dict(model.state_dict()))
+
+    def test_a_state_of_another_layout_is_named(self) -> None:
+        model = built()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        sparse(model, optimizer=optimizer)
+        train(model, optimizer)
+        own = built(7)
+        other = torch.optim.AdamW(own.parameters(), lr=0.01)
+        other.load_state_dict(optimizer.state_dict())
+        with pytest.raises(ns.UnsupportedError, match=r"0\.weight: AdamW remembers 'exp_avg', .* another layout .* state last"):
+            load_patterns(own, model.state_dict(), other)
+
     @pytest.mark.parametrize("kind", [partial(SET, every=1), partial(RigL, every=1, until=100)])
     def test_what_set_and_rigl_left(self, kind: Any) -> None:
         model = sparse(built())
@@ -212,6 +236,32 @@ class TestOptimizers:
         train(model, optimizer)
         train(own, other)
         assert equal(dict(own.state_dict()), dict(model.state_dict()))
+
+    @pytest.mark.parametrize("at", [2, 4])
+    def test_gradual_pruning_goes_on_to_the_bit_in_a_model_that_was_loaded(self, at: int) -> None:
+        """In a new GradualPruning: the old one knows other layers, and names what made them."""
+
+        def begin(seed: int) -> tuple[Any, Any, GradualPruning]:
+            model = built(seed)
+            optimizer = sgd(model)
+            return model, optimizer, GradualPruning(model, optimizer, magnitude, schedule, weights="0.weight", sparse_from=0.5)
+
+        schedule = schedules.linear(0.9, begin=0, end=6)
+        model, optimizer, pruning = begin(0)
+        train(model, optimizer, at, pruning.step)
+        saved = read_back([model.state_dict(), optimizer.state_dict(), pruning.state_dict()])
+        own, other, stale = begin(3)
+        load_patterns(own, saved[0], other).load_state_dict(saved[0])
+        other.load_state_dict(saved[1])
+        if at == 4:
+            with pytest.raises(ns.OperandError, match=r"as after load_patterns, .*: make a new GradualPruning .* load the state"):
+                stale.step()
+        again = GradualPruning(own, other, magnitude, schedule, weights="0.weight", sparse_from=0.5)
+        again.load_state_dict(saved[2])
+        train(model, optimizer, 4, pruning.step)
+        train(own, other, 4, again.step)
+        assert equal(dict(own.state_dict()), dict(model.state_dict()))
+        assert equal(other.state_dict(), optimizer.state_dict())
 
     def test_what_is_remembered_follows_to_another_format(self) -> None:
         own = sparse(built())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
 import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseEmbeddingBag, SparseLinear
@@ -346,3 +347,38 @@ def test_a_density_draws_what_a_structured_format_can_hold(format: ns.Format) ->
     assert layer(torch.ones(2, 24)).shape == (2, 32)
     with pytest.raises(ns.SizeError, match=r"density=0.3 in .*, which stores . of every .: give density=0.5, or another format"):
         ns.nn.SparseLinear(24, 32, density=0.3, format=format)
+
+
+class TestWhatTorchDoesToWeights:
+    """TorchScript and torch.nn.utils.prune know dense weights only."""
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.jit
+    @pytest.mark.parametrize("within", [False, True])
+    def test_torchscript_is_refused_with_the_way_out(self, within: bool, plain: None) -> None:
+        layer, x = SparseLinear(6, 4, density=0.5), torch.ones(2, 6)
+        model: Any = torch.nn.Sequential(layer) if within else layer
+        told = r"of a sparse weight: TorchScript.*torch\.export\.export.*densify_model"
+        for call in (
+            lambda: torch.jit.trace(model, x),
+            lambda: torch.jit.trace(lambda x: model(x), x),
+            lambda: torch.jit.script(model),
+            lambda: torch.onnx.export(model, (x,), io.BytesIO(), dynamo=False),
+        ):
+            with pytest.raises(ns.UnsupportedError, match=told):
+                call()
+        assert model(x).shape == (2, 4)
+
+    def test_pruning_by_torch_is_refused_with_the_way_out(self, plain: None) -> None:
+        layer = SparseLinear(6, 4, density=0.5)
+        before, x = repr(layer), torch.ones(2, 6)
+        for module, name in ((layer, "weight"), (layer.weight, "values")):
+            with pytest.raises(ns.UnsupportedError, match=rf"'{name}_orig' of .* prune further with ns\.sparsify\.GradualPruning"):
+                prune.l1_unstructured(module, name, 0.5)
+        assert repr(layer) == before
+        assert layer(x).shape == (2, 4)
+
+    def test_names_that_a_weight_has_not_are_seen_by_hasattr(self) -> None:
+        weight = SparseLinear(6, 4, density=0.5).weight
+        assert not hasattr(weight, "imag")
+        with pytest.raises(RuntimeError, match=r"imag of torch\.float32 values"):
+            _ = weight.imag

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -376,6 +377,39 @@ class TestGradualPruning:
         handle.remove()
         train(model, optimizer)
         assert len(seen) == count + 1
+
+    @pytest.mark.parametrize(
+        ("sparsifier", "format"),
+        [(lambda f: block_magnitude(2, 1, f), None), (lambda f: n_m(1 + (f < 0.7), 4), "CSR")],
+        ids=["blocks", "n of every m"],
+    )
+    def test_steps_list_nothing_dense_that_users_can_not_change(self, sparsifier: Any, format: str | None, plain: None) -> None:
+        """Such sparsifiers are shown a dense weight."""
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
+        options = {"sparsifier": sparsifier, "format": format, "sparse_from": 0.5, "weights": "0.weight"}
+        pruning = pruning_of(model, OPTIMIZERS["SGD"](model.parameters()), **options)
+        with warnings.catch_warnings(), ns.strict(), ns.ledger() as entries:
+            warnings.simplefilter("error")
+            for _ in range(6):
+                pruning.step()
+        assert model[0].weight.nnz == int(sparsifier(0.9)(torch.rand(8, 8)).sum())
+        assert not entries.of("densification")
+
+    @pytest.mark.parametrize("start", ["dense", "sparse"])
+    def test_padding_that_training_fills_is_warned_of_once(self, start: str, plain: None) -> None:
+        model = network()
+        if start == "sparse":
+            model[0] = SparseLinear.from_dense(model[0], magnitude(0.2), "BCSR(2, 2)")
+        pruning = pruning_of(model, OPTIMIZERS["SGD"](model.parameters()), weights=["0.weight", "2.weight"], format="BCSR(2, 2)")
+        text = r"[02]\.weight stores \d+ % more entries than the sparsifier keeps in BCSR\(2, 2\), and training fills them"
+        with pytest.warns(UserWarning, match=text) as told:
+            train(model, pruning.optimizer[0], 6, pruning.step)
+        assert len(told) == 1
+        assert told[0].filename == __file__
+        frozen = network().requires_grad_(False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            pruning_of(frozen, None, end=1, format="BCSR(2, 2)").step()
 
     def test_gradients_of_what_was_pruned_are_0_for_clipping(self, plain: None) -> None:
         model = network()

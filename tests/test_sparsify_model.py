@@ -226,6 +226,21 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 class TestTraining:
+    @every
+    def test_parameters_are_listed_in_the_order_of_the_dense_model(self, name: str) -> None:
+        """By which optimizers number them."""
+        model = MODELS[name][0]()
+        names = [own for own, _ in model.named_parameters()]
+        model, _ = made_sparse(model, advise=False)
+        assert [own.removesuffix(".values") for own, _ in model.named_parameters()] == names
+        assert len(list(model.modules())) == len(dict(model.named_modules())) == len({id(own) for own in model.modules()})
+        assert next(iter(model.modules())) is model
+
+    def test_a_layer_that_is_the_model_lists_its_weight_first(self) -> None:
+        layer = SparseLinear(4, 3, density=0.5)
+        assert [name for name, _ in layer.named_parameters("layer")] == ["layer.weight.values", "layer.bias"]
+        assert next(iter(layer.modules())) is layer  # torch.export needs that
+
     def step(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
         optimizer.zero_grad()
         model(x).square().sum().backward()
@@ -671,6 +686,17 @@ class TestAdvice:
         assert [row.speedup for row in report.rows] == [None, None]
         assert "not measured" in str(report)
         assert timed == []
+
+    def test_inputs_that_the_model_does_not_take_are_named(self) -> None:
+        model = mlp().train()
+        before = repr(model)
+        for given, told in ((torch.ones(2, 5), "a tensor of shape \\(2, 5\\)"), ({"x": 3}, "3")):
+            with pytest.raises(
+                ns.OperandError, match=rf"does not run with example_inputs \({told}\): \w+: .*\n  give what the model takes"
+            ):
+                sparsify_model(model, ALL, given)
+        assert (repr(model), model.training) == (before, True)
+        assert not model[0]._forward_pre_hooks
 
     def test_looking_changes_nothing(self) -> None:
         model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(), torch.nn.Linear(8, 8)).train()

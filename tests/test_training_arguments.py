@@ -102,6 +102,11 @@ class TestArguments:
                 r"is a sparsifier already: pass a function",
             ),
             (lambda: gradual(dense_network(), {}), ns.ExpressionError, r"sparsifier=\{\}.*nothing would be pruned"),
+            (
+                lambda: gradual(dense_network(), AT_ONCE, magnitude),
+                ns.OperandError,
+                r"schedule=magnitude\): a schedule, the argument after",
+            ),
             (lambda: gradual(dense_network(), schedule=0.9), ns.OperandError, r"schedule=0\.9.*give schedules\.one_shot"),
             (lambda: gradual(dense_network(), weights=[]), ns.ExpressionError, r"weights=\[\] names no weight: leave it out"),
             (lambda: gradual(dense_network(), weights=5), ns.OperandError, r"weights=5: 5 is no name"),

@@ -14,10 +14,10 @@ from ..operators.products import linear
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.parameter import SparseParameter
 from .dtypes import check_dtype
-from .weights import check_attention
+from .weights import WeightsFirst, check_attention
 
 
-class SparseMultiheadAttention(torch.nn.MultiheadAttention):
+class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
     """torch.nn.MultiheadAttention with projections that store only some entries; every query meets every key.
 
     It is made by :meth:`from_dense`, and called as torch's module. For attention at a pattern's entries, see

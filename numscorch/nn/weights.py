@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -15,7 +16,7 @@ from ..sparsifiers.magnitude import is_number
 from ..sparsifiers.names import described
 from ..sparsifiers.structures import structured
 from ..tensors.arrays import as_tensor
-from ..tensors.parameter import Explained, SparseParameter
+from ..tensors.parameter import PRUNE, Explained, SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 
 if TYPE_CHECKING:
@@ -25,7 +26,42 @@ if TYPE_CHECKING:
 CLOSE = 1e-3  # by how much a density may differ from that of a format
 
 
-class WithSparseWeight(torch.nn.Module):
+class WeightsFirst(torch.nn.Module):
+    """A module whose parameters are listed in the order of its dense version, sparse weights first.
+
+    Optimizers number parameters in this order. A sparse weight is a module, and torch lists its values after the parameters of the
+    module that has it.
+    """
+
+    def named_modules(
+        self, memo: set[torch.nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.nn.Module]]:
+        """As torch's; within a larger module, which lists parameters in this order, the sparse weights come before their module."""
+        first = {id(own) for own in self._sparse_weights()} if memo is not None else ()
+        yield from sorted(super().named_modules(memo, prefix, remove_duplicate), key=lambda named: id(named[1]) not in first)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """As torch's, with the values of the sparse weights first."""
+        first = {id(own.values) for own in self._sparse_weights()}
+        yield from sorted(super().named_parameters(prefix, recurse, remove_duplicate), key=lambda named: id(named[1]) not in first)
+
+    def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
+        """As torch's.
+
+        Raises:
+            UnsupportedError: a sparse parameter, as torch.nn.utils.prune gives it.
+        """
+        if isinstance(param, SparseParameter):
+            raise UnsupportedError(f"{name!r} of {type(self).__name__} is a sparse weight: {PRUNE}")
+        super().register_parameter(name, param)
+
+    def _sparse_weights(self) -> list[SparseParameter]:
+        return [own for own in self._modules.values() if isinstance(own, SparseParameter)]
+
+
+class WithSparseWeight(WeightsFirst):
     """A module with a sparse matrix for a weight, one row for each output, and maybe a bias."""
 
     weight: SparseParameter

@@ -25,6 +25,7 @@ from .elementwise import NAMED, is_sparse, mul
 from .gathering import GATHERING, getitem, setitem
 from .in_place import in_place_of
 from .indexing import diagonal, index_select, narrow, select, tril, triu
+from .initial import INITIAL
 from .moves import MOVES
 from .objects import OBJECTS, contains, iterated
 from .pairs import PAIRS
@@ -203,6 +204,7 @@ FUNCTIONS.update(
         torch.sparse.log_softmax: OPERATORS["log_softmax"],
         torch._sparse_sum: lambda input, dim=None, *, dtype=None: OPERATORS["sum"](input, dim, dtype=dtype),  # of torch.sparse.sum
         torch.sparse.addmm: OPERATORS["addmm"],
+        **INITIAL,
     }
 )
 PUBLIC = frozenset(name for name in OPERATORS if callable(getattr(torch, name, None)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..errors import SizeError, UnsupportedError
+from ..errors import MissingError, SizeError, UnsupportedError
 from ..tensors.sparse_tensor import PROPERTIES, SparseTensor
 from ..tensors.suggestions import type_name
 from .rearranging import transpose
@@ -83,6 +83,12 @@ def _type(input: SparseTensor, dtype: Any = None, non_blocking: bool = False) ->
     return input.values.type() if dtype is None else input.with_values(input.values.type(dtype))
 
 
+def _imag(input: SparseTensor) -> SparseTensor:
+    if not input.dtype.is_complex:
+        raise MissingError(f"imag of {input.dtype} values: only complex tensors have it")  # an AttributeError, for hasattr
+    return input.with_values(input.values.imag)
+
+
 def _new(name: str) -> Callable[..., torch.Tensor]:
     def new(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         made: torch.Tensor = getattr(input.values, name)(*args, **kwargs)
@@ -99,7 +105,7 @@ PROPERTIES.update(
         "H": H,
         "data": lambda input: SparseTensor(input.pattern, input.values.data),
         "grad_fn": lambda input: input.values.grad_fn,
-        "imag": lambda input: input.with_values(input.values.imag),
+        "imag": _imag,
         "is_cpu": lambda input: True,
         "is_cuda": lambda input: False,
         "is_leaf": lambda input: input.values.is_leaf,

@@ -13,6 +13,7 @@ from ..convert.entries import values_of
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO
 from ..tensors.packing import at_entries
+from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .elementwise import add, is_sparse, mul
 from .unary import written
@@ -40,6 +41,7 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
         OperandError: the source is no tensor.
         SizeError: another shape, or another pattern, since entries are neither added nor dropped.
     """
+    src = unwrapped(src)
     if not isinstance(src, SparseTensor | torch.Tensor):
         raise OperandError(f"copy_ takes a tensor, not {type(src).__name__}: A.values.fill_(number) writes a number at all entries")
     if tuple(src.shape) != tuple(input.shape):

@@ -104,20 +104,24 @@ def _of_dense(tensor: torch.Tensor, sparsifier: Any, format: Format) -> SparseTe
 
 def _of_sparse(A: SparseTensor, sparsifier: Any, format: Format | None) -> SparseTensor:
     """What is kept among stored entries."""
-    values, own = values_of(A), _format(sparsifier, A.ndim)
-    if isinstance(sparsifier, magnitude):
-        kept = sparsifier.of_stored(values.detach(), A.numel(), coordinates(A.pattern))
-    elif kind_of(sparsifier) == Kind.STREAMING:
-        kept = mask_of(values.detach()[None], sparsifier)[0]  # matrices are what all of them take
-    elif isinstance(sparsifier, same_pattern):
-        kept = sparsifier.holds(coordinates(A.pattern), A.shape)
-    elif isinstance(sparsifier, random):
-        kept = sparsifier.mask_for(A.shape)[tuple(coordinates(A.pattern))]
-    else:
-        mask = mask_of(densified(A, f"sparsify with {type(sparsifier).__name__}").detach(), sparsifier)
-        kept = mask[tuple(coordinates(A.pattern))]
+    own = _format(sparsifier, A.ndim)
+    kept = kept_of(A, sparsifier, lambda A: densified(A, f"sparsify with {type(sparsifier).__name__}"))
     target = format or (A.format if own in (None, CSR) else own)
-    return from_coo(coordinates(A.pattern)[:, kept], values[kept], A.shape, target)
+    return from_coo(coordinates(A.pattern)[:, kept], values_of(A)[kept], A.shape, target)
+
+
+def kept_of(A: SparseTensor, sparsifier: Any, dense_of: Callable[[SparseTensor], torch.Tensor]) -> torch.Tensor:
+    """Which of a sparse tensor's stored entries are kept, (nnz,); ``dense_of`` makes it dense for sparsifiers that need that."""
+    values, places = values_of(A).detach(), coordinates(A.pattern)
+    if isinstance(sparsifier, magnitude):
+        return sparsifier.of_stored(values, A.numel(), places)
+    if kind_of(sparsifier) == Kind.STREAMING:
+        return mask_of(values[None], sparsifier)[0]  # matrices are what all of them take
+    if isinstance(sparsifier, same_pattern):
+        return sparsifier.holds(places, A.shape)
+    if isinstance(sparsifier, random):
+        return sparsifier.mask_for(A.shape)[tuple(places)]
+    return mask_of(dense_of(A).detach(), sparsifier)[tuple(places)]
 
 
 def mask_of(tensor: torch.Tensor, sparsifier: Any) -> torch.Tensor:

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..errors import OperandError
 from ..measuring.intervals import ratio_of_medians
 from ..measuring.turns import DISTURBED
+from ..sparsifiers.names import described
 
 Module = torch.nn.Module
 SECONDS, ROUNDS = 0.1, 5  # what one comparison takes about, and how often each side runs at least
@@ -58,6 +60,9 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
     """Run a model once, and see what some of its modules are called with first.
 
     The model runs in evaluation mode and without gradients; its hooks are called, too.
+
+    Raises:
+        OperandError: the model does not run with these inputs.
     """
     seen: dict[Module, Call] = {}
 
@@ -88,12 +93,24 @@ def _called(model: Module, modules: set[Module]) -> list[Module]:
 
 
 def _run(model: Module, example_inputs: Any) -> None:
-    if isinstance(example_inputs, dict):
-        model(**example_inputs)
-    elif isinstance(example_inputs, tuple | list):
-        model(*example_inputs)
-    else:
-        model(example_inputs)
+    """Call a model with a tensor, or a tuple or dict of arguments.
+
+    Raises:
+        OperandError: the model raises an error.
+    """
+    try:
+        if isinstance(example_inputs, dict):
+            model(**example_inputs)
+        elif isinstance(example_inputs, tuple | list):
+            model(*example_inputs)
+        else:
+            model(example_inputs)
+    except Exception as error:  # whatever the model raises
+        given = ", ".join(map(described, pytree.tree_leaves(example_inputs)))
+        raise OperandError(
+            f"the model does not run with example_inputs ({given}): {type(error).__name__}: {error}\n"
+            "  give what the model takes: a tensor, or a tuple or dict of arguments"
+        ) from error
 
 
 @contextmanager

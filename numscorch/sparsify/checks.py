@@ -27,12 +27,13 @@ def check_schedule(owner: str, schedule: object) -> None:
     >>> check_schedule("GradualPruning", 0.9)
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: GradualPruning(schedule=0.9): a schedule is called with the number of a step: give ...
+    numscorch.errors.OperandError: GradualPruning(schedule=0.9): a schedule, the argument after the sparsifier, is called with the ...
     """
-    if not callable(schedule):
+    if not callable(schedule) or hasattr(schedule, "kind") or is_budget(schedule):
+        what = named_in_errors(schedule) if callable(schedule) else repr(schedule)
         raise OperandError(
-            f"{owner}(schedule={schedule!r}): a schedule is called with the number of a step: give schedules.one_shot(0.9, at=1), "
-            "schedules.cubic(0.9, begin=0, end=1000), or a function"
+            f"{owner}(schedule={what}): a schedule, the argument after the sparsifier, is called with the number of a step: give "
+            "schedules.one_shot(0.9, at=1), schedules.cubic(0.9, begin=0, end=1000), or a function"
         )
 
 
@@ -136,8 +137,8 @@ def check_current(model: torch.nn.Module, name: str, weight: torch.nn.Module, ow
     found: Any = (module._modules.get(key) if key else module) if of_sparse else module
     if found is not weight or (not of_sparse and key not in module._parameters):
         raise OperandError(
-            f"{name}: the model no longer has the weight that {owner} trains, as after densify_model, sparsify_model or a parametrization: "
-            f"make a new {owner} for the model as it is now"
+            f"{name}: the model no longer has the weight that {owner} trains, as after load_patterns, sparsify_model, densify_model or a "
+            f"parametrization: make a new {owner} for the model as it is now, and load the state of the old one into it to continue"
         )
 
 

@@ -39,8 +39,8 @@ def load_patterns(model: Module, state: State, optimizer: Optimizers = None) -> 
     Formats and shapes are told by the state's metadata, which ``state_dict()`` makes and ``torch.save`` keeps. A plain dict of tensors
     has none: the formats of the model's sparse layers are taken then, and dense layers can't become sparse.
 
-    To resume, make the optimizer as it was made at first, since it numbers parameters in the order in which it got them: of the dense
-    model, and give it here, if layers became sparse later; of the model that this returns, if it was made of sparse layers.
+    To resume, make an optimizer of the model before, and give it here, or make one of the model that this returns: sparse layers list
+    their parameters in the order of dense ones. Load its state last.
 
     Args:
         model: what is changed; where the model itself is such a layer, use the result.

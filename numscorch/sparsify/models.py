@@ -54,9 +54,8 @@ def sparsify_model(
         plan: rules by name.
         example_inputs: a tensor, or a tuple or dict of arguments, to run the model with once, in evaluation mode; layers are then
             timed with inputs of the sizes that they get, forward.
-        optimizer: whose groups then hold the sparse weights' values, with what it remembers of these entries. They stay where the
-            dense weights were: to load a state of it, make an optimizer of a dense model, and that model sparse with it. It may be
-            a list of several.
+        optimizer: whose groups then hold the sparse weights' values, where the dense weights were, with what it remembers of these
+            entries. It may be a list of several.
         advise: whether layers that are faster dense, by the medians, stay so, unless their rule says ``always=True``. The report calls
             a speed-up "uncertain" if the timings scatter, as on a busy machine. Without example_inputs, nothing is timed, and all
             layers become sparse. A table of ``Embedding``, in which lookups are never faster, becomes sparse if that takes fewer bytes.
@@ -69,7 +68,8 @@ def sparsify_model(
 
     Raises:
         ExpressionError: a rule names nothing; the nearest names are listed.
-        OperandError: a weight has NaN, a sparsifier makes no mask, the plan is none, or an optimizer holds no parameter of the model.
+        OperandError: a weight has NaN, a sparsifier makes no mask, the plan is none, the model does not run with example_inputs, or an
+            optimizer holds no parameter of the model.
         FormatError: a format can't store what is kept.
         UnsupportedError: the optimizer or DistributedDataParallel can't follow; a rule names only weights that are sparse already; or
             within ``ns.strict()``, a module has no sparse version.

@@ -12,6 +12,10 @@ from ..errors import OperandError, UnsupportedError
 Optimizer: TypeAlias = torch.optim.Optimizer
 Optimizers: TypeAlias = Optimizer | Iterable[Optimizer] | None
 Moved = Callable[[torch.Tensor], torch.Tensor]
+ENTRYWISE = {  # optimizers that remember tensors of the parameter's shape alone, by what they remember
+    *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "acc_delta"),
+    *("sum", "prev", "step_size", "ax"),
+}
 
 
 def listed(optimizer: Optimizers) -> list[Optimizer]:
@@ -105,7 +109,8 @@ def followers(parameter: torch.Tensor, optimizer: Optimizer) -> list[str]:
     """What an optimizer remembers of each of a parameter's entries, by name; single numbers, as a count of steps, belong to all.
 
     Raises:
-        UnsupportedError: it remembers a tensor of another shape, which says nothing of single entries; or it is LBFGS.
+        UnsupportedError: it remembers a tensor of another shape, which says nothing of single entries, or belongs to another layout
+            of the weight; or it is LBFGS.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UnsupportedError("LBFGS joins all parameters in one vector, which can't follow a pattern: use SGD or Adam, or make a new one")
@@ -114,9 +119,15 @@ def followers(parameter: torch.Tensor, optimizer: Optimizer) -> list[str]:
     for key, own in state.items():
         if key not in found and (isinstance(own, list | tuple) or (isinstance(own, torch.Tensor) and own.numel() > 1)):
             told = f"a tensor {tuple(own.shape)}" if isinstance(own, torch.Tensor) else f"a {type(own).__name__}"
+            told = f"{type(optimizer).__name__} remembers {key!r}, {told}, of a parameter {tuple(parameter.shape)}"
+            if key in ENTRYWISE:
+                raise UnsupportedError(
+                    f"{told}: a state was loaded that belongs to another layout of the weight, dense or sparse: load the optimizer's state "
+                    "last, when the weights are stored as they were when it was saved"
+                )
             raise UnsupportedError(
-                f"{type(optimizer).__name__} remembers {key!r}, {told}, of a parameter {tuple(parameter.shape)}, which can't follow its"
-                " entries: use an optimizer that works entry by entry, as SGD or Adam, or leave it out, and make a new one"
+                f"{told}, which can't follow its entries: use an optimizer that works entry by entry, as SGD or Adam, or leave it out, and "
+                "make a new one"
             )
     return found
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn.grad import conv2d_weight
 
+from ..convert.dense import to_dense
 from ..nn.conv import SparseConv2d
 from ..nn.linear import SparseLinear
 from ..tensors.parameter import SparseParameter
@@ -46,7 +47,7 @@ class Probe:
         if self.dense is None or not output.requires_grad:
             return None
         (input,) = args or named.values()
-        input = input.detach().to_dense() if isinstance(input, SparseTensor) else input
+        input = to_dense(input.detach()) if isinstance(input, SparseTensor) else input
         made: torch.Tensor = _Watched.apply(output, input, self.dense, layer)  # type: ignore[no-untyped-call]
         return made
 

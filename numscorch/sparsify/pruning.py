@@ -9,12 +9,18 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ..convert.construct import from_coo
+from ..convert.dense import to_dense
+from ..convert.entries import values_of
 from ..errors import ExpressionError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
 from ..sparsifiers.entrywise import random
 from ..sparsifiers.magnitude import check_fraction
 from ..sparsifiers.patterned import same_pattern
-from ..sparsifiers.sparsify import Sparsifier, mask_of, sparsify
+from ..sparsifiers.sparsify import Sparsifier, kept_of, mask_of, sparsify
+from ..tensors.ledgers import stack_level
+from ..tensors.packing import coordinates, entry_count
+from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .checks import Factory, Outdated, check_current, check_factory, check_placed, check_schedule, check_values, share_at, sparsifier_of
@@ -27,6 +33,7 @@ from .owners import adapt_readers, put_sparse
 from .repattern import repattern
 from .saving import check_keys, check_names, patterns_of, saved
 from .schedules import Schedule, check_count
+from .settling import padding_note
 
 KEYS = ("step", "fraction", "dropped", "patterns")
 
@@ -64,7 +71,8 @@ class GradualPruning:
             sparse weights of the model.
         sparse_from: the fraction from which on layers are sparse; None for never. A schedule of ``schedules`` that ends below it
             warns.
-        format: how sparse layers store their weight; by default as the sparsifier says.
+        format: how sparse layers store their weight; by default as the sparsifier says. One that stores more entries than the
+            sparsifier keeps, which training fills, warns once.
 
     Raises:
         ExpressionError: a pattern names no parameter; near misses are listed.
@@ -108,7 +116,7 @@ class GradualPruning:
         self.sparse: dict[str, Any] = {own.name: own.parameter for own in chosen if own.is_sparse}
         self.dense: dict[str, Choice] = {own.name: own for own in chosen if not own.is_sparse}
         self.dropped: dict[str, torch.Tensor] = {}
-        self.count, self.fraction = 0, 0.0
+        self.count, self.fraction, self._is_told = 0, 0.0, False
         self._hooks: dict[str, Any] = {}
         tell_order(self.model)
         for name, weight in self.sparse.items():
@@ -160,9 +168,7 @@ class GradualPruning:
         for name, own in self.sparse.items():
             check_values(name, own)
             check_held(name, own.values, self.optimizer)
-        patterns = {
-            name: sparsify(own.with_values(own.values.detach()), sparsifiers[name], own.format).pattern for name, own in self.sparse.items()
-        }
+        patterns = {name: self._pruned(name, own, sparsifiers[name]) for name, own in self.sparse.items()}
         kept = {name: self._kept(name, own.parameter.detach().flatten(1), sparsifiers[name]) for name, own in self.dense.items()}
         before = {name: own.values.numel() for name, own in self.sparse.items()}
         made = {}
@@ -170,12 +176,33 @@ class GradualPruning:
             formats = {name: self.format or getattr(sparsifiers[name], "format", None) for name in kept}
             made = {name: sparsify(mask, lambda same: same, formats[name]).pattern for name, mask in kept.items()}
             self._check_can_follow(made)
+            for name, pattern in made.items():
+                self._warn_of_padding(name, self.dense[name].parameter, pattern, int(kept[name].count_nonzero()))
         for name, own in self.sparse.items():
             repattern(own, patterns[name], self._holding(own.values))
         self._make_sparse(made)
         for name, own in self.dense.items():
             self._drop(name, ~kept[name].reshape(own.parameter.shape))
         return before != {name: own.values.numel() for name, own in self.sparse.items()}
+
+    def _pruned(self, name: str, weight: SparseParameter, sparsifier: Sparsifier) -> Pattern:
+        """The pattern of what is kept of a sparse weight; it is made dense for sparsifiers that need that, which users can't change."""
+        A: SparseTensor = weight.tensor.detach()
+        kept = kept_of(A, sparsifier, to_dense)
+        stored = from_coo(coordinates(A.pattern)[:, kept], values_of(A)[kept], A.shape, A.format)
+        self._warn_of_padding(name, weight, stored.pattern, int(kept.count_nonzero()))
+        return stored.pattern
+
+    def _warn_of_padding(self, name: str, weight: Any, pattern: Pattern, kept: int) -> None:
+        """Warn once of a format that stores more entries than a sparsifier keeps."""
+        if not weight.requires_grad or self._is_told or not (more := padding_note(entry_count(pattern), kept)):
+            return
+        warnings.warn(
+            f"{name} {more} in {pattern.format.name}, and training fills them, so that pruned weights come back: use a sparsifier that "
+            "matches the format, as lambda f: block_magnitude(4, 4, f) for BCSR(4, 4), or format='CSR'; told once",
+            stacklevel=stack_level(),
+        )
+        self._is_told = True
 
     def _kept(self, name: str, weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:
         """The mask of what is kept of a dense weight, as a matrix."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import FormatError, OperandError, PatternWarning
+from ..errors import FormatError, OperandError, PatternWarning, UnsupportedError
 from .ledgers import stack_level
 from .pattern import Pattern
 from .sparse_tensor import SparseTensor
@@ -20,6 +20,11 @@ from .suggestions import type_name
 from .validate import restored
 
 SIZES = "build the model with the sizes that it had"
+PRUNE = "torch.nn.utils.prune does not take sparse weights; prune further with ns.sparsify.GradualPruning"
+NO_SCRIPT = (
+    "of a sparse weight: TorchScript, and ONNX's exporter by way of it, know no sparse layers: use torch.export.export or torch.compile, "
+    "or make the model dense first with ns.sparsify.densify_model(model)"
+)
 ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of what changed it, as RigL's"
 
 
@@ -73,8 +78,8 @@ class SparseParameter(torch.nn.Module):
 
     def hold(self, pattern: Pattern) -> None:
         """Take a pattern, whose index arrays become the buffers in the place of the old ones."""
-        for name in list(self._buffers):  # another format has others
-            delattr(self, name)
+        for name, _ in named_arrays(self.pattern) if "pattern" in vars(self) else ():
+            delattr(self, name)  # another format has others
         self.pattern, self._seen, self._is_told = pattern, _Seen.of(pattern), False
         for name, array in named_arrays(pattern):
             self.register_buffer(name, array)
@@ -83,8 +88,28 @@ class SparseParameter(torch.nn.Module):
     def tensor(self) -> SparseTensor:
         """The SparseTensor of the pattern and the values as they are now."""
         if not torch.compiler.is_compiling():
+            if torch._C._get_tracing_state() is not None:
+                raise UnsupportedError(f"torch.jit.trace {NO_SCRIPT}")
             self._follow()
         return SparseTensor(self.pattern, self.values)
+
+    def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
+        """As torch's, for the values alone.
+
+        Raises:
+            UnsupportedError: another name, as torch.nn.utils.prune registers one.
+        """
+        if name != "values":
+            raise UnsupportedError(f"{name!r} of a sparse parameter, whose values are its only parameter: {PRUNE}")
+        super().register_parameter(name, param)
+
+    def __prepare_scriptable__(self) -> Any:
+        """What torch.jit.script calls first.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(f"torch.jit.script {NO_SCRIPT}")
 
     def _follow(self) -> None:
         """Forget what was derived of index arrays that something wrote to, as ``DistributedDataParallel`` does to buffers of each process.
@@ -162,6 +187,33 @@ class SparseParameter(torch.nn.Module):
     ) -> Any:
         named = {name: unwrapped(value) for name, value in (kwargs or {}).items()}
         return SparseTensor.__torch_function__(func, types, tuple(map(unwrapped, args)), named)
+
+    def uniform_(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Draw the values, as torch's method does, and return them; so do ``normal_`` and ``fill_``, which torch.nn.init calls."""
+        return self.values.uniform_(*args, **kwargs)
+
+    def normal_(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self.values.normal_(*args, **kwargs)
+
+    def fill_(self, value: float) -> torch.Tensor:
+        return self.values.fill_(value)
+
+    def copy_(self, src: Any, non_blocking: bool = False) -> Any:
+        """Write values, as ``normal_`` returns them, or a tensor of the parameter's shape at the stored entries."""
+        if isinstance(src, torch.Tensor) and src.shape == self.values.shape:
+            return self.values.copy_(src)
+        return self.tensor.copy_(unwrapped(src), non_blocking)
+
+    def view_as(self, other: Any) -> SparseTensor:
+        """Refused: ``torch.nn.init.orthogonal_`` writes to such a view, and the entries of an orthogonal matrix form none.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(
+            "view_as of a sparse parameter, as torch.nn.init.orthogonal_ calls it: the stored entries of an orthogonal matrix form none; "
+            "use torch.nn.init.kaiming_uniform_ or xavier_uniform_, and weight.tensor.view_as(other) for a view"
+        )
 
     def _repr_html_(self) -> str:
         return self.tensor._repr_html_()

@@ -1,0 +1,43 @@
+"""torch.nn.init of sparse tensors: the values of stored entries are drawn, and the pattern stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+import torch
+from torch.nn import init
+
+from ..tensors.sparse_tensor import SparseTensor
+
+
+def of_values(function: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
+    """A function of torch.nn.init that looks at no sizes, at the entries that are stored.
+
+    >>> import numscorch as ns
+    >>> of_values(init.constant_)(ns.from_torch(torch.eye(2)), val=3.0).to_dense()
+    tensor([[3., 0.],
+            [0., 3.]])
+    """
+
+    def initialise(tensor: SparseTensor, **options: Any) -> SparseTensor:
+        function(tensor.values, **options)
+        return tensor
+
+    return initialise
+
+
+def kaiming_uniform_(
+    tensor: SparseTensor, a: float = 0, mode: Any = "fan_in", nonlinearity: Any = "leaky_relu", generator: torch.Generator | None = None
+) -> SparseTensor:
+    """As torch's, with the fans of the whole tensor, at the entries that are stored."""
+    bound = init.calculate_gain(nonlinearity, a) * sqrt(3 / init._calculate_correct_fan(tensor, mode))  # type: ignore[arg-type]
+    init.uniform_(tensor.values, -bound, bound, generator)
+    return tensor
+
+
+INITIAL: dict[Callable[..., Any], Callable[..., Any]] = {
+    **{own: of_values(own) for own in (init.constant_, init.normal_, init.uniform_)},
+    init.kaiming_uniform_: kaiming_uniform_,
+}
