@@ -66,7 +66,8 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
         case ix.Blend():
-            return lower_blended(stmt, env, lower)
+            merges = len(make_lattice(stmt.var, ix.value_of(stmt.body)).iterated) > 1  # where loops around leave one operand, none is
+            return lower_blended(stmt, env, lower) if merges else lower_serial(stmt, env)
         case ix.Tile(size):
             return lower_tile(stmt, size, env)
         case ix.Blocks(count):

@@ -9,9 +9,9 @@ D: dense float32, strides (1)
 """
 
 from numba import prange
-from numpy import float32
+from numpy import float32, int64
 
-from numscorch.codegen.intrinsics import at_most, masked
+from numscorch.codegen.intrinsics import at_most, masked, rolled
 from numscorch.codegen.routines import seek
 
 
@@ -64,17 +64,13 @@ def body(worker, A1_pos, A1_crd, A2_pos, A2_crd, A_vals, B1_pos, B1_crd, B2_pos,
                 D_vals[i] = t
             elif iA == i:
                 t = float32(0.0)
-                pA2 = A2_pos[pA1]
-                pA2_end = A2_pos[pA1 + 1]
-                for pA2 in range(pA2, pA2_end):
+                for pA2 in range(A2_pos[pA1], A2_pos[pA1 + 1]):
                     j = A2_crd[pA2]
                     t += A_vals[pA2] * C_vals[j]
                 D_vals[i] = t
             elif iB == i:
                 t = float32(0.0)
-                pB2 = B2_pos[pB1]
-                pB2_end = B2_pos[pB1 + 1]
-                for pB2 in range(pB2, pB2_end):
+                for pB2 in range(B2_pos[pB1], B2_pos[pB1 + 1]):
                     j = B2_crd[pB2]
                     t += B_vals[pB2] * C_vals[j]
                 D_vals[i] = t
@@ -82,24 +78,26 @@ def body(worker, A1_pos, A1_crd, A2_pos, A2_crd, A_vals, B1_pos, B1_crd, B2_pos,
                 pA1 += 1
             if iB == i:
                 pB1 += 1
+        pA2_start = int64(A2_pos[pA1])
         for pA1 in range(pA1, pA1_end):
+            pA2_end = int64(A2_pos[pA1 + 1])
             i = A1_crd[pA1]
             t = float32(0.0)
-            pA2 = A2_pos[pA1]
-            pA2_end = A2_pos[pA1 + 1]
-            for pA2 in range(pA2, pA2_end):
-                j = A2_crd[pA2]
+            for pA2 in range(pA2_start, pA2_end):
+                j = rolled(A2_crd[pA2])
                 t += A_vals[pA2] * C_vals[j]
             D_vals[i] = t
+            pA2_start = pA2_end
+        pB2_start = int64(B2_pos[pB1])
         for pB1 in range(pB1, pB1_end):
+            pB2_end = int64(B2_pos[pB1 + 1])
             i = B1_crd[pB1]
             t = float32(0.0)
-            pB2 = B2_pos[pB1]
-            pB2_end = B2_pos[pB1 + 1]
-            for pB2 in range(pB2, pB2_end):
-                j = B2_crd[pB2]
+            for pB2 in range(pB2_start, pB2_end):
+                j = rolled(B2_crd[pB2])
                 t += B_vals[pB2] * C_vals[j]
             D_vals[i] = t
+            pB2_start = pB2_end
 
 
 def kernel(A1_pos, A1_crd, A2_pos, A2_crd, A_vals, B1_pos, B1_crd, B2_pos, B2_crd, B_vals, C_vals, D_vals, cuts, blocks, workers):
