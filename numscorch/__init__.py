@@ -28,6 +28,8 @@ from .errors import (
     SizeError,
     UnsupportedError,
 )
+from .explanation.spying import spy as _spy
+from .explanation.tensors import card as _card
 from .fusing import fuse
 from .interop.graphs import adj_t, from_dgl, from_networkx, from_torch_sparse
 from .interop.pydata_arrays import from_pydata
@@ -49,6 +51,7 @@ from .operators.stacking import stack
 from .selfcheck import register_level
 from .sparsifiers.registration import register_sparsifier
 from .tensors.ledgers import ledger, strict
+from .tensors.methods import METHODS as _METHODS
 from .tensors.sparse_tensor import SparseTensor
 from .warmup import warm
 
@@ -56,6 +59,7 @@ add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", 
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
 rearrange = operators.public("rearrange")
 
+_METHODS.update(card=_card, spy=_spy)
 _registration.register()
 _collector.resume()
 

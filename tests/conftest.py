@@ -74,15 +74,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture
 def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """No plan or schedule from another test, nor what it converted."""
-    from numscorch.convert import conversions as reformat
-    from numscorch.runtime import plans as dispatch
+    from fresh import forget_plans
 
-    monkeypatch.setattr(dispatch, "_plans", {})
-    monkeypatch.setattr(dispatch, "_kernels", {})
-    monkeypatch.setattr(reformat, "_converted_before", {})
-    dispatch.schedule.cache_clear()
-    yield monkeypatch
-    dispatch.schedule.cache_clear()
+    forget_plans(monkeypatch)
+    with monkeypatch.context() as patch:
+        yield patch
+    forget_plans(monkeypatch)
 
 
 @pytest.fixture

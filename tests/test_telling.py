@@ -192,7 +192,7 @@ def test_a_line_is_cut_to_the_terminal(quick: None, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("setting", ["", "0"])
 def test_a_first_call_on_a_terminal(setting: str, tmp_path: Path) -> None:
     shown, terminal = os.openpty()
-    change = "from numscorch.codegen import telling; telling.PATIENCE = 0.05"
+    change = "from numscorch.machine import compile_log; compile_log.PATIENCE = 0.05"
     program = f"import os, sys, torch; {change}; import numscorch as ns; {CALL}; print('.', file=sys.stderr); {CALL}"
     environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(tmp_path), "NUMSCORCH_PROGRESS": setting}
     subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, check=True)

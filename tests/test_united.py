@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from cases import as_operand
+from fresh import forget_plans
 
 import numscorch as ns
 from numscorch.codegen.environment import Env
@@ -113,18 +114,10 @@ def test_one_body_is_what_cases_are(seed: int, plain: pytest.MonkeyPatch) -> Non
     by_row = ns.evaluate(f"R[{used[0]}] max= {text}", **operands, format="dense")
     for fmt in ("dense", Format("s" * len(used)), None):
         for most in (0, 3):
-            forget(plain)
+            forget_plans(plain)
             plain.setattr(tuning, "MOST_CASES", most)
             agrees(f"{lhs} = {text}", operands, expected, fmt)
             agrees(f"R[{used[0]}] max= {text}", operands, by_row)
-
-
-def forget(patch: pytest.MonkeyPatch) -> None:
-    """No plan or kernel is known any more."""
-    from numscorch.runtime import plans as dispatch
-
-    patch.setattr(dispatch, "_plans", {})
-    patch.setattr(dispatch, "_kernels", {})
 
 
 @pytest.mark.parametrize("name", ["DCSR", "mixed"])
@@ -187,7 +180,7 @@ def test_blocks_of_a_merge(text: str, plain: pytest.MonkeyPatch) -> None:
         dense, operands = matrices(3, formats, len(formats))
         used = {name: operand for name, operand in operands.items() if f"{name}[" in text}
         for count in (1, 3, 7):
-            forget(plain)
+            forget_plans(plain)
             plain.setattr(tuning, "BLOCKS", count)
             agrees(text, used, BLOCKED[text](*dense.values()))
 

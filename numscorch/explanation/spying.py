@@ -8,7 +8,6 @@ import numpy as np
 
 from ..errors import SizeError, UnsupportedError
 from ..ir.parts import name_of
-from ..tensors.methods import METHODS
 from ..tensors.pattern import Pattern
 from .rasters import exact_raster
 
@@ -85,6 +84,3 @@ def _depth(pattern: Pattern) -> float:
 def _aspect(rows: int, columns: int) -> str:
     """As it is, where both sides can be seen."""
     return "equal" if max(rows, columns) <= 8 * min(rows, columns) else "auto"
-
-
-METHODS.update(spy=spy)

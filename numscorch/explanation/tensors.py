@@ -5,7 +5,6 @@ from __future__ import annotations
 from html import escape
 
 from ..machine.memory import size_in_words
-from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
 from .page import drawing, style
 from .sketches import Sketch, sketch
@@ -37,6 +36,3 @@ def _stored(drawn: Sketch) -> str:
         density = drawn.entries / drawn.places if drawn.places else 0.0
         stored = f"{drawn.entries:,} entr{'y' if drawn.entries == 1 else 'ies'}, density {density:.3g}"
     return f"{stored}, {size_in_words(drawn.bytes)}"
-
-
-METHODS.update(card=card)
