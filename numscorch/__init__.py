@@ -30,6 +30,7 @@ from .errors import (
 )
 from .explanation.spying import spy as _spy
 from .explanation.tensors import card as _card
+from .files.load import load_graph
 from .fusing import fuse
 from .interop.graphs import adj_t, from_dgl, from_networkx, from_torch_sparse
 from .interop.pydata_arrays import from_pydata
@@ -114,6 +115,7 @@ __all__ = [
     "fuse",
     "ledger",
     "load",
+    "load_graph",
     "matmul",
     "mean",
     "mul",

@@ -284,7 +284,7 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
     .smtx, .smtx.gz      DLMC: the pattern of a pruned weight, with values 1; CSR
     .npz                 what :func:`save` or ``scipy.sparse.save_npz`` wrote, or a graph's arrays
     .safetensors         what :func:`save` wrote; needs the package safetensors
-    other suffixes       what ``torch.save`` wrote
+    other names          what ``torch.save`` wrote, or :func:`save` under any such name
     ===================  ==========================================================================
 
     Args:
@@ -296,7 +296,7 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
         args, kwargs: these four, for our files; for others the arguments of ``torch.load``.
 
     Returns:
-        A SparseTensor; for other suffixes whatever was saved.
+        A SparseTensor; for other names whatever was saved.
 
     Raises:
         FormatError: the file is not what its suffix says (the text names the line), or another program's, as .csv and .h5 (the
@@ -318,14 +318,14 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(f, str | PathLike) and suffix_of(f) is not None:
         return read(f, *args, **kwargs)
     if isinstance(f, str | PathLike):
-        check_there(f, "numscorch.load", others=", and what torch.save wrote")
+        check_there(f, "numscorch.load", others=", and files of torch.save under any other name")
         if not is_torchs(f):
             raise unreadable(f, SUFFIXES)
     return torch.load(f, *args, **kwargs)
 
 
 def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-    """Write a SparseTensor to a file that :func:`load` reads; other suffixes and file objects go to ``torch.save``.
+    """Write a SparseTensor to a file that :func:`load` reads; other names and file objects go to ``torch.save``.
 
     ===================  ==========================================================================
     .npz                 a tensor in any format, with its data type
@@ -333,7 +333,7 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     .mtx, .mtx.gz        Matrix Market: a matrix, as text; pass ``dtype=`` to ``load``
     .tns, .tns.gz        FROSTT: a tensor, as text; likewise
     .smtx, .smtx.gz      DLMC: the pattern of a matrix of ones, as text
-    other suffixes       ``torch.save``, as for .pt, of any object; suffixes of other programs, as .csv, are refused
+    other names          ``torch.save``, as for .pt, of any object; suffixes of other programs, as .csv, are refused
     ===================  ==========================================================================
 
     An old file is replaced at the end, in one step.

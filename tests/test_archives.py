@@ -158,6 +158,15 @@ def test_other_files_are_torchs(tmp_path: Path) -> None:
         ns.save(read, tmp_path / "a.npz", pickle_protocol=2)
 
 
+@pytest.mark.parametrize("name", ["a", "a.xyz", "a.mxt"])
+def test_any_other_name_is_torchs_in_both_directions(name: str, tmp_path: Path) -> None:
+    ns.save(ns.from_torch(torch.eye(2)), tmp_path / name)
+    assert torch.equal(ns.load(tmp_path / name).to_dense(), torch.eye(2))
+    (tmp_path / name).write_text("text")
+    with pytest.raises(ns.FormatError, match=r"is no file that ns\.load reads \(.*and files of torch\.save under any other name\)"):
+        ns.load(tmp_path / name)
+
+
 def test_what_is_no_sparse_tensor_is_torchs(tmp_path: Path) -> None:
     ns.save({"weight": torch.ones(2)}, tmp_path / "a.pt")
     assert torch.equal(torch.load(tmp_path / "a.pt")["weight"], torch.ones(2))

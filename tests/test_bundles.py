@@ -422,13 +422,13 @@ def test_a_cache_that_is_too_small_or_goes_with_the_process_is_refused(
 
 def test_commands(bundle: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["cache", "import", str(bundle)]) == 0
-    assert f"3 kernels and 1 schedules from {bundle} are in {place}" in capsys.readouterr().out
+    assert f"{place} has 3 kernels and 1 schedule from {bundle}" in capsys.readouterr().out
     assert cli.main(["cache", "export", str(tmp_path / "b"), "A[i,j] * B[j]"]) == 0
-    assert f"{tmp_path / 'b'}: 2 kernels and 1 schedules, " in capsys.readouterr().out
+    assert f"{tmp_path / 'b'}: 2 kernels and 1 schedule, " in capsys.readouterr().out
     lines = "# sums\nij->i --operand A=uniform:30x40:0.1\n\nij,j->i --operand A=uniform:20000x20000:0.0005 --operand B=dense:20000\n"
     (tmp_path / "requests.txt").write_text(lines)
     assert cli.main(["cache", "warm", str(tmp_path / "requests.txt")]) == 0
-    assert f"2 requests have their kernels in {place}: 0 were compiled" in capsys.readouterr().out
+    assert f"2 requests have their kernels in {place}; 0 kernels compiled" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_commands(bundle: Path, place: Path, tmp_path: Path, capsys: pytest.Capt
         ("ij->i --operand A=dense:3x3", "line 2: nothing is compiled for 'ij->i': torch computes it"),
         ("ij->i --operand A=uniform:3x3:0.5 --operand A=dense:3x3", "line 2: A is given twice"),
         ("ij,j->i --operand A=uniform:3x3:0.5 --operand B=dense:4", "line 2: index j has size 3 in A but 4 in B"),
-        ("ij->i --operand A=missing.mtx", "line 2: [Errno 2] numscorch.load finds no such file"),
+        ("ij->i --operand A=missing.mtx", "line 2: missing.mtx: numscorch.load finds no such file"),
     ],
 )
 def test_a_line_that_is_no_request_is_named(
@@ -458,19 +458,19 @@ def test_bad_files_are_clean_messages(place: Path, tmp_path: Path, capsys: pytes
     for arguments in (
         ["warm", str(tmp_path / "binary")],
         ["import", str(tmp_path / "binary")],
-        ["import", "missing"],
         ["export", str(tmp_path)],
     ):
         assert cli.main(["cache", *arguments]) == 2
         assert capsys.readouterr().err.startswith("numscorch: ")
 
 
-def test_common_requests_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    from numscorch.commands.asking import request_of, requests_in
+def test_missing_files_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for action, what in (("import", "there is no bundle"), ("warm", "there is no file of requests")):
+        assert cli.main(["cache", action, str(tmp_path / "missing")]) == 2
+        assert capsys.readouterr().err.startswith(f"numscorch: {what} {tmp_path / 'missing'}: ")
 
-    lines = [line for line in warming.common() if "20000" not in line]
-    assert all(request_of(request) for _, request in requests_in(lines, "common"))
-    assert len({request.expression for _, request in requests_in(warming.common(), "common")}) == 9
+
+def test_nothing_is_warmed_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     with pytest.raises(UnsupportedError, match="NUMBA_DISABLE_JIT"):
         warming.warm(asked("ij->j", SMALL))

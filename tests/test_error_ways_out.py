@@ -141,9 +141,9 @@ READ = ".mtx, .mtx.gz, .tns, .tns.gz, .smtx, .smtx.gz, .npz, .safetensors"
     ("call", "name", "text"),
     [
         (ns.load, "a.mtx", f"numscorch.load finds no such file; it reads {READ}"),
-        (ns.io.load, "a.npz", f"numscorch.load finds no such file; it reads {READ}"),
-        (ns.load, "a.pt", f"numscorch.load finds no such file; it reads {READ}, and what torch.save wrote"),
-        (ns.io.load_graph, "a.npz", "numscorch.files.load.load_graph finds no such file; it reads .npz"),
+        (ns.load, "a.npz", f"numscorch.load finds no such file; it reads {READ}"),
+        (ns.load, "a.pt", f"numscorch.load finds no such file; it reads {READ}, and files of torch.save under any other name"),
+        (ns.load_graph, "a.npz", "numscorch.load_graph finds no such file; it reads .npz"),
         (ns.load, "there.mtx.gz", f"numscorch.load finds no such file; it reads {READ}; did you mean there.mtx?"),
     ],
 )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import random
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +20,7 @@ import torch
 
 import numscorch as ns
 from numscorch import __main__ as cli
-from numscorch.commands import warming
+from numscorch.commands import common_runs, warming
 from numscorch.errors import OperandError, UnsupportedError
 from numscorch.machine.compile_log import counts
 from numscorch.warmup import Warmed
@@ -244,26 +247,61 @@ def test_threads_warm_at_the_same_time() -> None:
 # -- python -m numscorch cache warm --common -----------------------------------------------------------------------
 
 
-def test_common_modules_are_those_that_are_promised() -> None:
-    names = [name for name, _ in warming.modules()]
+def test_common_runs_are_those_that_are_promised() -> None:
+    names = [name for name, _ in common_runs.common_runs()]
     assert len(set(names)) == len(names)
-    for kind in ("GCNConv", "SAGEConv", "GINConv", "GATConv", "SparseAttention", "SparseLinear"):
+    for kind in ("GCNConv", "SAGEConv", "GINConv", "GATConv", "SparseAttention", "SparseLinear", "SpMV, SpMM, SDDMM and SpGEMM"):
         assert any(name.startswith(kind) for name in names), kind
 
 
 def test_the_command_says_what_it_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(warming, "common", lambda: ("ij->i --operand A=uniform:30x40:0.1",))
-    few = tuple(own for own in warming.modules() if own[0] == "GCNConv(16, 16)")
-    monkeypatch.setattr(warming, "modules", lambda: few)
+    A = ns.rand(30, 40, density=0.2, format=ns.CSR)
+    runs = [("rows", lambda: A.sum(1)), ("rows and columns", lambda: (A.sum(1), A.sum(0))), ("rows again", lambda: A.sum(1))]
+    monkeypatch.setattr(common_runs, "common_runs", lambda: iter(runs))
     assert cli.main(["cache", "warm", "--common"]) == 0
-    first, last = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"GCNConv\(16, 16\): \d kernels, \d+\.\d s", first)
-    assert f"1 requests and 1 modules have their kernels in {tmp_path}: " in last
-    assert len(list(tmp_path.glob("kernel_*.py"))) >= 5
+    *lines, last = capsys.readouterr().out.splitlines()
+    counts = [re.fullmatch(rf"{name}: (\d) more kernels?, \d+\.\d s", line)[1] for (name, _), line in zip(runs, lines, strict=True)]
+    assert counts == ["1", "1", "0"], "kernels that runs share are counted once"
+    assert f"2 kernels of common layers and products are in {tmp_path}; " in last
+    assert len(list(tmp_path.glob("kernel_*.py"))) >= 2
+
+
+GRAPH_STEP = """
+import torch, numscorch as ns
+from numscorch.machine.compile_log import counts
+random = torch.Generator().manual_seed(7)
+one = (5000 * torch.rand(2, 11_000, generator=random) ** 1.6).long()
+A = ns.adj_t(torch.cat([one, one.flip(0)], 1), size=5000)
+rows = torch.arange(5000).repeat_interleave(15)
+x = ns.from_coo(torch.stack([rows, torch.randint(1400, rows.shape, generator=random)]), torch.ones(len(rows)), (5000, 1400), ns.CSR)
+for first, second in (
+    (ns.nn.GCNConv(1400, 64), ns.nn.GCNConv(64, 7)),
+    (ns.nn.SAGEConv(1400, 32), ns.nn.SAGEConv(32, 3)),
+    (ns.nn.GATConv(1400, 8, heads=8), ns.nn.GATConv(64, 7)),
+):
+    for features in (x, x.to_dense()):
+        out = second(torch.relu(first(features, A)), A)
+        torch.nn.functional.cross_entropy(out[:100], torch.arange(100) % 3).backward()
+        with torch.no_grad():
+            second(torch.relu(first(features, A)), A)
+print(counts.ready, counts.compiled)
+"""
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [name for name, _ in warming.modules()])
-def test_common_modules_have_kernels(name: str) -> None:
-    assert warming.warm_all(dict(warming.modules())[name]) > 0
+@pytest.mark.process
+def test_a_graph_like_cora_finds_its_kernels(tmp_path: Path) -> None:
+    """Training and evaluation of networks on a graph of other sizes compile almost nothing after the command."""
+    environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(tmp_path), "NUMSCORCH_PROGRESS": "0"}
+    subprocess.run([sys.executable, "-m", "numscorch", "cache", "warm", "--common"], env=environment, check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", GRAPH_STEP], env=environment, check=True, capture_output=True, text=True)
+    ready, compiled = map(int, done.stdout.split())
+    assert ready > 40
+    assert compiled <= 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for name, _ in common_runs.common_runs()])
+def test_common_runs_have_kernels(name: str) -> None:
+    assert warming.warm_all(dict(common_runs.common_runs())[name]) > 0

@@ -51,6 +51,17 @@ def requests_in(lines: Sequence[str], where: str) -> Iterator[tuple[int, argpars
             raise ExpressionError(f"{where}, line {number}: {error}\n  {line.strip()}") from error
 
 
+def words_of(error: Exception) -> str:
+    """The text of an error for a terminal; of one of the operating system, the file comes first, and its number is left out.
+
+    >>> words_of(FileNotFoundError(2, "No such file or directory", "a.mtx"))
+    'a.mtx: No such file or directory'
+    """
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 class _Parser(argparse.ArgumentParser):
     """Of one line: what is wrong with it is an error, not the end of the process."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..errors import ExpressionError, NumscorchError
 from ..machine import kernel_cache
 from ..machine.memory import size_in_words
-from .asking import request_of, requests_in
+from .asking import request_of, requests_in, words_of
 
 
 def add_cache(commands: Any) -> None:
@@ -34,7 +34,7 @@ def add_cache(commands: Any) -> None:
     which.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="requests, one a line, as what follows: python -m numscorch bench"
     )
-    common = "products and sums in common formats, layers of graphs, attention, and sparse linear layers"
+    common = "layers of graphs, attention, sparse linear layers and products, of usual widths"
     which.add_argument("--common", action="store_true", help=common)
 
 
@@ -58,13 +58,13 @@ def _list(arguments: argparse.Namespace) -> int:
     for entry in stored:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
         print(f"{used}  {entry.size / 1e3:8.1f} kB  {entry.path.name}  {entry.expression}")
-    print(f"{len(stored)} kernels, {size_in_words(sum(entry.size for entry in stored))} in {folder}")
+    print(f"{_count(len(stored), 'kernel')}, {size_in_words(sum(entry.size for entry in stored))} in {folder}")
     return 0
 
 
 def _clear(arguments: argparse.Namespace) -> int:
     folder = _folder()
-    print(f"{kernel_cache.clear()} kernels deleted from {folder}")
+    print(f"{_count(kernel_cache.clear(), 'kernel')} deleted from {folder}")
     return 0
 
 
@@ -80,55 +80,78 @@ def _export(arguments: argparse.Namespace) -> int:
 def _import(arguments: argparse.Namespace) -> int:
     from ..runtime import bundles
 
+    _check_there(arguments.file, "bundle", "python -m numscorch cache export FILE writes one, on the machine that has the kernels")
     taken = bundles.bring_in(arguments.file)
-    print(f"{_counted(taken.kernels, taken.schedules)} from {arguments.file} are in {kernel_cache.folder()}")
+    print(f"{kernel_cache.folder()} has {_counted(taken.kernels, taken.schedules)} from {arguments.file}")
     if taken.remark:
         print(taken.remark, file=sys.stderr)
     return 0
 
 
 def _counted(kernels: int, schedules: int) -> str:
-    return f"{kernels} kernels" + (f" and {schedules} schedules" if schedules else "")
+    return _count(kernels, "kernel") + (f" and {_count(schedules, 'schedule')}" if schedules else "")
+
+
+def _count(number: int, noun: str) -> str:
+    """
+    >>> _count(1, "kernel"), _count(0, "kernel")
+    ('1 kernel', '0 kernels')
+    """
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _check_there(path: Path, what: str, way_out: str) -> None:
+    """That a file is there.
+
+    Raises:
+        NumscorchError: it isn't.
+    """
+    if not path.exists():
+        raise NumscorchError(f"there is no {what} {path}: {way_out}")
 
 
 def _warm(arguments: argparse.Namespace) -> int:
     from ..machine.compile_log import counts
-    from . import warming
 
-    lines = warming.common() if arguments.common else _lines(arguments.file)
-    modules = warming.modules() if arguments.common else ()
-    where = "--common" if arguments.common else str(arguments.file)
     folder, before, started = _folder(), counts.compiled, time.perf_counter()
-    count = _warmed(lines, where, modules)
+    ready = _common() if arguments.common else _requests(arguments.file)
     new, seconds = counts.compiled - before, time.perf_counter() - started
-    named = f"{count} requests and {len(modules)} modules have" if modules else f"{count} requests have"
-    print(f"{named} their kernels in {folder}: {new} were compiled, in {seconds:.0f} s")
+    print(f"{ready} in {folder}; {_count(new, 'kernel')} compiled, in {seconds:.0f} s")
     return 0
 
 
-def _lines(path: Path) -> list[str]:
+def _requests(path: Path) -> str:
+    """Compile the kernels of a file's requests."""
+    from ..machine.compile_log import expecting
+    from .warming import warm
+
+    _check_there(path, "file of requests", "write one, a line for each request, or pass --common")
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise ExpressionError(f"{path} is no text: give a file of requests, one a line") from error
-
-
-def _warmed(lines: Sequence[str], where: str, modules: Sequence[tuple[str, Callable[[], Any]]] = ()) -> int:
-    """Compile the kernels of requests and modules, and print a line for each module; the number of requests."""
-    from ..machine.compile_log import expecting
-    from .warming import warm, warm_all
-
-    requests = list(requests_in(lines, where))
-    with expecting(len(requests) + len(modules), "requests and modules" if modules else "requests") as goal:
+    requests = list(requests_in(lines, str(path)))
+    with expecting(len(requests), "requests") as goal:
         for number, request in requests:
             try:
                 warm(request_of(request))
             except (NumscorchError, OSError) as error:
-                raise NumscorchError(f"{where}, line {number}: {error}") from error
+                raise NumscorchError(f"{path}, line {number}: {words_of(error)}") from error
             goal.done += 1
-        for name, run in modules:
+    return f"{_count(len(requests), 'request')} {'has its' if len(requests) == 1 else 'have their'} kernels"
+
+
+def _common() -> str:
+    """Compile the kernels of common layers and products, and print a line for each of them."""
+    from ..machine.compile_log import expecting
+    from .common_runs import common_runs
+    from .warming import tables_of_kernels, warm_all
+
+    runs, tables = list(common_runs()), tables_of_kernels()
+    with expecting(len(runs), "layers and products") as goal:
+        for name, run in runs:
             started = time.perf_counter()
-            count = warm_all(run)
-            print(f"{name}: {count} kernels, {time.perf_counter() - started:.1f} s", flush=True)
+            count = warm_all(run, tables)
+            print(f"{name}: {_count(count, 'more kernel')}, {time.perf_counter() - started:.1f} s", flush=True)
             goal.done += 1
-    return len(requests)
+    return f"{len(tables.kernels)} kernels of common layers and products are"

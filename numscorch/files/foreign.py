@@ -50,11 +50,13 @@ def unreadable(path: str | PathLike[str], ours: Sequence[str]) -> FormatError:
     """The error for a file that ``load`` does not read.
 
     >>> print(unreadable("cora.gml", (".mtx", ".npz")))
-    cora.gml is no file that ns.load reads (.mtx, .npz, and what torch.save wrote): read it with networkx, then call ns.from_networkx(graph)
+    cora.gml is no file that ns.load reads (.mtx, .npz, and files of torch.save under any other name): read it with networkx, then
+    call ns.from_networkx(graph)
     """
     suffix = foreign_suffix(path)
     way_in = ANY if suffix is None else READERS[suffix]
-    return FormatError(f"{Path(path).name} is no file that ns.load reads ({', '.join(ours)}, and what torch.save wrote): {way_in}")
+    told = f"{', '.join(ours)}, and files of torch.save under any other name"
+    return FormatError(f"{Path(path).name} is no file that ns.load reads ({told}): {way_in}")
 
 
 def unwritable(path: str | PathLike[str], suffix: str, ours: Sequence[str]) -> FormatError:

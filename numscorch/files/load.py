@@ -158,7 +158,7 @@ def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32)
     check_values(torch.empty(0, dtype=dtype))
     if suffix_of(file) != ".npz":
         raise FormatError(f"{file.name} is not an .npz archive, so it holds no graph: load(path) reads a matrix or a tensor")
-    check_there(file, "numscorch.files.load.load_graph", (".npz",))
+    check_there(file, "numscorch.load_graph", (".npz",))
     arrays = read_arrays(file)
     names = ("edge_index", "labels", "train_idx", "val_idx", "test_idx")
     missing = [name for name in names if name not in arrays]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import torch
 
 from ..convert.construct import from_coo, from_csr
-from ..errors import FormatError, OperandError, SizeError, UnsupportedError
+from ..errors import FormatError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..tensors.arrays import as_indices, as_shape, as_values
 from ..tensors.methods import METHODS
@@ -52,7 +52,8 @@ def adj_t(
         (targets, sources).
 
     Raises:
-        FormatError: numbers that are no nodes.
+        FormatError: numbers that are no integers.
+        RangeError: an edge names a node that there isn't.
         SizeError: lengths that disagree.
         OperandError: a matrix, or an object that has edges.
         UnsupportedError: weights that kernels can't read.
@@ -71,7 +72,40 @@ def adj_t(
     if edges.ndim != 2 or len(edges) != 2:
         hint = "; did you mean edge_index.T?" if edges.ndim == 2 and edges.shape[1] == 2 else ""
         raise SizeError(f"edge_index has shape {tuple(edges.shape)}: pass sources and targets, shape (2, edges){hint}")
-    return _matrix(edges.flip(0), edge_weight, _size(edges, size)[::-1], format)
+    wanted = _size(edges, size)
+    check_nodes(edges, wanted, "the graph has")
+    return _matrix(edges.flip(0), edge_weight, wanted[::-1], format)
+
+
+def check_nodes(edges: torch.Tensor, size: Sequence[int], told: str) -> None:
+    """That edges are between nodes that there are.
+
+    Args:
+        edges: sources and targets, (2, edges).
+        size: the numbers of sources and targets.
+        told: how the error goes on: ``"the graph has"``.
+
+    Raises:
+        RangeError: an edge is not; names the first one.
+
+    >>> check_nodes(torch.tensor([[0, 5], [1, 2]]), (3, 3), "the graph has")
+    Traceback (most recent call last):
+    numscorch.errors.RangeError: edge 1 of edge_index has source 5, but the graph has 3 nodes: nodes are numbered from 0 to 2
+    """
+    for own, what, nodes in zip(edges, ("source", "target"), size, strict=True):
+        if len(own) and not 0 <= int(own.min()) <= int(own.max()) < nodes:
+            at = int(((own < 0) | (own >= nodes)).nonzero()[0])
+            allowed = f"nodes are numbered from 0 to {nodes - 1}" if nodes else "no edge can name one"
+            raise RangeError(f"edge {at} of edge_index has {what} {int(own[at])}, but {told} {counted(size)}: {allowed}")
+
+
+def counted(size: Sequence[int]) -> str:
+    """How many nodes there are, or sources and targets.
+
+    >>> counted((3, 3)), counted((3, 4))
+    ('3 nodes', '3 sources and 4 targets')
+    """
+    return f"{size[0]} nodes" if size[0] == size[1] else f"{size[0]} sources and {size[1]} targets"
 
 
 def _check_edges(given: Any) -> None:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..api import einsum, evaluate
 from ..compute.gradients import attached
-from ..errors import OperandError, RangeError, SizeError, UnsupportedError
-from ..interop.graphs import check_unpadded
+from ..errors import OperandError, SizeError, UnsupportedError
+from ..interop.graphs import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
 from ..tensors.arrays import as_indices, as_values
 from ..tensors.packing import is_identity, of_entries, pack
@@ -28,6 +28,7 @@ from .remembering import remembered
 
 T = TypeVar("T")
 AS_THEY_ARE, REMAINING, ANEW = "as they are", "remaining", "anew"  # what becomes of self loops
+FEATURES_OF = "there are features of"
 TO_TARGET, TO_SOURCE = FLOWS = "source_to_target", "target_to_source"
 
 
@@ -327,7 +328,7 @@ def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] |
     if size is not None and A.pattern.shape != size[::-1]:
         hint = "; did you mean adj.t()?" if A.pattern.shape == size else ""
         raise SizeError(
-            f"the adjacency matrix has shape {A.pattern.shape}, but there are features of {_nodes(size)}: "
+            f"the adjacency matrix has shape {A.pattern.shape}, but {FEATURES_OF} {counted(size)}: "
             f"it has a row for each target and a column for each source{hint}"
         )
     check_unpadded(A)
@@ -343,7 +344,7 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
     largest = remembered(graph, "largest", lambda: _largest(graph, size))
     size = (max(largest) + 1, max(largest) + 1) if size is None else size
     if max(largest[0] - size[0], largest[1] - size[1]) >= 0:
-        _refuse_nodes(graph, size)
+        check_nodes(_places(graph).flip(0), size, FEATURES_OF)
     weights = None
     if edge_weight is not None:
         weights = as_values(edge_weight)
@@ -369,24 +370,6 @@ def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
     if not places.numel():
         return -1, -1
     if int(places.min()) < 0:
-        _refuse_nodes(edges, size or (int(places.max()) + 1,) * 2)
+        check_nodes(places.flip(0), size or (int(places.max()) + 1,) * 2, FEATURES_OF)
     targets, sources = places.amax(1).tolist()
     return sources, targets
-
-
-def _refuse_nodes(edges: Tensor, size: tuple[int, int]) -> None:
-    places = _places(edges).flip(0)
-    for own, what, nodes in zip(places, ("source", "target"), size, strict=True):
-        wrong = ((own < 0) | (own >= nodes)).nonzero()
-        if len(wrong):
-            at = int(wrong[0])
-            allowed = f"nodes are numbered from 0 to {nodes - 1}" if nodes else "no edge can name one"
-            raise RangeError(f"edge {at} of edge_index has {what} {int(own[at])}, but there are features of {_nodes(size)}: {allowed}")
-
-
-def _nodes(size: tuple[int, int]) -> str:
-    """
-    >>> _nodes((3, 3)), _nodes((3, 4))
-    ('3 nodes', '3 sources and 4 targets')
-    """
-    return f"{size[0]} nodes" if size[0] == size[1] else f"{size[0]} sources and {size[1]} targets"
