@@ -51,7 +51,7 @@ def test_parts_of_all_statements_come_in_order() -> None:
         ("2", ("B", "T")),
         ("y", ("2", "T")),
     ]
-    assert all(part.request.in_order for part in parts[:-1]) and not parts[-1].request.in_order
+    assert all(part.request.form.in_order for part in parts[:-1]) and not parts[-1].request.form.in_order
 
 
 def test_names_that_are_assigned_are_no_operands() -> None:

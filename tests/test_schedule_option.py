@@ -94,9 +94,9 @@ def test_tiles_of_any_size(size: int, columns: int, plain: pytest.MonkeyPatch) -
     Y, Z = torch.randint(-3, 4, (5, columns)).double(), torch.randint(-3, 4, (6, columns)).double()
     for threads in ("", "parallelize(i)"):
         assert torch.equal(ns.einsum("ij,jk->ik", A, Y, schedule=f"reorder(i, j, k) tile(k, {size}) {threads}"), D @ Y)
-        assert last_stmt().startswith(f"tile_forall<{size}>(k, {'parallel_' if threads else ''}forall(i, ")
+        assert last_stmt().startswith(f"tile_forall<{size}>(k, parallel_forall(i, ")
         assert torch.equal(ns.einsum("ij,ik,jk->ij", A, Z, Y, schedule=f"tile(k, {size}) {threads}").to_dense(), D * (Z @ Y.T))
-        assert last_stmt().startswith(f"tile_forall<{size}>(k, {'parallel_' if threads else ''}forall(i, ")
+        assert last_stmt().startswith(f"tile_forall<{size}>(k, parallel_forall(i, ")
     total = ns.einsum("ij,ik,jk->", A, Z, Y, schedule=f"tile(k, {size}) parallelize(i)")
     assert torch.equal(total, (D * (Z @ Y.T)).sum())
     assert f"tile_forall<{size}>(k, where(D += t, parallel_forall(i," in last_stmt()

@@ -55,6 +55,7 @@ REDUCERS: dict[str, Any] = {
 def dense_result(request: Request, *tensors: Tensor) -> Tensor:
     """What a request asks for, of strided tensors alone.
 
+    >>> from ..frontend.statements import einsum_request
     >>> dense_result(einsum_request("ij,kj->ik", (2, 2)), torch.ones(2, 3), torch.ones(1, 3))
     tensor([[3.],
             [3.]])

@@ -133,8 +133,9 @@ class Explanation:
 def variables_of_parts(problem: Problem) -> dict[str, str]:
     """For each index of the expression that operands store in parts, and for each diagonal, what it is in the variables of the loops.
 
-    >>> from .runtime.dispatch import compile_source
-    >>> variables_of_parts(compile_source("ij->", (assumed(Format("BCSR(2, 4)")),), None)[0])
+    >>> from ..frontend.statements import einsum_request
+    >>> from ..runtime.plans import compile_source
+    >>> variables_of_parts(compile_source(einsum_request("ij->", (2,)), (assumed(Format("BCSR(2, 4)")),), None)[0])
     {'i': '2 * i_out + i_in', 'j': '4 * j_out + j_in'}
     """
     told: dict[str, str] = {}

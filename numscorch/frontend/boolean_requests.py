@@ -32,7 +32,8 @@ def logical(request: Request) -> Request:
 def joined_by_or(request: Request) -> Request:
     """The request of a sum of products that asks whether some product isn't 0.
 
-    >>> str(joined_by_or(plain_request(parse_einsum("ij,j->i", (2, 1)))))
+    >>> from .statements import einsum_request
+    >>> str(joined_by_or(einsum_request("ij,j->i", (2, 1))))
     'A[i,j] * B[j] != 0 over ij,j->i'
     """
     if request.value is None:

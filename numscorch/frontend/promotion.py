@@ -43,6 +43,7 @@ def target_of(request: Request, operands: Sequence[Any]) -> Promotion | None:
         UnsupportedError: a whole number of the request does not fit the integers that it is computed in, or a value that may have
             overflowed uint8 is converted.
 
+    >>> from .statements import einsum_request
     >>> product = einsum_request("ij,j->i", (2, 1))
     >>> target_of(product, [torch.ones(2, 3), torch.ones(3)])
     >>> target_of(product, [torch.ones(2, 3), torch.ones(3, dtype=torch.int64)])
@@ -69,6 +70,7 @@ def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
     Raises:
         UnsupportedError: as for :func:`target_of`.
 
+    >>> from .statements import einsum_request
     >>> [promotion_of(einsum_request(text, (2,)), ((torch.int8, 2),)).result for text in ("ij->i", "ij->ji")]
     [torch.int64, torch.int8]
     """

@@ -40,7 +40,7 @@ class Layout:
 def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int], dtype: str) -> Iterator[tuple[Layout, float]]:
     """The layouts that may pay, and what the copies cost; ``shape`` is that of a dense result, which is row-major.
 
-    >>> from .ir.format import CSR, dense
+    >>> from ..ir.format import CSR, dense
     >>> from .parser import parse_einsum
     >>> x, W = Operand(dense(2), (64, 9), "float32", strides=(9, 1)), Operand(CSR, (5, 9), "float32", counts=(5, 20))
     >>> found = layouts(Request(parse_einsum("bi,oi->bo", (2, 2))), (x, W), (64, 5), "float32")

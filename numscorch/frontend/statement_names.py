@@ -15,7 +15,7 @@ SIZE = ":"  # starts the name of an operand that is 1 along an index
 def short_names(stmts: Iterable[Assignment]) -> dict[IndexVar, IndexVar]:
     """A letter, or a letter and a number, for each index of a longer name, which could be that of a variable of a kernel.
 
-    >>> from .ir.notation import parse_stmt
+    >>> from ..ir.notation import parse_stmt
     >>> {str(var): str(short) for var, short in short_names([parse_stmt("y[row] = A[row,r] * x[r,col]")]).items()}
     {'row': 'r0', 'col': 'c'}
     """

@@ -38,7 +38,7 @@ def with_derived(text: str, parts: Sequence[Part], values: dict[str, Any]) -> No
         ExpressionError: a slice has another number of dimensions than its tensor, or a size is no whole number.
         RangeError: a constant index lies outside of its dimension.
 
-    >>> from .statements import parse_program
+    >>> from ..frontend.statements import parse_program
     >>> values = {"A": torch.arange(6).reshape(2, 3)}
     >>> with_derived("", parse_program("y[i] = A[i,1]"), values)
     >>> values["A[:,1]"]

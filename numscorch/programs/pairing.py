@@ -84,7 +84,8 @@ def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[Part, ...
     >>> import torch, numscorch as ns
     >>> from numscorch.frontend.parser import parse_einsum
     >>> given = ns.from_torch(torch.ones(90, 90), ns.CSR), torch.ones(90, 80), torch.ones(80, 2)
-    >>> for part in parts_of(parse_einsum("ij,jf,fk->ik", (2, 2, 2)), pairs_for(einsum_request("ij,jf,fk->ik", (2, 2, 2)), given)):
+    >>> request = plain_request(parse_einsum("ij,jf,fk->ik", (2, 2, 2)))
+    >>> for part in parts_of(request.subscripts, pairs_for(request, given)):
     ...     print(part.name, part.operands, part.request)
     1 ('B', 'C') A[j,f] * B[f,k] over jf,fk->jk
     D ('A', '1') A[i,j] * B[j,k] over ij,jk->ik

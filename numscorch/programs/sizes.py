@@ -22,7 +22,7 @@ def check_sizes(text: str, parts: Sequence[Part], part: Part, values: Mapping[st
         SizeError: an index has two sizes.
 
     >>> import torch
-    >>> from ..statements import parse_program
+    >>> from ..frontend.statements import parse_program
     >>> text = "y[row] = A[row,col] * x[col]"
     >>> parts = parse_program(text)
     >>> check_sizes(text, parts, parts[0], {"A": torch.ones(2, 3), "x": torch.ones(4)})

@@ -19,7 +19,7 @@ from ..errors import DenseFallbackWarning, UnsupportedError
 
 Kind = Literal["densification", "copy", "conversion", "transposition"]
 GENERATED = ("<binder of ", "<eval_with_key>")  # by numscorch and by torch.fx
-HOMES = (*(f"{Path(str(file)).parent}/" for file in (__file__, torch.__file__)), *GENERATED)  # whose lines are nobody's own
+HOMES = (f"{Path(__file__).parents[1]}/", f"{Path(str(torch.__file__)).parent}/", *GENERATED)  # whose lines are nobody's own
 
 _open: ContextVar[tuple[Ledger, ...]] = ContextVar("ledgers", default=())
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
