@@ -54,6 +54,7 @@ demo: $(VENV)/.demo
 lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 test: lint
 	NUMSCORCH_TEST_SCALE=0.1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -m "not browser" -q numscorch tests

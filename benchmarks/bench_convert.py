@@ -9,8 +9,8 @@ from scipy import sparse
 
 import numscorch as ns
 from numscorch.measuring.turns import Function
-from numscorch.pattern import Pattern
 
+from .compat import Pattern
 from .conftest import Compare
 from .data import Matrix, each_fresh, matrix
 from .selection import cases, fits_dense

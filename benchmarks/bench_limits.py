@@ -9,11 +9,11 @@ from functools import cache
 import pytest
 
 import numscorch as ns
-from numscorch.measuring.roofs import LAST_CACHE, SECOND_CACHE, TIMES_THE_CACHE, multiply_add, triad
 from numscorch.measuring.turns import in_turns
 
 from .bars import LARGE
 from .bench_types import moved
+from .compat import LAST_CACHE, SECOND_CACHE, TIMES_THE_CACHE, multiply_add, triad
 from .conftest import Compare, Record
 from .data import Matrix, dense, matrix, names
 from .generated import banded

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.measuring.roofs import copies
 from numscorch.measuring.turns import Function, in_turns
 
 from .bench_types import moved
+from .compat import copies
 from .conftest import Record
 from .data import Matrix, dense, matrix, names
 from .generated import full_row

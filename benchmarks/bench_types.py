@@ -10,8 +10,8 @@ import torch
 import numscorch as ns
 from numscorch.measuring.agreement import check
 from numscorch.measuring.turns import in_turns
-from numscorch.measuring.work import traffic_of
 
+from .compat import traffic_of
 from .conftest import Record
 from .data import dense, matrix
 from .report import TYPES

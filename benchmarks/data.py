@@ -20,11 +20,10 @@ import numpy as np
 import torch
 
 import numscorch as ns
-from numscorch.io import suffix_of
 from numscorch.measuring.peers import in_torch
-from numscorch.pattern import Pattern
 
 from . import generated
+from .compat import Pattern, suffix_of
 
 FOLDER, SETS = "NUMSCORCH_BENCH_DATA", "NUMSCORCH_BENCH_SETS"
 QUICK = "NUMSCORCH_BENCH_QUICK"  # set by --quick, before the modules of benchmarks are imported

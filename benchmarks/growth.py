@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 import numscorch as ns
-from numscorch.pattern import Pattern
 
+from .compat import Pattern
 from .generated import uniform
 
 ROOT = Path(__file__).parent.parent / "docs"
@@ -193,7 +193,7 @@ def table(points: Sequence[Point]) -> str:
 
 def main() -> None:
     """Measure everything, and write the page and its plots."""
-    from numscorch.runtime.target import host
+    from .compat import host
 
     threads = [1, torch.get_num_threads()] if torch.get_num_threads() > 1 else [1]
     caches = (host().own_cache, host().cache)

@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from numscorch.files.replacing import replacing
 from numscorch.measuring.turns import DISTURBED
 
+from .compat import replacing
 from .records import KERNELS, RUNS, UNKNOWN, Run, RunError, case_of, read_run, text_of, texts_of
 
 HISTORY = Path(__file__).parent / "history"

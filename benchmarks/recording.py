@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from numscorch.measuring import roofs
 from numscorch.measuring.machine import this_machine, versions
 from numscorch.measuring.memory import growth
 from numscorch.measuring.recorded import Recorded, Recorder
 from numscorch.measuring.turns import Function
-from numscorch.measuring.work import traffic_of, work_of
 
+from .compat import rates, traffic_of, work_of
 from .peers import missing
 
 OVERHEAD = 0.05  # seconds for the calls of which the overhead is the median
@@ -52,7 +51,7 @@ class Notes:
             "suite": self.suite,
             "machine": this_machine().as_json(),
             "versions": versions(),
-            "roofs": {str(count): asdict(roofs.rates(count)) for count in sorted(self.threads)},
+            "roofs": {str(count): asdict(rates(count)) for count in sorted(self.threads)},
             "kernels": self.kernels,
             "missing": list(missing()),
         }

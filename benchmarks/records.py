@@ -11,7 +11,7 @@ A results file is pytest-benchmark's JSON. Each benchmark's ``extra_info`` is a 
     peers, beside                           for each name: seconds, ratio, low, high, ratio_of_minima, turns;
                                             those beside are no peers: a dense product, an unfair baseline
     labels                                  for a name beside: why it is no peer
-    bytes, flops                            what the request has to move and compute at least (``numscorch.measuring.work``)
+    bytes, flops                            what the request has to move and compute at least (``numscorch.explanation.work``)
     peak_bytes, result_bytes                what the process grew by during a call, and what of it is the result
     kernels                                 names of the kernels that ran
     compile_seconds, load_seconds           of these kernels: compiled, and loaded from the cache

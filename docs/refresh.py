@@ -17,13 +17,14 @@ import torch
 from unstored import operators_of, reductions
 
 import numscorch as ns
+from numscorch.compute.operands import identify
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.statements import einsum_request
 from numscorch.ir.loop import Block, For, walk_block
-from numscorch.operands import identify
-from numscorch.parser import parse_einsum
+from numscorch.machine.target import host
 from numscorch.runtime.binder import Binder
 from numscorch.runtime.blocks import cuts_of
-from numscorch.runtime.dispatch import describe, find_plan
-from numscorch.runtime.target import host
+from numscorch.runtime.plans import describe, find_plan
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # for benchmarks, which is no installed package
@@ -39,7 +40,7 @@ columns = (rows + torch.tensor([0, 1, 100, 101]).repeat(10_000)) % 10_000
 mesh = ns.from_coo(torch.stack([rows, columns]), torch.rand(40_000), (10_000, 10_000), format=ns.CSR)
 X = torch.rand(10_000, 32)
 
-plan = find_plan(EXPRESSION, None, *identify((mesh, X)))
+plan = find_plan(einsum_request(EXPRESSION, (2, 2)), None, *identify((mesh, X)))
 explanation = ns.explain(EXPRESSION, mesh, X)
 
 

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, dropout, normalize
 
 import numscorch as ns
-from numscorch.io import Graph, load_graph
+from numscorch.files.load import Graph
 from numscorch.nn import GCNConv
 
 HIDDEN, DROPPED, RATE, DECAY = 16, 0.5, 0.01, 5e-4
@@ -50,7 +50,7 @@ def drawn(count: int) -> Graph:
 
 def read(path: Path) -> Graph:
     """A graph of a file; where nodes have no features, each is known by its own number."""
-    graph = load_graph(path)
+    graph = ns.load_graph(path)
     return graph if graph.features is not None else replace(graph, features=ns.eye(len(graph.labels), format=ns.CSR))
 
 

@@ -10,22 +10,11 @@ from typing import Any
 
 import torch as _torch
 
-from . import collector as _collector
 from . import nn, operators, sparsify
-from . import registration as _registration
 from .api import einsum, evaluate, explain, load, save
-from .array_constructors import (
-    sparse_bsc_tensor,
-    sparse_bsr_tensor,
-    sparse_compressed_tensor,
-    sparse_coo_tensor,
-    sparse_csc_tensor,
-    sparse_csr_tensor,
-)
-from .autotuning import autotune
 from .bound import BoundEinsum, plan
-from .construct import from_coo, from_csr, from_scipy, from_torch
-from .constructors import empty, eye, full, ones, rand, randn, tensor, zeros
+from .compute.autotuning import autotune
+from .convert.construct import from_coo, from_csr, from_torch
 from .errors import (
     DenseFallbackWarning,
     ExpressionError,
@@ -39,22 +28,39 @@ from .errors import (
     SizeError,
     UnsupportedError,
 )
+from .explanation.spying import spy as _spy
+from .explanation.tensors import card as _card
+from .files.load import load_graph
+from .fusing import fuse
 from .interop.graphs import adj_t, from_dgl, from_networkx, from_torch_sparse
 from .interop.pydata_arrays import from_pydata
+from .interop.scipy_arrays import from_scipy
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
-from .ledgers import ledger, strict
+from .machine import collector as _collector
+from .operators import registration as _registration
+from .operators.constructors import empty, eye, full, ones, rand, randn, tensor, zeros
 from .operators.ordering import coalesce, sort
+from .operators.sparse_constructors import (
+    sparse_bsc_tensor,
+    sparse_bsr_tensor,
+    sparse_compressed_tensor,
+    sparse_coo_tensor,
+    sparse_csc_tensor,
+    sparse_csr_tensor,
+)
 from .operators.stacking import stack
-from .programs.fusing import fuse
 from .selfcheck import register_level
-from .sparse_tensor import SparseTensor
-from .sparsify.registration import register_sparsifier
+from .sparsifiers.registration import register_sparsifier
+from .tensors.ledgers import ledger, strict
+from .tensors.methods import METHODS as _METHODS
+from .tensors.sparse_tensor import SparseTensor
 from .warmup import warm
 
 add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
 rearrange = operators.public("rearrange")
 
+_METHODS.update(card=_card, spy=_spy)
 _registration.register()
 _collector.resume()
 
@@ -109,6 +115,7 @@ __all__ = [
     "fuse",
     "ledger",
     "load",
+    "load_graph",
     "matmul",
     "mean",
     "mul",

@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from . import demo
+    from .commands import demo
 
     graph, matrix, file = arguments.graph, arguments.matrix, arguments.file
     if file is not None:
@@ -72,7 +72,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from .runtime import doctor
+    from .commands import doctor
 
     return 0 if doctor.print_report() else 1
 

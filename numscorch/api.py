@@ -11,27 +11,27 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from .computing import compute
+from .compute.dispatch import compute
+from .compute.operands import any_autocast, call_form, in_autocast, refuse_tangents
+from .compute.reductions import check_reduction, prepared, reduced
+from .compute.shortcuts import MISSED
 from .errors import ExpressionError, FormatError, OperandError, UnsupportedError
-from .explanation import Explanation, timed_story
+from .explanation.explanation import Explanation, timed_story
+from .explanation.programs import explain_einsum, explain_program, explain_sparsified
 from .files.archives import save_tensor
 from .files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
+from .files.load import SUFFIXES, check_there, suffix_of
+from .files.load import load as read
 from .files.safetensors_files import save_safetensors
 from .files.writers import write_text
-from .io import SUFFIXES, check_there, suffix_of
-from .io import load as read
+from .frontend.statements import Request, tensor_names
 from .ir.format import Format
-from .operands import any_autocast, call_form, in_autocast, refuse_tangents
 from .programs.evaluation import evaluate_parts
-from .programs.program_explanation import explain_einsum, explain_program, explain_sparsified
-from .programs.sparsified import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from .programs.tracing import TRACERS, holds_traced, traced_call
-from .reductions import check_reduction, prepared, reduced
-from .runtime.dispatch import SHORTCUTS, tables_apart
-from .shortcuts import MISSED
-from .sparse_parameter import SparseParameter
-from .sparse_tensor import SparseTensor, beside_programs
-from .statements import Request, tensor_names
+from .runtime.plans import SHORTCUTS, tables_apart
+from .sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
+from .tensors.parameter import SparseParameter
+from .tensors.sparse_tensor import SparseTensor, beside_programs
 
 OPERANDS = SparseTensor | torch.Tensor | Format
 is_compiling = torch.compiler.is_compiling
@@ -102,7 +102,8 @@ def einsum(
             [5., 5.]])
     """
     if is_compiling():
-        from .compiling import aside, traced
+        from .compute.torch_compile import traced
+        from .tensors.aside import aside
 
         if (
             type(expr) is not str

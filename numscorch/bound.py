@@ -13,24 +13,24 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .api import einsum
-from .chains import Chain
-from .computing import current_transform, pairs_for
-from .datatypes import COMPILED
+from .compute.chains import Chain
+from .compute.dispatch import current_transform, pairs_for
+from .compute.fitting import ABSENT, Fitting, Fittings, is_fit
+from .compute.native import wrap
+from .compute.operands import STRIDED, any_autocast, call_form, check_is_tensor, identify, is_all_native, undeferred
+from .compute.reductions import check_reduction, prepared
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
+from .frontend.datatypes import COMPILED
+from .frontend.operand import Operand
+from .frontend.parser import parse_einsum
+from .frontend.problem import extents_of, wanted_format
+from .frontend.promotion import target_of
+from .frontend.statements import NAMES, Request, einsum_request
 from .ir.format import COO, Format, as_format, dense
-from .operand import Operand
-from .operands import STRIDED, any_autocast, call_form, check_is_tensor, identify, is_all_native, undeferred
-from .parser import parse_einsum
-from .problem import extents_of, wanted_format
 from .programs.tracing import TRACERS, holds_traced
-from .promotion import target_of
-from .reductions import check_reduction, prepared
-from .runtime.dispatch import Plan, find_plan, is_apart, known_plan
-from .runtime.fitting import ABSENT, Fitting, Fittings, is_fit
-from .runtime.native import wrap
-from .sparse_parameter import unwrapped
-from .sparse_tensor import SparseTensor, beside_programs
-from .statements import NAMES, Request, plain_request
+from .runtime.plans import Plan, find_plan, is_apart, known_plan
+from .tensors.parameter import unwrapped
+from .tensors.sparse_tensor import SparseTensor, beside_programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class BoundEinsum:
         """The result in a program that torch compiles, as of einsum."""
         operands = tuple([operand for operand in given if operand is not ABSENT])
         if not _is_traced_alike(self.operands, operands):
-            from .compiling import aside  # late: it imports torch's compiler
+            from .tensors.aside import aside  # late: it imports torch's compiler
 
             aside(self._check, operands)
         return self._einsum(operands, out)
@@ -176,10 +176,10 @@ class BoundEinsum:
             return False
         return self.reduce == "sum" or not _has_diagonal(self.expr, self.operands)
 
-    def _request(self, operands: Sequence[Any]) -> tuple[str | Request, Sequence[Any]]:
-        """The text or the request that einsum comes to, and what it is computed of: the mask is the last operand."""
+    def _request(self, operands: Sequence[Any]) -> tuple[Request, Sequence[Any]]:
+        """The request that einsum comes to, and what it is computed of: the mask is the last operand."""
         if self.reduce == "sum" and self.mask is None and self.schedule is None:
-            return self.expr, operands
+            return einsum_request(self.expr, tuple([len(own.shape) for own in self.operands])), operands
         return prepared(self.expr, operands, self.reduce, self.mask, self.schedule)
 
     def _check(self, operands: Sequence[Any]) -> None:
@@ -288,9 +288,8 @@ def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
             ready = list(map(undeferred, identify(taken)[0]))
     if SparseTensor not in map(type, ready) or target_of(request, ready) is not None or pairs_for(request, ready):
         known = [Operand(own.format, own.shape, "float32") for own in map(Like.of, taken)]
-        read = request if isinstance(request, Request) else plain_request(parse_einsum(request, tuple([len(own.shape) for own in known])))
-        extents_of(read, known)
-        wanted_format(bound.format, len(read.subscripts.result))
+        extents_of(request, known)
+        wanted_format(bound.format, len(request.subscripts.result))
         return
     with torch.no_grad():
         made = find_plan(request, bound.format, *identify(ready))

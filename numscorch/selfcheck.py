@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .construct import from_torch
+from .convert.construct import from_torch
 from .errors import FormatError
 from .ir.format import COO, CSC, CSF, CSR, DCSR, Format
 from .ir.format_text import LEVELS
@@ -19,9 +19,9 @@ from .ir.level import Level
 from .ir.levels import Compressed, Dense
 from .ir.parts import Part
 from .programs.evaluation import evaluate_parts
-from .runtime.dispatch import uncompiled
-from .sparse_tensor import SparseTensor
-from .validate import validate
+from .runtime.plans import uncompiled
+from .tensors.sparse_tensor import SparseTensor
+from .tensors.validate import validate
 
 # A is stored in the format that is checked; S, T are stored otherwise, x, X, Y are dense
 EXPRESSIONS: dict[int, tuple[str, ...]] = {

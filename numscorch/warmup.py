@@ -19,9 +19,9 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
 from .codegen.kernel import jit_is_disabled
-from .codegen.telling import counts
 from .errors import OperandError, UnsupportedError
-from .sparse_tensor import SparseTensor
+from .machine.compile_log import counts
+from .tensors.sparse_tensor import SparseTensor
 
 
 @dataclass(frozen=True, slots=True, repr=False)

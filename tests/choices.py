@@ -4,40 +4,47 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 import numscorch.schedule as scheduling
-from numscorch import layouts, reformat
 from numscorch.codegen import kernel
 from numscorch.ir.index import Stmt, loops_of
-from numscorch.runtime import blocks, dispatch
-from numscorch.schedule import cost, parallel, tiles, vector, workspace
+from numscorch.runtime import plans as dispatch
+from numscorch.schedule import PASSES, Pass, tiles, tuning
 from numscorch.schedule.facts import Facts, Target
+from numscorch.schedule.options import Options
 
 TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32))
 
 
 def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
     """Let the small rows of random cases count as long, large or far longer ones, so that every kind of loop and workspace is generated."""
-    set_to(workspace, "LARGE", -1 if seed // 8 % 2 else 1 << 18)
-    set_to(workspace, "REUSED", float("inf"))
-    set_to(workspace, "CLEARED", 0.0 if seed // 128 % 2 else float("inf"))
-    for at, name in enumerate(("LONG_ROW", "WIDE_ROW", "GATHER_ROW")):
-        set_to(vector, name, 0.0 if seed // 2**at % 2 else 8.0)
-    set_to(cost, "SEEK", 0.0 if seed // 16 % 2 else 8.0)
-    set_to(layouts, "CALL", 0.0 if seed // 64 % 2 else 1e4)
-    set_to(layouts, "MOVED", 0.01 if seed // 64 % 2 else 1.0)
-    set_to(reformat, "WORTHWHILE", 0 if seed // 32 % 2 else 1 << 16)
+    set_to(tuning, "DENSE_ROW", -1 if seed // 8 % 2 else 1 << 18)
+    set_to(tuning, "REUSED_PLACES", float("inf"))
+    set_to(tuning, "CLEARED_PLACES", 0.0 if seed // 128 % 2 else float("inf"))
+    for at, name in enumerate(("FOUR_SUMS_ROW", "SEVERAL_SUMS_ROW", "GATHER_ROW")):
+        set_to(tuning, name, 0.0 if seed // 2**at % 2 else 8.0)
+    set_to(tuning, "SEEK", 0.0 if seed // 16 % 2 else 8.0)
+    set_to(tuning, "COST_COPY", 0.0 if seed // 64 % 2 else 1e4)
+    set_to(tuning, "COST_MOVE", 0.01 if seed // 64 % 2 else 1.0)
+    set_to(tuning, "COMPILE_ENTRIES", 0 if seed // 32 % 2 else 1 << 16)
 
 
-def any_tiles(seed: int) -> Callable[..., tuple[Stmt, str]]:
+def replaced(own: Pass, other: Pass) -> tuple[Pass, ...]:
+    """The passes, with another one in the place of one."""
+    return tuple(other if each is own else each for each in PASSES)
+
+
+def any_tiles(seed: int) -> Pass:
     """A pass that cuts one of the loops that may have tiles, for two seeds of three."""
     rng = random.Random(seed)
 
-    def cut(stmt: Stmt, facts: Facts, target: Target, wanted: tuple[str, int] | None = None) -> tuple[Stmt, str]:
+    def cut(stmt: Stmt, facts: Facts, target: Target, options: Options) -> tuple[Stmt, str]:
         names = [loop.var.name for loop in loops_of(stmt) if tiles.refusal(loop.var, stmt) is None]
-        return tiles.tile(stmt, facts, target, (rng.choice(names), rng.choice((1, 3, 4, 8, 16, 64))) if names and seed % 3 else None)
+        size = (rng.choice(names), rng.choice((1, 3, 4, 8, 16, 64))) if names and seed % 3 else None
+        return tiles.tile(stmt, facts, target, replace(options, tile=size))
 
     return cut
 
@@ -46,7 +53,7 @@ def any_choices(seed: int, patch: pytest.MonkeyPatch) -> None:
     """Kernels as Python, serial or in blocks, for one of three register widths, with any tiles and kinds of rows."""
     patch.setattr(dispatch, "build", kernel.build_plain)
     patch.setattr(dispatch, "host", lambda: TARGETS[seed % 3])
-    patch.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
-    patch.setattr(blocks, "BLOCKS", 1 + seed % 5)
-    patch.setattr(scheduling, "tile", any_tiles(seed))
+    patch.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)
+    patch.setattr(tuning, "BLOCKS", 1 + seed % 5)
+    patch.setattr(scheduling, "PASSES", replaced(tiles.tile, any_tiles(seed)))
     rows(seed, patch.setattr)

@@ -74,22 +74,19 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture
 def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """No plan or schedule from another test, nor what it converted."""
-    from numscorch import reformat
-    from numscorch.runtime import dispatch
+    from fresh import forget_plans
 
-    monkeypatch.setattr(dispatch, "_plans", {})
-    monkeypatch.setattr(dispatch, "_kernels", {})
-    monkeypatch.setattr(reformat, "_converted_before", {})
-    dispatch.schedule.cache_clear()
-    yield monkeypatch
-    dispatch.schedule.cache_clear()
+    forget_plans(monkeypatch)
+    with monkeypatch.context() as patch:
+        yield patch
+    forget_plans(monkeypatch)
 
 
 @pytest.fixture
 def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Kernels run as Python, every access checked, and nothing is compiled."""
     from numscorch.codegen import kernel
-    from numscorch.runtime import dispatch
+    from numscorch.runtime import plans as dispatch
 
     fresh_plans.setattr(dispatch, "build", kernel.build_plain)
     return fresh_plans

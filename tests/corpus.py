@@ -11,12 +11,13 @@ from cases import as_operand
 from interpreter import run
 
 import numscorch as ns
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.problem import Problem, make_problem
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format
 from numscorch.ir.index import Stmt
-from numscorch.parser import parse_einsum
-from numscorch.problem import Problem, make_problem
-from numscorch.runtime.dispatch import describe
-from numscorch.schedule.facts import LONGEST_SUM, Facts, Target, rounded, tiling
+from numscorch.runtime.plans import describe
+from numscorch.schedule import tuning
+from numscorch.schedule.facts import Facts, Target, rounded, tiling
 
 TARGET = Target(32, 16)
 SIZES = {"i": 3, "j": 4, "k": 5, "l": 2}
@@ -66,8 +67,10 @@ def as_if_large(facts: Facts, rng: random.Random) -> Facts:
     """The facts of another problem with the same expression: any extents, any counts."""
     extents = tuple((var, rounded(rng.choice((1, 3, 40, 1000, 50_000)))) for var, _ in facts.extents)
     counts = tuple((name, fmt, tuple(sorted(rounded(rng.choice((1, 50, 3000, 10**6))) for _ in cs))) for name, fmt, cs in facts.counts)
-    tilings, sum_tilings = (tuple((var, tiling(size, TARGET.lanes("float64"), most)) for var, size in extents) for most in (8, LONGEST_SUM))
-    rests = tuple((var, size % (LONGEST_SUM * TARGET.lanes("float64"))) for var, size in extents)
+    tilings, sum_tilings = (
+        tuple((var, tiling(size, TARGET.lanes("float64"), most)) for var, size in extents) for most in (8, tuning.LONGEST_SUM_TILE)
+    )
+    rests = tuple((var, size % (tuning.LONGEST_SUM_TILE * TARGET.lanes("float64"))) for var, size in extents)
     return Facts(extents, counts, tilings, sum_tilings, rests)
 
 

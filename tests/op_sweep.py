@@ -25,7 +25,7 @@ import numscorch as ns
 from numscorch.errors import NumscorchError
 from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.padded import Bitmap, Fixed
-from numscorch.runtime.dispatch import uncompiled
+from numscorch.runtime.plans import uncompiled
 
 SHARES = {torch.float32: 5, torch.int64: 1, torch.bool: 1, torch.complex64: 1}  # data types, and how often each is drawn
 SAMPLES = 8  # samples read of an operator for each case that is drawn

@@ -271,7 +271,7 @@ def made(case: Case) -> tuple[Any, list[Given], Given | None]:
 def unjitted() -> None:
     """Kernels run as Python from here on, with every access checked."""
     from numscorch.codegen import kernel
-    from numscorch.runtime import dispatch
+    from numscorch.runtime import plans as dispatch
 
     dispatch.build = kernel.build_plain
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import numscorch as ns
-from numscorch.io import suffix_of
+from numscorch.files.load import suffix_of
 
 FOLDER = "NUMSCORCH_BENCH_DATA"
 

@@ -14,7 +14,7 @@ from test_arranging import storable
 from test_matrix import compositions
 
 import numscorch as ns
-from numscorch.datatypes import STORED
+from numscorch.frontend.datatypes import STORED
 from numscorch.ir.format import Format
 
 

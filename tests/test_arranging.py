@@ -9,10 +9,10 @@ import torch
 from test_matrix import compositions
 
 import numscorch as ns
-from numscorch.datatypes import STORED
+from numscorch.frontend.datatypes import STORED
 from numscorch.ir.format import Format, sorted_format
 from numscorch.operators import stacking
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 UNORDERED = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
 

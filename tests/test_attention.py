@@ -14,7 +14,7 @@ import numscorch as ns
 from numscorch.nn import functional as F
 from numscorch.nn import patterns
 from numscorch.nn.attending import program
-from numscorch.runtime import dispatch
+from numscorch.runtime import plans as dispatch
 
 theirs = torch.nn.functional.scaled_dot_product_attention
 

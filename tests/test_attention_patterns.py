@@ -12,7 +12,7 @@ import torch
 
 import numscorch as ns
 from numscorch.nn import patterns
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 LENGTHS = [0, 1, 2, 7, 16, 33]
 

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 
 import numscorch as ns
-from numscorch import operators, ways_out
+from numscorch import operators
+from numscorch.tensors import suggestions as ways_out
 
 pytestmark = pytest.mark.usefixtures("plain")
 D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import autotuning
+from numscorch.compute import autotuning
+from numscorch.frontend.statements import einsum_request
 from numscorch.ir.index import loops_of
-from numscorch.runtime import dispatch, tuned
+from numscorch.runtime import plans as dispatch
+from numscorch.runtime import tuned
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def test_another_process_finds_it(cache: Path, plain: pytest.MonkeyPatch) -> Non
     prefer(plain, "reorder(j, i, k)")
     ns.autotune("ij,jk->ik", A, X)
     plain.setattr(tuned, "_read", {})
-    dispatch.forget("ij,jk->ik")
+    dispatch.forget(einsum_request("ij,jk->ik", (2, 2)))
     ns.einsum("ij,jk->ik", A, X)
     assert last_order() == "jik"
 
@@ -119,7 +121,7 @@ def test_a_kept_schedule_that_is_none_any_more_is_left_out(cache: Path) -> None:
     described = [dispatch.describe(A), dispatch.describe(x)]
     for text in ("prefetch(k)", "workspace(hash)"):
         tuned.remember(tuned.key_of("ij,jk->ik", described, None), text)
-        dispatch.forget("ij,jk -> ik")
+        dispatch.forget(einsum_request("ij,jk -> ik", (2, 2)))
         assert torch.equal(ns.einsum("ij,jk->ik", A, x), x)
         assert "forall" in str(ns.explain("ij,jk->ik", A, x))
 

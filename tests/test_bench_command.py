@@ -13,10 +13,10 @@ import torch
 import numscorch as ns
 from numscorch import __main__ as cli
 from numscorch.errors import ExpressionError, FormatError, OperandError, SizeError
+from numscorch.explanation.roofs import Rates
 from numscorch.measuring import peers, table
 from numscorch.measuring.agreement import check
 from numscorch.measuring.requests import Asked, asked
-from numscorch.measuring.roofs import Rates
 from numscorch.measuring.shapes import Elementwise, MatMul, Sampled, Shape, Total, shape_of
 from numscorch.measuring.turns import Turns
 

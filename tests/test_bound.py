@@ -15,7 +15,8 @@ from torch.autograd import forward_ad
 
 import numscorch as ns
 from numscorch import bound
-from numscorch.runtime import fitting
+from numscorch.compute import fitting
+from numscorch.schedule import tuning
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -158,9 +159,8 @@ def test_patterns_that_are_the_same_and_others_have_plans_of_their_own(alone: Ca
 
 
 def test_a_row_that_is_long_takes_a_plan_of_its_own(fresh_plans: pytest.MonkeyPatch) -> None:
-    from numscorch import pattern
 
-    fresh_plans.setattr(pattern, "LONG_FROM", 1 << 6)
+    fresh_plans.setattr(tuning, "LONG_ROW_ENTRIES", 1 << 6)
     even, long = torch.zeros(200, 200), torch.zeros(200, 200)
     even[:, 0], long[3], long[5, 7] = 1, 2, 3
     operands = [ns.from_torch(own, ns.CSR) for own in (even, long)]

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.runtime import memory
-from numscorch.schedule import parallel
-from numscorch.validate import validate
+from numscorch.machine import memory
+from numscorch.schedule import tuning
+from numscorch.tensors.validate import validate
 
 
 @pytest.fixture
 def two_threads(fresh_plans: pytest.MonkeyPatch) -> Iterator[None]:
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from numscorch import __main__ as cli
-from numscorch import warming
+from numscorch.commands import warming
 from numscorch.errors import BundleError, NumscorchError, UnsupportedError
+from numscorch.machine import fingerprints, kernel_cache, launcher, whole_files
 from numscorch.measuring.requests import asked
-from numscorch.runtime import bundles, kernel_cache, launcher, makers, tuned, whole_files
+from numscorch.runtime import bundles, makers, tuned
 
 SPMV = {"A": "uniform:20000x20000:0.0005", "B": "dense:20000"}  # large enough for threads
 SMALL = {"A": "uniform:30x40:0.1"}
@@ -94,7 +95,7 @@ from numba.core.compiler import CompilerBase
 from numscorch.errors import NumscorchError
 from numscorch.measuring.requests import asked
 from numscorch.runtime import bundles
-from numscorch.warming import warm
+from numscorch.commands.warming import warm
 
 class Compiled(Exception):
     pass
@@ -175,7 +176,7 @@ def test_what_is_not_compiled_or_damaged_is_left_out(bundle: Path, place: Path, 
 
 def test_machine_code_for_other_machines_is_left_out(bundle: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundles.bring_in(bundle)
-    monkeypatch.setattr(makers, "_magic", lambda: ("x86_64-unknown-linux-gnu", "i486", "+x87"))
+    monkeypatch.setattr(fingerprints, "processor", lambda: ("x86_64-unknown-linux-gnu", "i486", "+x87"))
     with pytest.raises(BundleError, match="is compiled for this machine"):
         bundles.export(tmp_path / "none.bundle")
 

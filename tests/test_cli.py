@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from numscorch import __main__ as cli
-from numscorch.demo import matrix, training
+from numscorch.commands import doctor
+from numscorch.commands.demo import matrix, training
 from numscorch.errors import FormatError
-from numscorch.explanation import read_formats
+from numscorch.explanation import roofline
+from numscorch.explanation.explanation import read_formats
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format
-from numscorch.pages import roofline
-from numscorch.runtime import doctor, kernel_cache
+from numscorch.machine import kernel_cache
 
 pytest.importorskip("sklearn")
 

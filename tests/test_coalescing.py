@@ -7,11 +7,10 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import coalescing, construct, reformat
+from numscorch.convert import coalescing, construct
 from numscorch.ir.format import Format
-from numscorch.runtime import blocks
-from numscorch.schedule import parallel
-from numscorch.validate import validate
+from numscorch.schedule import tuning
+from numscorch.tensors.validate import validate
 
 FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 3), Format("(i, j) -> (j: dense, i: hash)"), ns.DIA]
 OTHERS = [
@@ -31,9 +30,8 @@ SHAPES = {1: (40,), 2: (9, 14), 3: (5, 6, 7), 4: (4, 3, 5, 4)}
 @pytest.fixture
 def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Kernels, as Python, take even small tensors."""
-    for module in (coalescing, reformat):
-        plain.setattr(module, "WORTHWHILE", 0)
-        plain.setattr(module, "SPARSEST", 1 << 10)
+    plain.setattr(tuning, "COMPILE_ENTRIES", 0)
+    plain.setattr(tuning, "COUNTED_COORDINATES", 1 << 10)
     return plain
 
 
@@ -53,9 +51,9 @@ def by_arrays(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...],
 @pytest.mark.parametrize(("fmt", "dtype"), CASES, ids=str)
 @pytest.mark.parametrize("workers", [1, 3])
 def test_entries_are_sorted_and_summed(fmt: Format, workers: int, dtype: torch.dtype, small: pytest.MonkeyPatch) -> None:
-    small.setattr(parallel, "WORTHWHILE", 0)
-    small.setattr(blocks, "BLOCKS", 7)
-    small.setattr("numscorch.runtime.threads.workers", lambda: workers)
+    small.setattr(tuning, "PARALLEL_STEPS", 0)
+    small.setattr(tuning, "BLOCKS", 7)
+    small.setattr("numscorch.machine.threads.workers", lambda: workers)
     shape = SHAPES[fmt.order]
     indices, values = entries(shape, 150, 1, dtype)
     assert coalescing.coalesced(indices, values, shape, fmt, None) is not None
@@ -85,8 +83,8 @@ def test_sums_that_cancel_stay_stored(small: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_compiled(threads: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(coalescing, "WORTHWHILE", 0)
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "COMPILE_ENTRIES", 0)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     torch.set_num_threads(threads)
     indices, values = entries((300, 200), 20_000, 3)
     found = ns.from_coo(torch.from_numpy(indices), values, (300, 200), ns.CSR)

@@ -18,7 +18,7 @@ from benchmarks import cold_start, first_steps, kernel_counts
 from benchmarks.cold_start import Start, Table
 from benchmarks.worktrees import WorktreeError
 from numscorch.codegen.kernel import build
-from numscorch.runtime import dispatch
+from numscorch.runtime import plans as dispatch
 
 ROOT = Path(__file__).parent.parent
 SMALL = 16

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import compiling
+from numscorch.compute import torch_compile as compiling
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
 

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from fresh import forget_plans
 
 import numscorch as ns
 from numscorch.codegen import kernel
-from numscorch.runtime import dispatch, interrupts, kernel_cache
-from numscorch.schedule import parallel
+from numscorch.machine import interrupts, kernel_cache
+from numscorch.runtime import plans as dispatch
+from numscorch.schedule import tuning
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 PRELUDE = """
@@ -87,7 +89,7 @@ check()
 product = ns.einsum("ij,jk->ik", square, wide)
 assert product.values.sum() > 0 and torch.equal(product.to_dense(), square.to_dense() @ wide.to_dense())
 assert torch.allclose(ns.evaluate("R[i,j] = gelu(A[i,j])", A=square).to_dense(), torch.nn.functional.gelu(square.to_dense()))
-from numscorch.runtime import kernel_cache
+from numscorch.machine import kernel_cache
 print(len(list((kernel_cache.folder() / "__pycache__").glob("*.code"))))
 """
     first, second = (finish(start(code, tmp_path)) for _ in range(2))
@@ -144,7 +146,8 @@ def test_a_forked_child_calls_first(tmp_path: Path) -> None:
 def test_a_child_forked_while_a_thread_stores_a_schedule(tmp_path: Path) -> None:
     code = """
 import time
-from numscorch.runtime import kernel_cache, tuned
+from numscorch.machine import kernel_cache
+from numscorch.runtime import tuned
 started, write = threading.Event(), kernel_cache.write
 def slow(*arguments):
     started.set()
@@ -166,7 +169,7 @@ assert tuned.kept() == {"one": "tile()", "other": ""}
 def test_a_child_forked_while_a_thread_compiles(tmp_path: Path) -> None:
     """The thread holds locks, and is not there in the child to release them."""
     code = """
-from numscorch.runtime import dispatch
+from numscorch.runtime import plans as dispatch
 check()
 began, release = threading.Event(), threading.Event()
 build = dispatch.build
@@ -202,7 +205,7 @@ started = [threading.Thread(target=work) for _ in range(2)]
 for thread in started: thread.start()
 for thread in started: thread.join()
 assert not failures, failures
-from numscorch.runtime import dispatch
+from numscorch.runtime import plans as dispatch
 assert len(dispatch._kernels) == 2, dispatch._kernels
 """
     finish(start(code, tmp_path))
@@ -304,8 +307,7 @@ def test_a_damaged_file_is_rebuilt(suffix: str, damage: str, tmp_path: Path, fre
     A, x = ns.from_torch(torch.eye(5)), torch.arange(5.0)
 
     def call() -> None:
-        fresh_plans.setattr(dispatch, "_plans", {})
-        fresh_plans.setattr(dispatch, "_kernels", {})
+        forget_plans(fresh_plans)
         assert torch.equal(ns.einsum("ij,j->i", A, x), x)
 
     call()
@@ -391,7 +393,7 @@ def test_an_interrupt_in_a_callback_of_llvm(tmp_path: Path, fresh_plans: pytest.
 
 INTERRUPTED = """
 import random, signal, time
-from numscorch.codegen import telling
+from numscorch.machine import compile_log as telling
 ns.einsum("ij->i", small)  # what follows is imported by now
 told, outcomes = [], set()
 telling.log.info = lambda *line: told.append(line)
@@ -436,7 +438,7 @@ TILED = ["ij,jk->ik", "ij,ik,jk->"]
 @pytest.mark.parametrize(("expressions", "schedule"), [(EXPRESSIONS, None), (TILED, "tile(k, 16) parallelize(i)")], ids=["plain", "tiled"])
 def test_threads_do_not_change_a_bit(fmt: ns.Format, expressions: list[str], schedule: str | None, fresh_plans: pytest.MonkeyPatch) -> None:
     """Blocks and their cuts come from the problem, and sums are joined in order."""
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     torch.manual_seed(0)
     dense = torch.randn(700, 500) * (torch.rand(700, 500) < 0.1)
     A = ns.from_torch(dense).to(fmt)

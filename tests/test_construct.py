@@ -9,14 +9,14 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from numscorch import construct
-from numscorch.arrays import is_increasing
-from numscorch.construct import from_coo, from_csr, from_scipy, from_torch
-from numscorch.convert import check_values
+from numscorch.convert import construct
+from numscorch.convert.construct import from_coo, from_csr, from_torch
 from numscorch.errors import FormatError, NumscorchError, OperandError, SizeError, UnsupportedError
+from numscorch.interop.scipy_arrays import from_scipy
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
-from numscorch.runtime import memory
-from numscorch.sparse_tensor import SparseTensor
+from numscorch.machine import memory
+from numscorch.tensors.arrays import check_values, is_increasing
+from numscorch.tensors.sparse_tensor import SparseTensor
 
 MATRIX_FORMATS = [CSR, CSC, DCSR, DCSC, COO(2), Format("oo", (1, 0)), Format("sd"), Format("so"), dense(2), Format("dd", (1, 0))]
 D = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [3.0, 0.0, 4.0], [0.0, 5.0, 0.0]])

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.constructors import drawn
-from numscorch.validate import validate
+from numscorch.operators.constructors import drawn
+from numscorch.tensors.validate import validate
 
 pytestmark = pytest.mark.usefixtures("plain")
 BSC = ns.Format("(i, j) -> (j // 2: dense, i // 2: compressed, i % 2: dense, j % 2: dense)")

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import contraction
-from numscorch.contraction import Pair, Term, _Search, pairs_of, split, without
-from numscorch.parser import parse_einsum
-from numscorch.runtime import dispatch
+from numscorch.frontend import contraction
+from numscorch.frontend.contraction import Pair, Term, _Search, pairs_of, split, without
+from numscorch.frontend.parser import parse_einsum
+from numscorch.runtime import plans as dispatch
 
 CHAIN = "ab,bc,cd,de,ef,fg,gh->ah"
 STAR = "ab,ac,ad,ae,af,ag,ah->a"

@@ -10,10 +10,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from numscorch.construct import from_coo, from_csr, from_scipy, from_torch
+from numscorch.convert.construct import from_coo, from_csr, from_torch
+from numscorch.convert.conversions import converted
 from numscorch.errors import FormatError
+from numscorch.interop.scipy_arrays import from_scipy
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format, dense
-from numscorch.reformat import converted
 
 MATRIX_FORMATS = [CSR, CSC, DCSR, DCSC, COO(2), Format("oo", (1, 0)), Format("sd"), Format("so"), dense(2), Format("dd", (1, 0))]
 CUBE_FORMATS = [COO(3), CSF(3), CSF(3).permuted((2, 0, 1)), Format("dss"), Format("sds", (1, 2, 0)), Format("ood"), dense(3)]
@@ -240,7 +241,7 @@ def test_to_scipy_cuts_gradients() -> None:
 def test_torch_notices_stay_silent() -> None:
     """Run apart, since torch gives them once a process."""
     program = (
-        "import torch; from numscorch.construct import from_csr, from_coo; from numscorch.ir.format import CSC\n"
+        "import torch; from numscorch.convert.construct import from_csr, from_coo; from numscorch.ir.format import CSC\n"
         "A = from_csr([0, 1, 2], [0, 1], [1.0, 2.0], (2, 2))\n"
         "A.to_torch(); A.to(CSC).to_torch(); from_coo([[0], [0]], [1.0], (1, 1)).to_torch()"
     )
@@ -249,7 +250,7 @@ def test_torch_notices_stay_silent() -> None:
 
 def test_importing_does_not_import_scipy_or_numba() -> None:
     program = (
-        "import sys, numscorch.io, numscorch.construct, numscorch.validate\n"
+        "import sys, numscorch.files.load, numscorch.convert.construct, numscorch.tensors.validate\n"
         "loaded = {'numba', 'scipy'} & set(sys.modules)\n"
         "import torch\n"
         "sys.exit(str(loaded) if loaded else 0)"

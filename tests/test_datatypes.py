@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.datatypes import STORED
+from numscorch.frontend.datatypes import STORED
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 WIDE = {True: torch.complex128, False: torch.float64}

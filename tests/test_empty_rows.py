@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.schedule import parallel
+from numscorch.schedule import tuning
 
 ROWS = 60
 
@@ -30,7 +30,7 @@ def order_chosen(*operands: object, expr: str = "ij,j->i") -> str:
 @pytest.mark.parametrize("filled", [(), (0,), (59,), (0, 59), (7, 8, 30)])
 @pytest.mark.parametrize("least", [0, 1 << 13])
 def test_products_and_sums(fmt: ns.Format, filled: tuple[int, ...], least: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(parallel, "WORTHWHILE", least)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", least)
     dense, A = sparse_rows(fmt, filled)
     x, y = torch.arange(dense.shape[1]).float(), torch.arange(dense.shape[0]).float()
     assert torch.equal(ns.einsum("ij,j->i", A, x), dense @ x)

@@ -11,10 +11,10 @@ from numscorch.errors import ScheduleError
 from numscorch.ir.format import CSF, CSR
 from numscorch.ir.index import TensorVar, loops_of
 from numscorch.ir.notation import parse_stmt
-from numscorch.runtime import dispatch
-from numscorch.schedule import parallel
-from numscorch.schedule.entries import walk_entries
+from numscorch.runtime import plans as dispatch
+from numscorch.schedule import tuning
 from numscorch.schedule.facts import Facts, Target
+from numscorch.schedule.flat_sums import flatten_sum
 
 MATRICES = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 3), ns.ELL, ns.Format("sd"), ns.Format("ds", (1, 0)))
 DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.complex64, torch.bfloat16)
@@ -31,11 +31,11 @@ def walked(text: str, count: int = 100_000, dtype: str = "float32", **formats: n
     stmt = parse_stmt(text, {**tensors, "t": TensorVar("t", ns.Format(""), dtype)})
     extents = {loop.var: 500 for loop in loops_of(stmt)}
     counts = {name: (fmt, (*[500] * (len(fmt.levels) - 1), count)) for name, fmt in formats.items() if not fmt.is_dense}
-    done = walk_entries(stmt, Facts.of(extents, counts, 8, Target(32, 16)), Target(32, 16))
+    done = flatten_sum(stmt, Facts.of(extents, counts, 8, Target(32, 16)), Target(32, 16))
     return None if done is None else str(done[0])
 
 
-def kernels_walk_entries() -> bool:
+def kernels_flatten_sum() -> bool:
     return any("entry_forall" in kernel.source.text for kernel in dispatch._kernels.values())
 
 
@@ -80,32 +80,32 @@ def test_anything_else_does_not(text: str, fmt: ns.Format) -> None:
 @pytest.mark.parametrize("fmt", MATRICES, ids=str)
 def test_matrices_in_any_format(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
     for at, shape in enumerate(((6, 9), (40, 30), (2, 3), (0, 3), (12, 300))):
-        plain.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 30)
+        plain.setattr(tuning, "PARALLEL_STEPS", 0 if at % 2 else 1 << 30)
         D = numbers(*shape)
         A = ns.from_torch(D, fmt)
         assert ns.einsum("ij->", A) == D.sum()
         assert ns.evaluate("s += 2 * abs(A[i,j])", A=A) == 2 * D.abs().sum()
-    assert kernels_walk_entries()
+    assert kernels_flatten_sum()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_data_types(dtype: torch.dtype, fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     D = numbers(31, 47, dtype=dtype)
     assert ns.einsum("ij->", ns.from_torch(D)) == D.sum()
-    assert kernels_walk_entries()
+    assert kernels_flatten_sum()
 
 
 def test_tensors_of_order_3_with_a_number(fresh_plans: pytest.MonkeyPatch) -> None:
     D, c = numbers(9, 20, 30), torch.tensor(3.0)
     for threads in (0, 1 << 30):
-        fresh_plans.setattr(parallel, "WORTHWHILE", threads)
+        fresh_plans.setattr(tuning, "PARALLEL_STEPS", threads)
         assert ns.einsum("ijk,->", ns.from_torch(D, ns.CSF(3)), c) == 3 * D.sum()
-    assert kernels_walk_entries()
+    assert kernels_flatten_sum()
 
 
 def test_threads_do_not_change_the_sum(fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     A = ns.from_torch(torch.randn(300, 200, generator=torch.Generator().manual_seed(0)))
     found = []
     threads = torch.get_num_threads()
@@ -192,7 +192,7 @@ def test_patterns_are_summed_at_every_place_that_they_store(text: str, fmt: str,
 
 
 def test_blocks_follow_the_levels_of_what_is_walked(plain: pytest.MonkeyPatch) -> None:
-    plain.setattr(parallel, "WORTHWHILE", 0)
+    plain.setattr(tuning, "PARALLEL_STEPS", 0)
     D, x = numbers(3, 50, 40), numbers(3, 50, 40) + 5
     A = ns.from_torch(D, ns.Format("dds", (2, 0, 1)))
     told = ns.explain("ijk,ijk,ijk->", A, 2 * A, x, schedule="reorder(i, k, j)")

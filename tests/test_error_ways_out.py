@@ -141,9 +141,9 @@ READ = ".mtx, .mtx.gz, .tns, .tns.gz, .smtx, .smtx.gz, .npz, .safetensors"
     ("call", "name", "text"),
     [
         (ns.load, "a.mtx", f"numscorch.load finds no such file; it reads {READ}"),
-        (ns.io.load, "a.npz", f"numscorch.load finds no such file; it reads {READ}"),
+        (ns.load, "a.npz", f"numscorch.load finds no such file; it reads {READ}"),
         (ns.load, "a.pt", f"numscorch.load finds no such file; it reads {READ}, and files of torch.save under any other name"),
-        (ns.io.load_graph, "a.npz", "numscorch.io.load_graph finds no such file; it reads .npz"),
+        (ns.load_graph, "a.npz", "numscorch.load_graph finds no such file; it reads .npz"),
         (ns.load, "there.mtx.gz", f"numscorch.load finds no such file; it reads {READ}; did you mean there.mtx?"),
     ],
 )
@@ -174,7 +174,7 @@ def test_padding_that_wouldnt_fit_is_refused_rather_than_warned_of(format: str, 
     row = torch.stack([torch.zeros(100, dtype=torch.int64), torch.arange(100)])
     scattered = torch.stack([torch.arange(100), torch.arange(100).flip(0)])
     B = ns.from_coo(row if format == "ELL" else scattered, torch.ones(100), (100, 100), ns.CSR)
-    plain.setattr("numscorch.runtime.memory.ASK_FROM", 100)
+    plain.setattr("numscorch.machine.memory.ASK_FROM", 100)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", str(10_000 * each - 1))
     text = told(lambda: B.to(format), ns.SizeError)
     assert "storing 10000 positions takes" in text

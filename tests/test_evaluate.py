@@ -13,10 +13,10 @@ from statements import Statement, random_statement
 
 import numscorch as ns
 from numscorch.codegen import kernel
-from numscorch.runtime import blocks, dispatch
-from numscorch.schedule import parallel
-from numscorch.statements import parse_statement
-from numscorch.validate import validate
+from numscorch.frontend.statements import parse_statement
+from numscorch.runtime import plans as dispatch
+from numscorch.schedule import tuning
+from numscorch.tensors.validate import validate
 
 
 def check(case: Statement) -> None:
@@ -34,8 +34,8 @@ def test_random_statements_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) 
     fresh_plans.setattr(dispatch, "build", kernel.build_plain)
     count = scaled(500)
     for seed in range(part * count, (part + 1) * count):
-        fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
-        fresh_plans.setattr(blocks, "BLOCKS", 1 + seed % 5)
+        fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)
+        fresh_plans.setattr(tuning, "BLOCKS", 1 + seed % 5)
         check(random_statement(seed))
 
 
@@ -43,7 +43,7 @@ def test_random_statements_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) 
 def test_random_statements_compiled(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
     count = scaled(25)
     for seed in range(10**6 + part * count, 10**6 + (part + 1) * count):
-        fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 4 == 0 else 1 << 15)
+        fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 4 == 0 else 1 << 15)
         check(random_statement(seed))
 
 

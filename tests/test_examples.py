@@ -17,8 +17,8 @@ from real_data import FOLDER
 
 import numscorch as ns
 from numscorch.ir.format_text import LEVELS
-from numscorch.pattern import Pattern
-from numscorch.validate import validate
+from numscorch.tensors.pattern import Pattern
+from numscorch.tensors.validate import validate
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = {

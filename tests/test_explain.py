@@ -11,9 +11,10 @@ import torch
 from test_matrix import compositions
 
 import numscorch as ns
-from numscorch.explanation import assumed
+from numscorch.explanation.explanation import assumed
 from numscorch.ir.notation import parse_stmt
-from numscorch.runtime import dispatch, kernel_cache
+from numscorch.machine import kernel_cache
+from numscorch.runtime import plans as dispatch
 
 pytestmark = pytest.mark.usefixtures("plain")
 PASSES = ("order_loops", "insert_workspaces", "tile", "vectorize", "parallelize")

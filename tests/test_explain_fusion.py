@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.frontend.statements import parse_program
 from numscorch.nn.attending import program
 from numscorch.programs import evaluation
 from numscorch.programs.fusion import why_alone
-from numscorch.runtime import dispatch
-from numscorch.statements import parse_program
+from numscorch.runtime import plans as dispatch
 
 pytestmark = pytest.mark.usefixtures("plain")
 

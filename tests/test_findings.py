@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.runtime.assembled import Layout
+from numscorch.runtime.result_arrays import Layout
 
 torch.manual_seed(0)
 a = torch.randn(6, 5).double() * (torch.rand(6, 5) < 0.4)
@@ -157,7 +157,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("level", ["fixed", "fixed(1000)", "bitmap"])
 def test_padding_is_refused_before_it_is_made(level: str, plain: pytest.MonkeyPatch) -> None:
-    plain.setattr("numscorch.runtime.memory.ASK_FROM", 100)
+    plain.setattr("numscorch.machine.memory.ASK_FROM", 100)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "40000000")
     row = np.stack([np.zeros(1000, dtype=np.int64), np.arange(1000)])
     tracemalloc.start()

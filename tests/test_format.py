@@ -7,14 +7,14 @@ from math import prod
 import numpy as np
 import pytest
 
+from numscorch.convert.conversions import converted
 from numscorch.errors import FormatError, SizeError
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format, dense
 from numscorch.ir.implicit import Identity
 from numscorch.ir.levels import Compressed, Dense, Singleton
-from numscorch.packing import coordinates, index_dtype_for, pack, sorting
-from numscorch.pattern import Pattern
-from numscorch.reformat import converted
-from numscorch.validate import validate
+from numscorch.tensors.packing import coordinates, index_dtype_for, pack, sorting
+from numscorch.tensors.pattern import Pattern
+from numscorch.tensors.validate import validate
 
 ORDERS = (1, 2, 3, 4)
 LETTERS = ["".join(letters) for order in ORDERS for letters in product("dso", repeat=order)]

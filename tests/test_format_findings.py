@@ -15,8 +15,8 @@ from numscorch.ir.format import Format
 from numscorch.ir.levels import Dense
 from numscorch.ir.padded import Fixed
 from numscorch.ir.parts import Part
-from numscorch.pattern import Pattern
-from numscorch.validate import validate
+from numscorch.tensors.pattern import Pattern
+from numscorch.tensors.validate import validate
 
 UNEVEN = ns.from_torch(torch.ones(5, 5), ns.BCSR(2, 2))
 REPEATED = sp.dia_array(np.ones((3, 3)))

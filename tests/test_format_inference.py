@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.accesses import row_major
+from numscorch.frontend.accesses import row_major
+from numscorch.frontend.operand import Operand
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.problem import Problem, make_problem
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format, dense, sorted_format
-from numscorch.operand import Operand
-from numscorch.parser import parse_einsum
-from numscorch.problem import Problem, make_problem
 from numscorch.schedule.facts import Target
 
 pytestmark = pytest.mark.usefixtures("plain")

@@ -12,7 +12,7 @@ from routine_calls import compiled
 
 import numscorch as ns
 from numscorch.codegen import routines
-from numscorch.dense import function_of, value_of
+from numscorch.compute.dense_operands import function_of, value_of
 from numscorch.ir.function_table import FUNCTIONS
 from numscorch.ir.gradient import derivative
 from numscorch.ir.notation import parse_expr

@@ -9,7 +9,7 @@ import torch
 
 import numscorch as ns
 from numscorch.nn import functional as F
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 pytestmark = pytest.mark.usefixtures("plain")
 theirs = torch.nn.functional.one_hot

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import numscorch as ns
 from numscorch.programs import fused_gradients
-from numscorch.runtime.dispatch import uncompiled
+from numscorch.runtime.plans import uncompiled
 
 ATTENTION = """
     S[h,i,j] = stored(A[i,j]) * (Q[h,i,k] * K[h,j,k]) * 0.5

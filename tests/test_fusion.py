@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.frontend.statements import parse_program
 from numscorch.programs import evaluation
 from numscorch.programs.fusion import Kind, NotFused, fused_request, group_from
-from numscorch.runtime.dispatch import make_plan, uncompiled
-from numscorch.statements import parse_program
+from numscorch.runtime.plans import make_plan, uncompiled
 
 SOFTMAX = """
     m[i] stored max= S[i,j]

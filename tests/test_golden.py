@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from numscorch.accesses import row_major
-from numscorch.codegen.results import Stage
+from numscorch.codegen.result_assembly import Stage
 from numscorch.codegen.source import Source, generate
-from numscorch.copies import copy_problem, copying
+from numscorch.frontend.accesses import row_major
+from numscorch.frontend.copy_statements import copy_problem, copying
+from numscorch.frontend.operand import Operand
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.problem import make_problem
+from numscorch.frontend.statements import parse_statement
 from numscorch.ir.format import BCSR, COO, CSC, CSF, CSR, DIA, NMG, Format, dense
-from numscorch.operand import Operand
-from numscorch.parser import parse_einsum
-from numscorch.problem import make_problem
 from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
-from numscorch.statements import parse_statement
 
 TARGET = Target(32, 16)
 STAGES: dict[str, Stage] = {"bounded": "bound", "counted": "count", "room": "room", "once": "once"}

@@ -12,8 +12,8 @@ from scale import scaled
 from statements import random_statement
 
 import numscorch as ns
-from numscorch import reformat
-from numscorch.runtime.dispatch import uncompiled
+from numscorch.runtime.plans import uncompiled
+from numscorch.schedule import tuning
 
 Operands = dict[str, Any]
 
@@ -94,7 +94,7 @@ def test_random_statements(part: int) -> None:
 
 
 def test_gradients_of_unordered_entries_that_kernels_number_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reformat, "WORTHWHILE", 1)  # as large tensors are converted
+    monkeypatch.setattr(tuning, "COMPILE_ENTRIES", 1)  # as large tensors are converted
     generator = torch.Generator().manual_seed(0)
     full = torch.randn(5, 6, dtype=torch.float64, generator=generator).relu()
     values = ns.from_torch(full).to("(i, j) -> (i: dense, j: compressed(ordered=False))")

@@ -19,9 +19,9 @@ from grammar import Call, random_call, spoiled_call
 from scale import scaled
 
 import numscorch as ns
-from numscorch.operands import call_form
-from numscorch.parser import parse_einsum
-from numscorch.validate import validate
+from numscorch.compute.operands import call_form
+from numscorch.frontend.parser import parse_einsum
+from numscorch.tensors.validate import validate
 
 
 def outcome(call: Call) -> np.ndarray | Exception:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 import numscorch as ns
-from numscorch.contraction import pairs_of
+from numscorch.frontend.contraction import pairs_of
+from numscorch.frontend.parser import parse_einsum
 from numscorch.nn.edge_attention import attend
 from numscorch.nn.graph_convolutions import PROPAGATED
 from numscorch.nn.graphs import gcn_norm, multiplicities
@@ -267,7 +268,7 @@ def test_features_may_be_a_sparse_tensor_of_torchs() -> None:
 def test_the_contraction_path_decides_what_is_multiplied_first() -> None:
     def first(inputs: int, outputs: int, stored: int | None = None) -> tuple[int, int]:
         shapes = ((9000, 9000), (9000, inputs), (outputs, inputs))
-        pair = pairs_of(PROPAGATED, shapes, (90_000, stored, None))[0]
+        pair = pairs_of(parse_einsum(PROPAGATED, (2, 2, 2)), shapes, (90_000, stored, None))[0]
         return pair.left, pair.right
 
     assert first(500, 16) == (1, 2), "x @ weight.t() is narrower"

@@ -163,7 +163,7 @@ def test_a_run_that_can_not_be_written_leaves_no_half_files(written: Any, tmp_pa
 
     results_file = written(results())
     with monkeypatch.context() as patched:
-        patched.setattr("numscorch.files.replacing.os.replace", fail)
+        patched.setattr("numscorch.machine.atomic_files.os.replace", fail)
         with pytest.raises(OSError, match="No space left"):
             add(results_file, tmp_path / "history")
     assert not [path for path in (tmp_path / "history").rglob("*") if path.is_file()]

@@ -181,7 +181,7 @@ def test_an_array_that_announces_more_than_its_file(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_unpacks_to_more_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numscorch.runtime.memory.ASK_FROM", 1 << 20)
+    monkeypatch.setattr("numscorch.machine.memory.ASK_FROM", 1 << 20)
     monkeypatch.setenv("NUMSCORCH_MEMORY_LIMIT", "2M")
     np.savez_compressed(tmp_path / "a.npz", format="csr", data=np.zeros(1 << 20))
     assert "the archive, unpacked, takes" in refused(tmp_path / "a.npz", ns.SizeError)

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 import torch
 
 import numscorch as ns
-from numscorch.runtime import native
-from numscorch.torch_layouts import layout_of
+from numscorch.compute import native
+from numscorch.tensors.torch_layouts import layout_of
 
 UNORDERED = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
 

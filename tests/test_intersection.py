@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.codegen import twins
+from numscorch.codegen import checked_intrinsics as twins
 from numscorch.codegen.environment import Env
 from numscorch.codegen.lowering import lower
 from numscorch.codegen.routines import seek
@@ -18,9 +18,9 @@ from numscorch.errors import ScheduleError
 from numscorch.ir.format import COO, CSR, DCSR, Format
 from numscorch.ir.index import Gallop, TensorVar, loops_of, operands_of
 from numscorch.ir.notation import parse_stmt
-from numscorch.schedule import cost
+from numscorch.schedule import tuning
 from numscorch.schedule.facts import Facts, Target
-from numscorch.schedule.intersection import gallop
+from numscorch.schedule.gallop import gallop
 
 
 def rows_of(rows: Sequence[Sequence[int]], columns: int, fmt: Format = CSR) -> Any:
@@ -124,7 +124,7 @@ CASES: dict[str, tuple[list[list[int]], list[list[int]]]] = {
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 @pytest.mark.parametrize("name", CASES)
 def test_what_both_have_is_found(name: str, compiled: bool, fresh_plans: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    fresh_plans.setattr(cost, "SEEK", 0.0)
+    fresh_plans.setattr(tuning, "SEEK", 0.0)
     if not compiled:
         request.getfixturevalue("plain")
     for fmt in (CSR,) if compiled else (CSR, DCSR, COO(2), Format("so")):

@@ -15,7 +15,7 @@ from numscorch import adj_t
 from numscorch import load as ns_load
 from numscorch import save as ns_save
 from numscorch.errors import FormatError, NumscorchError, UnsupportedError
-from numscorch.io import load, load_graph, suffix_of
+from numscorch.files.load import load, load_graph, suffix_of
 from numscorch.ir.format import COO, CSC, CSF, CSR, dense
 
 BANNER = "%%MatrixMarket matrix coordinate real general\n"

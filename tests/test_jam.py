@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 import torch
 
 import numscorch as ns
 from numscorch.ir.index import Jam, Tile, loops_of
-from numscorch.runtime import dispatch
-from numscorch.schedule import parallel
+from numscorch.runtime import plans as dispatch
+from numscorch.schedule import tuning
 from numscorch.schedule.facts import Target
 
 TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32), Target(32, 16, own_cache=1 << 11))
@@ -35,7 +33,7 @@ def test_products_with_blocks(fmt: ns.Format | str, target: Target, plain: pytes
     plain.setattr(dispatch, "host", lambda: target)
     found: set[type] = set()
     for at, (batch, rows, columns) in enumerate(((1, 32, 20), (2, 16, 9), (3, 33, 17), (8, 48, 24), (13, 20, 24), (40, 16, 16))):
-        plain.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 15)
+        plain.setattr(tuning, "PARALLEL_STEPS", 0 if at % 2 else 1 << 15)
         dense = blocks(rows, columns)
         W, x, y = ns.from_torch(dense, fmt), numbers(batch, columns), numbers(columns, batch)
         assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
@@ -107,7 +105,7 @@ def test_one_row_of_blocks(block: tuple[int, int], rows: int, plain: pytest.Monk
 def test_rows_of_which_little_is_read_stay_in_the_nearest_cache(share: float, batch: int, tiled: bool, plain: pytest.MonkeyPatch) -> None:
     """A tile of them is as many as are taken at once; the blocks, which are read again for each tile, are less than the rows."""
     plain.setattr(dispatch, "host", lambda: Target(64, 32))
-    plain.setattr(importlib.import_module("numscorch.schedule.jam"), "NEAREST", 8 * 128 * 4)
+    plain.setattr(tuning, "NEAREST_CACHE", 8 * 128 * 4)
     dense = numbers(64, 128) * (torch.rand(4, 1, 128, generator=torch.Generator().manual_seed(1)) < share).repeat(1, 16, 1).reshape(64, 128)
     W, x = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(batch, 128)
     assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)

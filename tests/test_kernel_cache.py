@@ -15,10 +15,13 @@ from typing import Any
 
 import pytest
 import torch
+from fresh import forget_plans
 
 import numscorch as ns
+from numscorch.commands import doctor
 from numscorch.errors import BundleError, NumscorchError
-from numscorch.runtime import bundles, dispatch, doctor, kernel_cache, tuned, whole_files
+from numscorch.machine import kernel_cache, whole_files
+from numscorch.runtime import bundles, tuned
 
 SOURCE = '"""y[i] = A[i,j] * x[j]\n\nSerial.\n"""\n\n\ndef kernel(x):\n    return x + 1\n'
 K = "kernel_0123456789abcdef"
@@ -212,8 +215,7 @@ def test_kernels_compute_on_a_full_disk(
     assert stand_in is not None
     fails(errno.ENOSPC, place / kernel_cache.CODE, *([stand_in / kernel_cache.CODE] if everywhere else []))
     for turn in range(3):
-        fresh_plans.setattr(dispatch, "_plans", {})
-        fresh_plans.setattr(dispatch, "_kernels", {})
+        forget_plans(fresh_plans)
         assert torch.equal(ns.einsum("ij,j->i", A, x), x)
         compiled = sum(record.getMessage().startswith("compiled ") for record in caplog.records)
         assert compiled == (turn + 1 if everywhere else 1)
@@ -233,8 +235,7 @@ def test_what_is_no_file_is_replaced(kind: str, place: Path, fresh_plans: pytest
     A, x = ns.from_torch(torch.eye(5)), torch.arange(5.0)
 
     def call() -> None:
-        fresh_plans.setattr(dispatch, "_plans", {})
-        fresh_plans.setattr(dispatch, "_kernels", {})
+        forget_plans(fresh_plans)
         fresh_plans.setattr(tuned, "_read", {})
         assert torch.equal(ns.einsum("ij,j->i", A, x), x)
         tuned.remember("key", "tile()")
@@ -257,7 +258,7 @@ def test_private_folder_goes_with_its_process_and_not_with_a_child(tmp_path: Pat
     (tmp_path / "file").write_text("")
     code = """
 import os, sys
-from numscorch.runtime import kernel_cache, machine_code
+from numscorch.machine import kernel_cache, machine_code
 path = kernel_cache.store("kernel_0123456789abcdef", "x = 1")
 child = os.fork()
 if not child:
@@ -341,7 +342,7 @@ def test_numbas_own_folder_is_not_used(place: Path, tmp_path: Path) -> None:
     """Code in it would run, whoever owns it."""
     code = """
 import logging, torch, numscorch as ns
-from numscorch.runtime import doctor
+from numscorch.commands import doctor
 told = []
 logging.getLogger("numscorch").addFilter(lambda record: told.append(record) or True)
 logging.getLogger("numscorch").setLevel(logging.INFO)
@@ -362,7 +363,7 @@ print(len(told), check.ok, check.advice)
 @pytest.mark.process
 def test_two_processes_store_one_kernel_at_once(place: Path) -> None:
     code = f"""
-from numscorch.runtime import kernel_cache, machine_code
+from numscorch.machine import kernel_cache, machine_code
 for turn in range(150):
     path = kernel_cache.store({K!r}, {SOURCE!r} + "#" * (turn % 3) + chr(10))
     text = path.read_text()

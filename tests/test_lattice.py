@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from numscorch.codegen.lattice import Lattice, make_lattice
 from numscorch.ir.format import COO, CSC, CSR, Format, dense
 from numscorch.ir.index import Access, Binary, Call, Expr, IndexVar, Literal, TensorVar
+from numscorch.ir.lattice import Lattice, make_lattice
 
 i, j = IndexVar("i"), IndexVar("j")
 

@@ -7,8 +7,7 @@ import torch
 
 import numscorch as ns
 from numscorch.ir.index import loops_of
-from numscorch.runtime import blocks
-from numscorch.schedule import parallel
+from numscorch.schedule import tuning
 
 
 def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -17,15 +16,15 @@ def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype = torch.float6
 
 
 def is_laid_out(explanation: ns.Explanation) -> bool:
-    return any(step.name == "lay_out" for step in explanation.steps) and "_row_stamp" in explanation.source
+    return any(step.name == "scatter_rows" for step in explanation.steps) and "_row_stamp" in explanation.source
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_sums_at_a_mask(dtype: torch.dtype, workers: int, plain: pytest.MonkeyPatch) -> None:
-    plain.setattr(parallel, "WORTHWHILE", 0)
-    plain.setattr(blocks, "BLOCKS", 5)
-    plain.setattr("numscorch.runtime.threads.workers", lambda: workers)
+    plain.setattr(tuning, "PARALLEL_STEPS", 0)
+    plain.setattr(tuning, "BLOCKS", 5)
+    plain.setattr("numscorch.machine.threads.workers", lambda: workers)
     a, b, c = matrix(9, 13, 1, dtype), matrix(13, 11, 2, dtype), matrix(9, 11, 3, dtype)
     A, B, C = (ns.from_torch(t, ns.CSR) for t in (a, b, c))
     assert is_laid_out(ns.explain("ij,jk,ik->", A, B, C))
@@ -64,7 +63,7 @@ def test_rows_of_one_merge_are_merged(plain: pytest.MonkeyPatch) -> None:
 
 
 def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     a, b, c = matrix(200, 300, 1), matrix(300, 150, 2), matrix(200, 150, 3)
     A, B, C = (ns.from_torch(t, ns.CSR) for t in (a, b, c))
     for threads in (1, 2):
@@ -84,9 +83,9 @@ def test_one_long_row_among_short_ones_is_laid_out(plain: pytest.MonkeyPatch) ->
     assert ns.einsum("ij,jk,ik->", A, A, A).item() == ((a @ a) * a).sum().item()
 
 
-def test_a_row_that_is_laid_out_is_no_work_where_it_is_looked_up_so_that_small_products_start_no_threads() -> None:
+def test_a_row_that_is_laid_out_is_no_work_where_it_is_looked_up_so_that_small_products_have_one_worker() -> None:
     """By its merges, the same product would be six times as much work, and worth threads."""
     A = ns.from_torch((torch.rand(200, 200, generator=torch.Generator().manual_seed(0)) < 0.025).float(), ns.CSR)
     told = ns.explain("ij,jk->ik", A, A, mask=A)
     assert is_laid_out(told)
-    assert "parallel_forall" not in str(told.steps[-1].stmt)
+    assert "one worker" in told.steps[-1].why

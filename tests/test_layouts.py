@@ -6,15 +6,14 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import layouts, slabs
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.relayout import moving
+from numscorch.frontend.statements import einsum_request, plain_request, scheduled
 from numscorch.ir.format import Format
 from numscorch.ir.index import Transpose, loops_of
-from numscorch.layouts import moving
-from numscorch.parser import parse_einsum
-from numscorch.runtime import dispatch
-from numscorch.schedule import parallel
+from numscorch.runtime import plans as dispatch
+from numscorch.schedule import tuning
 from numscorch.schedule.facts import Target
-from numscorch.statements import plain_request, scheduled
 
 TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32))
 SHAPES = ((1, 1), (8, 16), (7, 70), (33, 50), (64, 9), (2, 9, 17), (5, 1, 40), (3, 33, 2), (2, 3, 20, 35))
@@ -27,8 +26,8 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 @pytest.fixture
 def eager(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Even small tensors are copied, wherever that makes a loop contiguous."""
-    plain.setattr(layouts, "CALL", 0.0)
-    plain.setattr(layouts, "MOVED", 0.01)
+    plain.setattr(tuning, "COST_COPY", 0.0)
+    plain.setattr(tuning, "COST_MOVE", 0.01)
     return plain
 
 
@@ -55,7 +54,7 @@ def test_squares_go_through_registers(plain: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.ELL, ns.BCSR(4, 2), Format("sd")], ids=str)
 def test_products(fmt: Format, eager: pytest.MonkeyPatch) -> None:
     for at, (batch, rows, columns) in enumerate(((64, 30, 20), (9, 17, 33), (2, 40, 8), (1, 8, 8))):
-        eager.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 15)
+        eager.setattr(tuning, "PARALLEL_STEPS", 0 if at % 2 else 1 << 15)
         dense = numbers(rows, columns) * (torch.rand(rows, columns, generator=torch.Generator().manual_seed(at)) < 0.3)
         W, x, y = ns.from_torch(dense, fmt), numbers(batch, columns), numbers(batch, rows)
         assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
@@ -71,7 +70,7 @@ def test_products(fmt: Format, eager: pytest.MonkeyPatch) -> None:
 def test_results_are_row_major(eager: pytest.MonkeyPatch) -> None:
     W, x = ns.from_torch(torch.eye(40), ns.CSR), numbers(64, 40)
     assert ns.einsum("bi,oi->bo", x, W).is_contiguous()
-    assert dispatch.make_plan("bi,oi->bo", (x, W), None).problem.layout is not None
+    assert dispatch.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, W), None).problem.layout is not None
 
 
 def test_a_schedule_of_the_users_own_is_kept(eager: pytest.MonkeyPatch) -> None:
@@ -83,22 +82,22 @@ def test_a_schedule_of_the_users_own_is_kept(eager: pytest.MonkeyPatch) -> None:
 
 
 def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(layouts, "CALL", 0.0)
+    fresh_plans.setattr(tuning, "COST_COPY", 0.0)
     dense = numbers(70, 90) * (torch.rand(70, 90, generator=torch.Generator().manual_seed(0)) < 0.3)
     x = numbers(37, 90)
     assert torch.equal(ns.einsum("bi,oi->bo", x, ns.from_torch(dense, ns.CSR)), x @ dense.T)
-    assert dispatch.make_plan("bi,oi->bo", (x, ns.from_torch(dense, ns.CSR)), None).problem.layout is not None
+    assert dispatch.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, ns.from_torch(dense, ns.CSR)), None).problem.layout is not None
 
 
 def test_a_long_index_is_taken_in_slabs_whose_copies_stay_in_the_cache(eager: pytest.MonkeyPatch) -> None:
-    eager.setattr(slabs, "MOST", 16)
+    eager.setattr(tuning, "SLAB", 16)
     eager.setattr(dispatch, "host", lambda: Target(16, 16, own_cache=1 << 9))
     dense = numbers(30, 20)
     for fmt in (ns.CSR, ns.NMG(30, 30, 1)):
         W = ns.from_torch(dense, fmt)
         for batch, starts in ((64, (0, 16, 32, 48)), (50, (0, 16, 32, 34)), (31, None)):
             x = numbers(batch, 20)
-            found = dispatch.make_plan("bi,oi->bo", (x, W), None).problem.slabs
+            found = dispatch.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, W), None).problem.slabs
             assert (found.starts if found else None) == starts
             result = ns.einsum("bi,oi->bo", x, W)
             assert result.is_contiguous()
@@ -109,7 +108,7 @@ def test_a_long_index_is_taken_in_slabs_whose_copies_stay_in_the_cache(eager: py
 
 
 def test_copies_in_slabs_are_listed_once(eager: pytest.MonkeyPatch) -> None:
-    eager.setattr(slabs, "MOST", 16)
+    eager.setattr(tuning, "SLAB", 16)
     eager.setattr(dispatch, "host", lambda: Target(16, 16, own_cache=1 << 9))
     W, x = ns.from_torch(numbers(30, 20), ns.CSR), numbers(64, 20)
     with ns.ledger() as listed:

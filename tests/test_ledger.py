@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import ledgers
+from numscorch.tensors import ledgers
 
 D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
 X = torch.ones(3, 4)

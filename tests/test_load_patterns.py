@@ -15,17 +15,7 @@ from training_cases import equal, read_back
 
 import numscorch as ns
 from numscorch.nn import SparseLinear
-from numscorch.sparsify import (
-    SET,
-    GradualPruning,
-    RigL,
-    load_patterns,
-    magnitude,
-    n_m,
-    n_m_g,
-    random,
-    schedules,
-)
+from numscorch.sparsify import SET, GradualPruning, RigL, load_patterns, magnitude, n_m, n_m_g, random, schedules
 
 pytestmark = pytest.mark.usefixtures("plain")
 FORMATS = ["CSR", "CSC", "DCSR", "COO(2)", "BCSR(2, 2)", "BCSR(4, 1)", "ELL", "DIA", "NM(2, 4)", "NMG(2, 4, 2)"]

@@ -6,14 +6,13 @@ import pytest
 import torch
 
 import numscorch as ns
-import numscorch.pattern as patterns
-from numscorch.long_rows import cut
-from numscorch.schedule import parallel
+from numscorch.runtime.long_rows import cut
+from numscorch.schedule import tuning
 
 
 @pytest.fixture
 def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    plain.setattr(patterns, "LONG_FROM", 1)
+    plain.setattr(tuning, "LONG_ROW_ENTRIES", 1)
     return plain
 
 
@@ -35,7 +34,7 @@ def test_products(fmt: ns.Format, rows: int, columns: int, long: tuple[int, ...]
     x, X = torch.arange(columns).float() % 7, torch.randint(-3, 4, (columns, 5)).float()
     order = "ij" if fmt == ns.CSR else "ji"
     for parallel_from in (0, 1 << 15):
-        small.setattr(parallel, "WORTHWHILE", parallel_from)
+        small.setattr(tuning, "PARALLEL_STEPS", parallel_from)
         assert torch.equal(ns.einsum(f"{order},j->i", A, x), dense @ x)
         assert torch.equal(ns.einsum(f"{order},jk->ik", A, X), dense @ X)
         assert torch.equal(ns.einsum(f"{order},jk->ki", A, X), (dense @ X).T)
@@ -55,8 +54,8 @@ def test_values_are_not_copied(small: pytest.MonkeyPatch) -> None:
 
 
 def test_the_same_bits_with_any_number_of_threads(fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(patterns, "LONG_FROM", 1)
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "LONG_ROW_ENTRIES", 1)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     A = ns.from_torch(uneven(60, 500, (11, 40)) * torch.rand(60, 500), ns.CSR)
     X = torch.randn(500, 16)
     before, found = torch.get_num_threads(), []

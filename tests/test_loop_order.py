@@ -15,15 +15,15 @@ from scale import scaled
 from test_golden import KERNELS, plain, stored
 
 from numscorch.errors import NumscorchError
+from numscorch.frontend.operand import Operand
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.problem import Problem, make_problem
+from numscorch.frontend.statements import parse_statement
 from numscorch.ir.format import COO, CSF, CSR, DCSR, Format
 from numscorch.ir.index import Assignment, loops_of, variables_in
-from numscorch.operand import Operand
-from numscorch.parser import parse_einsum
-from numscorch.problem import Problem, make_problem
 from numscorch.schedule import loop_order
 from numscorch.schedule.facts import Facts
 from numscorch.schedule.loop_order import Choice, candidates, order_loops, price
-from numscorch.statements import parse_statement
 
 CASES = scaled(300)
 SIZES = (1, 2, 3, 5, 16, 100, 1000, 30_000)

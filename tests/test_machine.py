@@ -14,7 +14,7 @@ from numscorch.codegen.assembly import Param, Program
 from numscorch.codegen.kernel import Kernel, build
 from numscorch.codegen.source import Source
 from numscorch.ir.loop import Function
-from numscorch.runtime.memory import address
+from numscorch.machine.memory import address
 
 TEXT = '''"""y[i] = scale * x[i] + worker"""
 

@@ -9,10 +9,10 @@ import pytest
 from scale import scaled
 
 import numscorch as ns
-from numscorch import reformat
 from numscorch.ir.format import Format
 from numscorch.ir.format_text import LEVELS
-from numscorch.runtime import dispatch
+from numscorch.runtime import plans as dispatch
+from numscorch.schedule import tuning
 from numscorch.selfcheck import EXPRESSIONS, Check, checks
 
 NAMED = [
@@ -103,7 +103,7 @@ def test_the_list_is_long_enough() -> None:
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize("part", range(10))
 def test_every_format_in_every_expression(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reformat, "WORTHWHILE", 0 if part % 2 else 1 << 16)
+    monkeypatch.setattr(tuning, "COMPILE_ENTRIES", 0 if part % 2 else 1 << 16)
     with dispatch.uncompiled():
         stored = sum(check.run() for check in sample(scaled(2400), 1000 * part))
     assert stored > scaled(2000)

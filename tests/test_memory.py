@@ -16,9 +16,9 @@ from scipy.sparse import dia_array
 
 import numscorch as ns
 from numscorch.nn import patterns
-from numscorch.packing import coordinates, entry_count
-from numscorch.pattern import Pattern
-from numscorch.runtime.assembled import Layout
+from numscorch.runtime.result_arrays import Layout
+from numscorch.tensors.packing import coordinates, entry_count
+from numscorch.tensors.pattern import Pattern
 
 MOST = 100_000_000  # bytes that a refusal may take on the way
 EYE = ns.eye(100, format=ns.CSR)
@@ -83,7 +83,7 @@ def test_results_beyond_the_limit_are_refused_before_they_are_made(name: str, pl
 
 
 def test_the_way_out_of_a_large_window_works(plain: pytest.MonkeyPatch) -> None:
-    plain.setattr("numscorch.runtime.memory.ASK_FROM", 1000)
+    plain.setattr("numscorch.machine.memory.ASK_FROM", 1000)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "1000")
     with pytest.raises(ns.SizeError) as error:
         patterns.sliding_window(30, 3)
@@ -108,7 +108,7 @@ def test_a_band_of_200000_rows_masks(fresh_plans: pytest.MonkeyPatch) -> None:
 
 def test_joined_patterns_beyond_the_limit_are_refused(plain: pytest.MonkeyPatch) -> None:
     given = patterns.sliding_window(100, 1), patterns.causal(100)
-    plain.setattr("numscorch.runtime.memory.ASK_FROM", 1000)
+    plain.setattr("numscorch.machine.memory.ASK_FROM", 1000)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "100K")
     for join in (patterns.union, patterns.intersection):
         with pytest.raises(ns.SizeError, match="2 joined patterns, of 5348 entries, takes"):
@@ -126,7 +126,7 @@ PRODUCTS = ("ik,kj->ij", "bik,bkj->ijb", "ikl,kj->ij", "ik,jl->ijkl", "ik,kjl->i
 
 @pytest.mark.parametrize("block", range(scaled(10)))
 def test_entries_of_a_product_are_bounded_from_both_sides(block: int, plain: pytest.MonkeyPatch) -> None:
-    plain.setattr("numscorch.runtime.memory.ASK_FROM", -1)
+    plain.setattr("numscorch.machine.memory.ASK_FROM", -1)
     checked = sum(_is_bounded(seed, plain) for seed in range(20 * block, 20 * (block + 1)))
     assert checked >= 8, "of 20 products"
 

@@ -14,7 +14,7 @@ import numscorch as ns
 from numscorch.nn import MoE
 from numscorch.nn import functional as F
 from numscorch.nn.moe import dispatched, mixture, top_k_gates
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 B, N, D, H = 37, 5, 8, 6
 close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-5)

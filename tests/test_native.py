@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import construct
-from numscorch.runtime import native
+from numscorch.compute import native
+from numscorch.convert import construct
 
 pytestmark = pytest.mark.usefixtures("plain")
 LAYOUTS = [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo]

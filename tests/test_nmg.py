@@ -13,16 +13,17 @@ import torch
 from weights import drawn
 
 import numscorch as ns
-from numscorch.ir.assigning import assigned
-from numscorch.ir.combinations import masks
-from numscorch.operand import Operand
-from numscorch.parser import parse_einsum
-from numscorch.problem import make_problem
-from numscorch.runtime.dispatch import make_plan, uncompiled
+from numscorch.frontend.operand import Operand
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.problem import make_problem
+from numscorch.frontend.statements import einsum_request
+from numscorch.ir.nmg_assignment import assigned
+from numscorch.ir.nmg_combinations import masks
+from numscorch.runtime.plans import make_plan, uncompiled
 from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
 from numscorch.sparsify import magnitude, n_m_g, sparsify
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 PARAMETERS = [(2, 4, 2), (1, 4, 3), (3, 6, 1), (1, 8, 2), (1, 10, 1), (2, 2, 1), (5, 12, 2)]
 
@@ -212,7 +213,7 @@ def test_whole_chunks_and_the_last_one_are_summed_kind_by_kind(columns: int) -> 
     stored = sparsify(drawn(11, columns, dtype=torch.float64), n_m_g(1, 4, 8))
     x = drawn(40, columns, dtype=torch.float64, seed=1)
     with uncompiled():
-        plan = make_plan("oj,jb->ob", (stored, x.T.contiguous()), None)
+        plan = make_plan(einsum_request("oj,jb->ob", (2, 2)), (stored, x.T.contiguous()), None)
         assert ("kind_tile_forall" in str(plan.steps[-1].stmt)) == (columns > 0)
         assert plan.kernel.source.program.zeroed == (columns == 0)  # the first chunk writes what others add to
         for _ in range(2):

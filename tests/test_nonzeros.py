@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import nonzeros
-from numscorch.construct import assemble
-from numscorch.nonzeros import listed
-from numscorch.validate import validate
+from numscorch.convert.construct import assemble
+from numscorch.convert.nonzeros import listed
+from numscorch.schedule import tuning
+from numscorch.tensors.validate import validate
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bool, torch.int8, torch.complex64])
@@ -52,7 +52,7 @@ def test_what_is_not_listed() -> None:
     full = torch.eye(3)
     assert listed(full, ns.CSC) is None
     assert listed(full.bfloat16(), ns.CSR) is None
-    assert listed(torch.zeros(nonzeros.SMALL + 1, 1), ns.CSR) is None
+    assert listed(torch.zeros(tuning.LISTED_VALUES + 1, 1), ns.CSR) is None
     assert ns.from_torch(full.bfloat16()).nnz == 3
 
 

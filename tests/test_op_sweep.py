@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from numscorch.sparse_tensor import FUNCTIONS, OPERATORS
+from numscorch.tensors.sparse_tensor import FUNCTIONS, OPERATORS
 
 pytest.importorskip("expecttest", reason="torch.testing._internal needs it")
 op_sweep = pytest.importorskip("op_sweep")

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import computing
+from numscorch.compute import dispatch as computing
 from numscorch.operators import elementwise
 from numscorch.programs import evaluation
-from numscorch.runtime.dispatch import uncompiled
+from numscorch.runtime.plans import uncompiled
 
 D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.runtime import dispatch
+from numscorch.runtime import plans as dispatch
 
 
 def numbers(*shape: int) -> torch.Tensor:

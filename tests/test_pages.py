@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pytest
@@ -24,27 +25,37 @@ from test_matrix import compositions
 
 import numscorch as ns
 from numscorch import __main__ as cli
+from numscorch.explanation import level_tree as trees
+from numscorch.explanation import roofline, roofs
+from numscorch.explanation.highlighting import highlighted
+from numscorch.explanation.loop_nest import costs_in, passes_of
+from numscorch.explanation.positions import paths_to
+from numscorch.explanation.rasters import exact_raster, sampled_raster
+from numscorch.explanation.sketches import sketch
+from numscorch.explanation.work import Work
 from numscorch.ir.index import loops_of
 from numscorch.ir.level import Mode
 from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.loop import Expr, call
-from numscorch.measuring import roofs
-from numscorch.measuring.work import Work
-from numscorch.packing import coordinates, pack
-from numscorch.pages import roofline, trees
-from numscorch.pages.explaining import page
-from numscorch.pages.highlighting import highlighted
-from numscorch.pages.nests import costs_in, passes_of
-from numscorch.pages.rasters import exact_raster, sampled_raster
-from numscorch.pages.sketches import sketch
-from numscorch.pages.walking import paths_to
-from numscorch.sparse_tensor import SparseTensor
+from numscorch.tensors.packing import coordinates, pack
+from numscorch.tensors.sparse_tensor import SparseTensor
 
 VOID = {"meta", "br", "img", "line", "rect", "circle", "polyline"}
 SECTIONS = ("Operands and result", "Index notation", "Loop nest", "Costs considered", "Passes", "Source")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SHAPE = (5, 6, 3, 4)
 SOFTMAX = "m[i] stored max= A[i,j]\nE[i,j] = stored(A[i,j]) * exp(A[i,j] - m[i])\nl[i] = E[i,j]\nP[i,j] = E[i,j] / l[i]"
+
+
+class Saves(Protocol):
+    def save(self, path: Path) -> None: ...
+
+
+def page(explained: Saves) -> str:
+    """The page that ``save`` writes."""
+    with TemporaryDirectory() as folder:
+        explained.save(path := Path(folder) / "page.html")
+        return path.read_text()
 
 
 class Reader(HTMLParser):
@@ -524,10 +535,3 @@ def test_formats_cant_be_timed(A: ns.SparseTensor) -> None:
     with pytest.raises(ns.errors.UnsupportedError, match="timed=True: a format stands for an operand"):
         ns.explain("y[i] = A[i,j] * x[j]", A=ns.CSR, x="dense", timed=True)
     assert "timed" in str(ns.explain("y[i] = timed[i,j] * x[j]", timed=A, x=torch.rand(30)))
-
-
-def test_pages_are_imported_when_one_is_asked_for() -> None:
-    import subprocess
-
-    code = "import sys, numscorch; print([name for name in sys.modules if name.startswith('numscorch.pages')])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

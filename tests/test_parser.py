@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numscorch.errors import ExpressionError
-from numscorch.parser import Subscripts, from_sublists, parse_einsum
+from numscorch.frontend.parser import Subscripts, from_sublists, parse_einsum
 
 CAPITALS = "ZYXWVU"
 

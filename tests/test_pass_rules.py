@@ -14,10 +14,12 @@ from numscorch.ir.index import Positions, Serial, Stmt, TensorVar, Unroll, Vecto
 from numscorch.ir.level import Level
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.workspace_levels import Hashed, Listed
-from numscorch.schedule.facts import LONGEST_SUM, Facts, Target, Tiling, rounded, tiling, tiling_within
-from numscorch.schedule.jam import jam
+from numscorch.schedule import tuning
+from numscorch.schedule.facts import Facts, Target, Tiling, rounded, tiling, tiling_within
+from numscorch.schedule.options import Options
 from numscorch.schedule.parallel import parallelize, pays
 from numscorch.schedule.tiles import tile
+from numscorch.schedule.unroll_and_jam import unroll_and_jam
 from numscorch.schedule.vector import vectorize
 from numscorch.schedule.workspace import insert_workspaces
 
@@ -89,7 +91,7 @@ def cut(text: str, nonzeros: int = 10**6, wanted: tuple[str, int] | None = None,
     """The statement after the pass, with operand A sparse; extents are 10,000 unless given."""
     stmt = parse_stmt(text, {name: TensorVar(name, fmt, shares="A" if name == "D" else None) for name in "AD"})
     sizes = {loop.var: extents.get(loop.var.name, 10_000) for loop in loops_of(stmt)}
-    return tile(stmt, Facts.of(sizes, {"A": (fmt, (extents.get("i", 10_000), nonzeros))}, 8, CACHE), CACHE, wanted)
+    return tile(stmt, Facts.of(sizes, {"A": (fmt, (extents.get("i", 10_000), nonzeros))}, 8, CACHE), CACHE, Options(tile=wanted))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_which_rule_tiles_would_break(text: str, var: str, why: str) -> None:
 
 def test_what_shall_have_no_tiles_is_the_same_object() -> None:
     stmt = parse_stmt(SPMM)
-    assert tile(stmt, Facts(()), CACHE, ("", 0))[0] is stmt
+    assert tile(stmt, Facts(()), CACHE, Options(tile=("", 0)))[0] is stmt
 
 
 def test_the_loops_within_tiles_are_vectorised_for_them() -> None:
@@ -285,8 +287,8 @@ def test_tiles_cover_an_extent_exactly(lanes: int) -> None:
 def test_registers_divide_tiles_and_cover_the_last_one(lanes: int) -> None:
     for extent in range(301):
         for size in range(lanes, 200, lanes):
-            for most in (8, LONGEST_SUM):
-                tiles = tiling_within(size, extent % (LONGEST_SUM * lanes), lanes, most)
+            for most in (8, tuning.LONGEST_SUM_TILE):
+                tiles = tiling_within(size, extent % (tuning.LONGEST_SUM_TILE * lanes), lanes, most)
                 width = tiles.registers * lanes
                 assert 0 < tiles.registers <= most
                 assert size % width == 0
@@ -308,7 +310,7 @@ BLOCKS = "forall(i, forall(u, vector_forall<{lanes}>(k, where(C[i,u,k] = t, fora
 def jammed(nest: str, u: int = 64, k: int = 64, tensors: dict[str, TensorVar] | None = None) -> str | None:
     stmt = parse_stmt(nest, tensors or {})
     extents = {loop.var: {"u": u, "k": k}.get(loop.var.name, 100) for loop in loops_of(stmt)}
-    done = jam(stmt, Facts.of(extents, {}, 8, TARGET), TARGET)
+    done = unroll_and_jam(stmt, Facts.of(extents, {}, 8, TARGET), TARGET)
     return None if done is None else str(done[0])
 
 

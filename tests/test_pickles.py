@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.pattern import Pattern, restored
+from numscorch.tensors.pattern import Pattern
+from numscorch.tensors.validate import restored
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2), ns.BCSR(2, 3), ns.DIA, ns.ELL, ns.Format("(i, j) -> (i: hash, j: bitmap)")], ids=str)

@@ -10,8 +10,8 @@ import torch
 
 import numscorch as ns
 from numscorch.errors import ExpressionError
+from numscorch.frontend.statements import parse_program, tensor_names
 from numscorch.ir.notation import parse_expr, parse_stmt
-from numscorch.statements import parse_program, tensor_names
 
 SOFTMAX = "m[i] stored max= S[i,j]; E[i,j] = stored(S[i,j]) * exp(S[i,j] - m[i]); l[i] = E[i,j]; P[i,j] = E[i,j] / l[i]"
 ATTENTION = f"""
@@ -51,7 +51,7 @@ def test_parts_of_all_statements_come_in_order() -> None:
         ("2", ("B", "T")),
         ("y", ("2", "T")),
     ]
-    assert all(part.request.in_order for part in parts[:-1]) and not parts[-1].request.in_order
+    assert all(part.request.form.in_order for part in parts[:-1]) and not parts[-1].request.form.in_order
 
 
 def test_names_that_are_assigned_are_no_operands() -> None:

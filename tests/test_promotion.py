@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.dense import function_of
+from numscorch.compute.dense_operands import function_of
 from numscorch.ir.function_table import FUNCTIONS
 from numscorch.ir.notation import parse_expr
 

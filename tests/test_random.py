@@ -10,9 +10,9 @@ from scale import scaled
 
 import numscorch as ns
 import numscorch.schedule as scheduling
-from numscorch.runtime import dispatch
-from numscorch.schedule import parallel
-from numscorch.validate import validate
+from numscorch.runtime import plans as dispatch
+from numscorch.schedule import tuning
+from numscorch.tensors.validate import validate
 
 
 def check(case: Case) -> None:
@@ -66,6 +66,6 @@ def test_random_cases_with_one_format_unjitted(part: int, fresh_plans: pytest.Mo
 def test_random_cases_compiled(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
     count = scaled(100)
     for seed in range(10**6 + part * count, 10**6 + (part + 1) * count):
-        fresh_plans.setattr(parallel, "WORTHWHILE", 0 if seed % 4 == 0 else 1 << 15)
+        fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 4 == 0 else 1 << 15)
         fresh_plans.setattr(scheduling, "tile", any_tiles(seed))
         check(random_case(seed))

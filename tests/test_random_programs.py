@@ -14,7 +14,7 @@ from torch import Tensor
 
 import numscorch as ns
 from numscorch.programs import evaluation
-from numscorch.runtime.dispatch import uncompiled
+from numscorch.runtime.plans import uncompiled
 
 PARTS = 2
 Found = dict[str, Tensor | None]  # the result, and the gradient of each operand

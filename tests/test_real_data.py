@@ -18,7 +18,7 @@ import torch
 from real_data import FOLDER, GENERATED, GENERATED_TENSORS, MATRICES, RESULTS, TENSORS, files, loaded, numbers
 
 import numscorch as ns
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 STEPS = 1e7  # multiplications of a sparse product, and entries of a dense result: more columns are left out
 COLUMNS = 32

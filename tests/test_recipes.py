@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from choices import replaced
 from corpus import TARGET, corpus, means
 
 import numscorch as ns
@@ -257,15 +258,15 @@ def test_a_pass_does_not_change_what_statements_mean() -> None:
             assert (after is stmt) == (stmt is nest)
 
 
-def test_a_pass_has_its_line_in_schedule(plain: pytest.MonkeyPatch) -> None:
-    def both(stmt: Stmt, facts: Any, wanted: Any) -> tuple[Stmt, str]:
+def test_a_pass_has_its_place_in_the_passes(plain: pytest.MonkeyPatch) -> None:
+    def both(stmt: Stmt, facts: Any, target: Any, options: Any) -> tuple[Stmt, str]:
         stmt, why = numbers_last(stmt)
-        nest, reason = insert_workspaces(stmt, facts, wanted)
+        nest, reason = insert_workspaces(stmt, facts, target, options)
         return nest, f"{why}; {reason}"
 
     A = ns.from_torch(D, ns.CSR)
     assert "B[i,j] = 2 * A[i,j]))" in str(ns.explain("R[i,j] = 2 * A[i,j]", A=A).steps[1])
-    plain.setattr(schedule, "insert_workspaces", both)
+    plain.setattr(schedule, "PASSES", replaced(insert_workspaces, both))
     schedule.schedule.cache_clear()
     told = ns.explain("R[i,j] = 2 * A[i,j]", A=A)
     assert "B[i,j] = A[i,j] * 2))" in str(told.steps[1])

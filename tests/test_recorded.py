@@ -10,7 +10,7 @@ import torch
 import numscorch as ns
 from numscorch.measuring.memory import RESET, growth
 from numscorch.measuring.recorded import Recorder
-from numscorch.runtime import dispatch
+from numscorch.runtime import plans as dispatch
 
 A = ns.from_torch(torch.eye(6).mul_(2.0), ns.CSR)
 X = torch.ones(6, 4)

@@ -12,21 +12,22 @@ from scale import scaled
 from torch.autograd import forward_ad
 
 import numscorch as ns
-from numscorch import reformat
-from numscorch.conversion_steps import steps_between
-from numscorch.copies import copying
+from numscorch.convert import conversions as reformat
+from numscorch.convert.conversion_plan import steps_between
+from numscorch.convert.conversions import converted
+from numscorch.convert.spaced import can_be_spaced
+from numscorch.frontend.copy_statements import copying
 from numscorch.ir.derived_formats import can_be_assembled
 from numscorch.ir.format import Format
 from numscorch.ir.index import TensorVar
 from numscorch.ir.notation import parse_stmt
-from numscorch.ir.placing import can_be_placed, is_placed
+from numscorch.ir.scatter import can_be_placed, is_placed
 from numscorch.ir.verify import verify
-from numscorch.packing import pack
-from numscorch.reformat import converted
-from numscorch.runtime import assembled, blocks, dispatch
-from numscorch.schedule import parallel
-from numscorch.spacing import can_be_spaced
-from numscorch.validate import validate
+from numscorch.runtime import plans as dispatch
+from numscorch.runtime import result_arrays as assembled
+from numscorch.schedule import tuning
+from numscorch.tensors.packing import pack
+from numscorch.tensors.validate import validate
 
 LETTERS = ("s", "d", "o", "ds", "ss", "oo", "sd", "sss", "dss", "ooo", "dsd", "sds", "soo", "doo", "dds", "dsss", "oooo", "ddss", "dood")
 UNORDERED = [
@@ -73,9 +74,9 @@ SHAPES = {1: (9,), 2: (6, 8), 3: (4, 5, 6), 4: (3, 4, 2, 5)}
 @pytest.fixture
 def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Kernels, as Python, convert even small tensors."""
-    plain.setattr(reformat, "WORTHWHILE", 0)
-    plain.setattr(reformat, "LARGE", 0)
-    plain.setattr(reformat, "SPARSEST", 1 << 10)
+    plain.setattr(tuning, "COMPILE_ENTRIES", 0)
+    plain.setattr(tuning, "COMPILE_VALUES", 0)
+    plain.setattr(tuning, "COUNTED_COORDINATES", 1 << 10)
     return plain
 
 
@@ -110,8 +111,8 @@ def test_every_format_to_every_other(source: Format, small: pytest.MonkeyPatch) 
     small.setattr(reformat, "pack", lambda indices, shape, fmt, *dtype: packed.append(fmt) or pack(indices, shape, fmt, *dtype))
     targets = [f for f in [*PLAIN, *UNORDERED, *OTHER] if f.order == source.order and f != source and not f.is_dense]
     for at, target in enumerate(targets[:: 1 if scaled(10) == 10 else 6]):
-        small.setattr(parallel, "WORTHWHILE", 0 if at % 2 else 1 << 15)
-        small.setattr(blocks, "BLOCKS", 1 + at % 5)
+        small.setattr(tuning, "PARALLEL_STEPS", 0 if at % 2 else 1 << 15)
+        small.setattr(tuning, "BLOCKS", 1 + at % 5)
         A = sparse(array, source)
         packed.clear()
         found, again = A.to(target), A.to(target)
@@ -125,8 +126,8 @@ def test_every_format_to_every_other(source: Format, small: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_placed_entries_do_not_depend_on_threads(workers: int, small: pytest.MonkeyPatch) -> None:
-    small.setattr(parallel, "WORTHWHILE", 0)
-    small.setattr("numscorch.runtime.threads.workers", lambda: workers)
+    small.setattr(tuning, "PARALLEL_STEPS", 0)
+    small.setattr("numscorch.machine.threads.workers", lambda: workers)
     array = entries(SHAPES[2], seed=5)
     assert same(sparse(array, ns.CSR).to(ns.CSC), expected(array, ns.CSC))
 
@@ -189,9 +190,9 @@ def test_what_can_be_placed() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_conversions_compiled(seed: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(reformat, "WORTHWHILE", 0)
-    fresh_plans.setattr(reformat, "LARGE", 0)
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "COMPILE_ENTRIES", 0)
+    fresh_plans.setattr(tuning, "COMPILE_VALUES", 0)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     array = entries((300, 400), seed, 0.1)
     A = ns.from_torch(torch.from_numpy(array), ns.CSR)
     for source, target in ((ns.CSR, ns.CSC), (ns.CSC, ns.DCSR), (ns.COO(2), ns.CSR)):
@@ -228,7 +229,7 @@ def test_more_entries_of_a_parent_than_int32_counts(small: pytest.MonkeyPatch) -
 
 
 def test_the_memory_limit_guards_placed_results(small: pytest.MonkeyPatch) -> None:
-    small.setattr("numscorch.runtime.memory.ASK_FROM", 1 << 10)
+    small.setattr("numscorch.machine.memory.ASK_FROM", 1 << 10)
     small.setenv("NUMSCORCH_MEMORY_LIMIT", "100K")
     A = ns.from_coo([[5], [60_000]], [1.0], (100_000, 100_000), ns.DCSR)
     with pytest.raises(ns.SizeError, match="but the limit is"):
@@ -251,7 +252,7 @@ def test_tangents_and_batches_of_torch_func_take_the_other_way(small: pytest.Mon
 
 
 def test_threads_that_convert_at_once_share_a_pattern(fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(reformat, "WORTHWHILE", 0)
+    fresh_plans.setattr(tuning, "COMPILE_ENTRIES", 0)
     for seed in range(5):
         A = sparse(entries((40, 50), seed), ns.CSR)
         with ThreadPoolExecutor(4) as pool:

@@ -11,6 +11,7 @@ import pytest
 from numba import njit
 
 from numscorch.codegen.assembly import Program
+from numscorch.codegen.checked_intrinsics import TWINS, run_as_python
 from numscorch.codegen.intrinsics import add, load, mul, pointer, store
 from numscorch.codegen.register_functions import (
     div,
@@ -32,10 +33,10 @@ from numscorch.codegen.register_functions import (
     smaller,
     sub,
 )
-from numscorch.codegen.source import OPTIONS, REGISTERED, _imports
-from numscorch.codegen.twins import TWINS, run_as_python
+from numscorch.codegen.source import REGISTERED, _imports
 from numscorch.ir.functions import FUNCTIONS, OPERATORS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from numscorch.ir.loop import Assign, Function, Var, call
+from numscorch.machine.fingerprints import OPTIONS
 
 DTYPES = ("float32", "float64")
 LANES = 8

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from numscorch.codegen.appending import appended, appended_first, largest, largest_first
+from numscorch.codegen.checked_intrinsics import run_as_python
+from numscorch.codegen.compress_store import appended, appended_first, largest, largest_first
 from numscorch.codegen.intrinsics import (
     accumulate,
     add,
@@ -28,8 +29,7 @@ from numscorch.codegen.intrinsics import (
     store_first,
 )
 from numscorch.codegen.register_functions import exponentials, larger, selected, sub
-from numscorch.codegen.source import OPTIONS
-from numscorch.codegen.twins import run_as_python
+from numscorch.machine.fingerprints import OPTIONS
 
 DTYPES = ("float32", "float64")
 SIZE = 20  # five registers of four lanes

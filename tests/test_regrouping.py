@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import reformat
-from numscorch.regrouping import can_regroup
-from numscorch.validate import validate
+from numscorch.convert import conversions as reformat
+from numscorch.convert.matrices import can_regroup
+from numscorch.tensors.validate import validate
 
 FORMATS = (ns.COO(2), ns.CSR, ns.DCSR)
 COLUMNS = (ns.Format("oo", (1, 0)), ns.CSC, ns.DCSC)

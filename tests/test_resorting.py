@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import packing, reformat
-from numscorch.pattern import Pattern
-from numscorch.resorting import resorted
-from numscorch.validate import validate
+from numscorch.convert.resorting import resorted
+from numscorch.schedule import tuning
+from numscorch.tensors import packing
+from numscorch.tensors.pattern import Pattern
+from numscorch.tensors.validate import validate
 
 ANY_ORDER = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
 
@@ -83,7 +84,7 @@ def test_gradients_flow_through_the_order(format: ns.Format) -> None:
 def test_kernels_order_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     A = shuffled(30, 40, 200).to(ns.CSR)
     sorted_whole = A.to(ns.CSC)
-    monkeypatch.setattr(reformat, "WORTHWHILE", 0)
+    monkeypatch.setattr(tuning, "COMPILE_ENTRIES", 0)
     fresh = ns.SparseTensor(Pattern(A.format, A.pattern.shape, A.pattern.arrays), A.values)
     assert is_same(sorted_whole, fresh.to(ns.CSC))
     assert ("moved", ns.CSC) in fresh.pattern.derived

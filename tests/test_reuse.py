@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.runtime import reuse
+from numscorch.machine import buffer_pool as reuse
 
 N = 520  # rows and columns of a result of more than a megabyte
 A = ns.from_torch(torch.eye(N), ns.CSR)

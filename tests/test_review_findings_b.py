@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import numscorch as ns
-from numscorch.sparse_tensor import OPERATORS
+from numscorch.tensors.sparse_tensor import OPERATORS
 
 pytestmark = pytest.mark.usefixtures("plain")
 NAN, INF = float("nan"), float("inf")

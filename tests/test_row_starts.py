@@ -8,7 +8,7 @@ import numscorch as ns
 from numscorch.codegen.row_starts import reuse_starts
 from numscorch.ir.loop import Accumulate, Assign, Block, Const, For, If, Store, Var, While
 from numscorch.nn import SparseAttention
-from numscorch.runtime import dispatch
+from numscorch.runtime import plans as dispatch
 
 i, j, n, p, q, pos, first, y = (Var(name) for name in ("i", "j", "n", "p", "q", "pos", "first", "y"))
 LOAD = Assign(first, pos[i])

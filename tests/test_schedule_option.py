@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.runtime import dispatch
-from numscorch.schedule import parallel
+from numscorch.runtime import plans as dispatch
+from numscorch.schedule import tuning
 from numscorch.schedule.options import Options, parse_options
 
 torch.manual_seed(0)
@@ -94,9 +94,9 @@ def test_tiles_of_any_size(size: int, columns: int, plain: pytest.MonkeyPatch) -
     Y, Z = torch.randint(-3, 4, (5, columns)).double(), torch.randint(-3, 4, (6, columns)).double()
     for threads in ("", "parallelize(i)"):
         assert torch.equal(ns.einsum("ij,jk->ik", A, Y, schedule=f"reorder(i, j, k) tile(k, {size}) {threads}"), D @ Y)
-        assert last_stmt().startswith(f"tile_forall<{size}>(k, {'parallel_' if threads else ''}forall(i, ")
+        assert last_stmt().startswith(f"tile_forall<{size}>(k, parallel_forall(i, ")
         assert torch.equal(ns.einsum("ij,ik,jk->ij", A, Z, Y, schedule=f"tile(k, {size}) {threads}").to_dense(), D * (Z @ Y.T))
-        assert last_stmt().startswith(f"tile_forall<{size}>(k, {'parallel_' if threads else ''}forall(i, ")
+        assert last_stmt().startswith(f"tile_forall<{size}>(k, parallel_forall(i, ")
     total = ns.einsum("ij,ik,jk->", A, Z, Y, schedule=f"tile(k, {size}) parallelize(i)")
     assert torch.equal(total, (D * (Z @ Y.T)).sum())
     assert f"tile_forall<{size}>(k, where(D += t, parallel_forall(i," in last_stmt()
@@ -145,7 +145,7 @@ def test_options() -> None:
 
 
 def test_a_loop_over_one_tile_is_not_cut_into_blocks_of_the_whole(plain: pytest.MonkeyPatch) -> None:
-    plain.setattr(parallel, "WORTHWHILE", 0)
+    plain.setattr(tuning, "PARALLEL_STEPS", 0)
     A = ns.from_torch(torch.arange(40.0), ns.Format("(i) -> (i % 4: dense, i // 4: dense)"))
     found = ns.einsum("i,lm->", A, torch.ones(5, 6), schedule="reorder(i, l, m), tile(i, 8)")
     assert found == 30 * torch.arange(40.0).sum()

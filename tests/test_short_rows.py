@@ -9,8 +9,8 @@ import torch
 
 import numscorch as ns
 from numscorch.codegen.intrinsics import pointer, rolled
-from numscorch.codegen.source import OPTIONS
-from numscorch.schedule import parallel
+from numscorch.machine.fingerprints import OPTIONS
+from numscorch.schedule import tuning
 
 
 def uneven(rows: int = 300) -> ns.SparseTensor:
@@ -69,7 +69,7 @@ def test_a_loop_marked_as_rolled_is_not_unrolled() -> None:
 @pytest.mark.parametrize("fan", [4, 9, 40])
 def test_the_end_of_a_row_is_masked(fan: int, dtype: torch.dtype, threads: int, fresh_plans: pytest.MonkeyPatch) -> None:
     """Whatever other rows hold beyond it, and the last rows of all, which fewer entries follow than a register has."""
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0 if threads > 1 else 1 << 30)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0 if threads > 1 else 1 << 30)
     lengths = torch.randint(0, 2 * fan, (90,), generator=torch.Generator().manual_seed(fan))
     dense = torch.zeros(90, 100, dtype=dtype)
     for row, length in enumerate(lengths.tolist()):
@@ -87,7 +87,7 @@ def test_the_end_of_a_row_is_masked(fan: int, dtype: torch.dtype, threads: int, 
 def test_ends_of_rows_are_masked_in_chains_and_where_the_largest_is_looked_for(
     fan: int, threads: int, fresh_plans: pytest.MonkeyPatch
 ) -> None:
-    fresh_plans.setattr(parallel, "WORTHWHILE", 0 if threads > 1 else 1 << 30)
+    fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0 if threads > 1 else 1 << 30)
     generator = torch.Generator().manual_seed(fan)
     lengths = torch.randint(0, 2 * fan, (90, 1), generator=generator)
     dense = torch.where(torch.arange(100) < lengths, torch.randn(90, 100, generator=generator), 0.0)

@@ -9,9 +9,10 @@ import torch
 from torch.autograd import forward_ad
 
 import numscorch as ns
-from numscorch import shortcuts
-from numscorch.runtime import dispatch
-from numscorch.runtime.dispatch import SHORTCUTS, uncompiled
+from numscorch.compute import shortcuts
+from numscorch.frontend.statements import einsum_request
+from numscorch.runtime import plans as dispatch
+from numscorch.runtime.plans import SHORTCUTS, uncompiled
 
 SPMM = "ij,jk->ik"
 D = torch.tensor([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
@@ -58,6 +59,7 @@ def test_other_operands_take_the_long_way() -> None:
         ns.einsum(SPMM, A)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # of torch, at its first dual level
 def test_modes_of_torch_take_the_long_way() -> None:
     shortcut = learn()
     with torch.autocast("cpu", torch.bfloat16):
@@ -94,7 +96,7 @@ def test_tables_apart_know_none() -> None:
 
 def test_autotune_and_forget_drop_it() -> None:
     learn()
-    dispatch.forget("ij, jk -> ik")
+    dispatch.forget(einsum_request("ij, jk -> ik", (2, 2)))
     assert SPMM not in SHORTCUTS
 
 

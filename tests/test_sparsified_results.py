@@ -12,17 +12,17 @@ import torch
 
 import numscorch as ns
 from numscorch.codegen.source import generate
+from numscorch.frontend.fused_problem import fused_problem
+from numscorch.frontend.operand import Operand
 from numscorch.ir.format import CSR, sorted_format
 from numscorch.ir.format import dense as dense_format
-from numscorch.operand import Operand
-from numscorch.programs.fused_problem import fused_problem
 from numscorch.programs.fusion import Kind, fused_request
-from numscorch.programs.sparsified import pruning
-from numscorch.runtime.dispatch import _plans, uncompiled
+from numscorch.runtime.plans import _plans, uncompiled
 from numscorch.schedule.facts import Target
 from numscorch.schedule.fuse import schedule_fused
+from numscorch.sparsifiers.results import pruning
+from numscorch.sparsifiers.rules import ruled
 from numscorch.sparsify import compose, keep_all, magnitude, n_m, random, register_sparsifier, sparsify, threshold, topk
-from numscorch.sparsify.rules import ruled
 
 G = torch.Generator().manual_seed(0)
 

@@ -13,6 +13,8 @@ from torch.nn.functional import hardshrink
 from weights import drawn
 
 import numscorch as ns
+from numscorch.sparsifiers.kinds import kind_of
+from numscorch.sparsifiers.promises import check_promises
 from numscorch.sparsify import (
     Kind,
     MovementScores,
@@ -31,8 +33,6 @@ from numscorch.sparsify import (
     topk,
     wanda,
 )
-from numscorch.sparsify.kinds import kind_of
-from numscorch.sparsify.promises import check_promises
 
 W = drawn(7, 10)
 X = drawn(3, 5, 10, seed=1) * torch.arange(1.0, 11)  # norms that matter

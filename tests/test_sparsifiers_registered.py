@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.sparsify import Kind, n_m, names, register_sparsifier, sparsify
+from numscorch.sparsifiers import names
+from numscorch.sparsify import Kind, n_m, register_sparsifier, sparsify
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -19,7 +20,7 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 @pytest.fixture(autouse=True)
 def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(names, "REGISTERED", {})
-    monkeypatch.setattr("numscorch.sparsify.registration.REGISTERED", names.REGISTERED)
+    monkeypatch.setattr("numscorch.sparsifiers.registration.REGISTERED", names.REGISTERED)
     yield
 
 

@@ -30,7 +30,7 @@ from numscorch.sparsify import (
     topk,
     wanda,
 )
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 NEAR = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 

@@ -16,7 +16,6 @@ from torch.nn.utils import parametrizations, prune
 
 import numscorch as ns
 from numscorch.nn import SparseEmbedding, SparseLinear, SparseMultiheadAttention
-from numscorch.sparse_parameter import SparseParameter
 from numscorch.sparsify import (
     ModelReport,
     SparsityPlan,
@@ -31,6 +30,7 @@ from numscorch.sparsify import (
     sparsify_model,
 )
 from numscorch.sparsify.advice import SpeedUp
+from numscorch.tensors.parameter import SparseParameter
 
 pytestmark = pytest.mark.usefixtures("plain")
 half = magnitude(0.5)

@@ -9,7 +9,8 @@ import torch
 from weights import drawn
 
 import numscorch as ns
-from numscorch import reformat
+from numscorch.convert import conversions as reformat
+from numscorch.schedule import tuning
 from numscorch.sparsify import (
     block_magnitude,
     keep_all,
@@ -23,7 +24,7 @@ from numscorch.sparsify import (
     threshold,
     topk,
 )
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 W = drawn(9, 14)
 W[2] = 0.0
@@ -34,7 +35,7 @@ FORMATS: list[Any] = ["CSR", "CSC", ns.COO(2), ns.BCSR(2, 4), ns.NM(3, 4), ns.EL
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether kernels read small tensors, too."""
     if request.param:
-        monkeypatch.setattr(reformat, "LARGE", 1)
+        monkeypatch.setattr(tuning, "COMPILE_VALUES", 1)
         monkeypatch.setattr(reformat, "_converted_before", {})
     return bool(request.param)
 
@@ -76,7 +77,7 @@ def test_thresholds_are_exact(dtype: torch.dtype, format: Any) -> None:
 
 
 def test_of_a_threshold_there_is_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reformat, "LARGE", 1)
+    monkeypatch.setattr(tuning, "COMPILE_VALUES", 1)
     monkeypatch.setattr(threshold, "__call__", lambda *given: pytest.fail("a mask was made"))
     assert sparsify(W, threshold(0.5)).nnz == int((W.abs() > 0.5).sum())
 

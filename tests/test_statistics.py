@@ -9,11 +9,11 @@ import torch
 from corpus import TARGET
 
 import numscorch as ns
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.problem import make_problem
 from numscorch.ir.format import Format
 from numscorch.ir.index import IndexVar, accesses_in
-from numscorch.parser import parse_einsum
-from numscorch.problem import make_problem
-from numscorch.runtime.dispatch import describe
+from numscorch.runtime.plans import describe
 from numscorch.schedule import cost
 
 

@@ -17,8 +17,8 @@ from training_cases import read_back, stored
 
 import numscorch as ns
 from numscorch.nn import SparseLinear
+from numscorch.sparsifiers.names import REGISTERED
 from numscorch.sparsify import magnitude, n_m, register_sparsifier, sparsify, threshold
-from numscorch.sparsify.names import REGISTERED
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ class TestModels:
         torch.testing.assert_close(expected, first.weight.grad)
 
     def test_a_sparsifier_of_ones_own_needs_no_operators(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("numscorch.sparsify.registration.REGISTERED", dict(REGISTERED))
+        monkeypatch.setattr("numscorch.sparsifiers.registration.REGISTERED", dict(REGISTERED))
         own = register_sparsifier(lambda t: t > 0, kind="streaming", name="upper", format="DCSC")
         layer = linear(own)
         assert layer.weight.format == ns.DCSC

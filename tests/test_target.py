@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from numscorch.runtime.target import cache_sizes, host
+from numscorch.machine.target import cache_sizes, host
 
 
 def test_cache_sizes_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

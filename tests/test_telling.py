@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import pytest
 
-from numscorch.codegen import telling
 from numscorch.codegen.source import Source
+from numscorch.machine import compile_log as telling
 
 CALL = "ns.einsum('ij,j->i', ns.from_torch(torch.eye(3), ns.CSR), torch.ones(3))"
 
@@ -75,7 +75,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def compile_on(stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch, until: str = "compiling") -> str:
     """What is written while a kernel is compiled: for a while, or until a text appears."""
     monkeypatch.setattr(sys, "stderr", stream)
-    with telling.waiting(SOURCE):
+    with telling.waiting(SOURCE.text):
         latest = time.monotonic() + (5 if until else 0.1)
         while time.monotonic() < latest and not (until and stream is not None and until in stream.getvalue()):
             time.sleep(0.005)
@@ -143,18 +143,18 @@ def test_nothing_is_written_where_nobody_reads_or_wants_it(
 def test_a_closed_stderr_does_no_harm(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = Terminal()
     monkeypatch.setattr(sys, "stderr", closed)
-    with telling.waiting(SOURCE):
+    with telling.waiting(SOURCE.text):
         time.sleep(0.05)
         closed.close()
         time.sleep(0.05)
-    with telling.waiting(SOURCE):
+    with telling.waiting(SOURCE.text):
         time.sleep(0.05)
 
 
 def test_short_compiling_shows_nothing_on_a_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telling, "PATIENCE", 0.2)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with telling.waiting(SOURCE):
+    with telling.waiting(SOURCE.text):
         pass
     time.sleep(0.3)
     assert cast("Terminal", sys.stderr).getvalue() == ""
@@ -166,7 +166,7 @@ def test_threads_share_one_line(quick: None, monkeypatch: pytest.MonkeyPatch) ->
 
     def compile_some() -> None:
         for _ in range(5):
-            with telling.waiting(SOURCE):
+            with telling.waiting(SOURCE.text):
                 time.sleep(0.03)
 
     threads = [threading.Thread(target=compile_some) for _ in range(4)]
@@ -192,7 +192,7 @@ def test_a_line_is_cut_to_the_terminal(quick: None, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("setting", ["", "0"])
 def test_a_first_call_on_a_terminal(setting: str, tmp_path: Path) -> None:
     shown, terminal = os.openpty()
-    change = "from numscorch.codegen import telling; telling.PATIENCE = 0.05"
+    change = "from numscorch.machine import compile_log; compile_log.PATIENCE = 0.05"
     program = f"import os, sys, torch; {change}; import numscorch as ns; {CALL}; print('.', file=sys.stderr); {CALL}"
     environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(tmp_path), "NUMSCORCH_PROGRESS": setting}
     subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, check=True)

@@ -17,7 +17,7 @@ LAYERS = ["tbb", "omp", "workqueue"]
 PRELUDE = """
 import os, sys, threading
 import numpy as np, torch
-from numscorch.runtime import threads
+from numscorch.machine import threads
 
 def compiled():
     import numba
@@ -106,7 +106,7 @@ def run_or_skip(code: str, layer: str) -> list[str]:
     """Run on a layer, which not every platform has."""
     available = "import importlib; importlib.import_module('numba.np.ufunc.' + sys.argv[1])"
     module = {"tbb": "tbbpool", "omp": "omppool", "workqueue": "workqueue"}[layer]
-    preload = "from numscorch.runtime import threads; threads._tbb_problem(); import sys; " + available
+    preload = "from numscorch.machine import threads; threads._tbb_problem(); import sys; " + available
     if subprocess.run([sys.executable, "-c", preload, module], capture_output=True, check=False).returncode:
         pytest.skip(f"Numba has no {layer} layer here")
     return run(code, NUMBA_THREADING_LAYER=layer)

@@ -38,7 +38,7 @@ def net(plain: None) -> Net:
 
 
 def test_parameters_are_found(net: Net) -> None:
-    assert [name for name, _ in net.named_parameters()] == ["weight.values", "layer.bias", "layer.weight.values"]
+    assert [name for name, _ in net.named_parameters()] == ["weight.values", "layer.weight.values", "layer.bias"]
     assert isinstance(net.weight, ns.nn.Parameter)
     assert isinstance(ns.nn.Parameter(x), torch.nn.Parameter)
     assert "SparseTensor(CSR" in repr(net)

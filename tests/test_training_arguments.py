@@ -15,17 +15,7 @@ from trainers import AT_ONCE, STARTS, X, dense_network, each, gradual, network, 
 from training_cases import equal, stored
 
 import numscorch as ns
-from numscorch.sparsify import (
-    SET,
-    GradualPruning,
-    RigL,
-    SparsityPlan,
-    magnitude,
-    resparsify,
-    settle,
-    sparsify_model,
-    straight_through,
-)
+from numscorch.sparsify import SET, GradualPruning, RigL, SparsityPlan, magnitude, resparsify, settle, sparsify_model, straight_through
 
 pytestmark = pytest.mark.usefixtures("plain")
 

@@ -8,7 +8,8 @@ import pytest
 from pages import ROOT, check_page
 
 from numscorch.ir.format_text import LEVELS
-from numscorch.sparsify import layers, names
+from numscorch.sparsifiers import names
+from numscorch.sparsify import layers
 
 TUTORIALS = {"build": 25, "convert": 20, "extend": 30}
 

@@ -10,23 +10,22 @@ import numpy as np
 import pytest
 import torch
 from cases import as_operand
+from fresh import forget_plans
 
 import numscorch as ns
-from numscorch.codegen import coiteration
 from numscorch.codegen.environment import Env
 from numscorch.codegen.lowering import lower
 from numscorch.codegen.source import generate
 from numscorch.errors import ScheduleError
+from numscorch.frontend.problem import Operand, make_problem
+from numscorch.frontend.statements import parse_statement
 from numscorch.ir.format import COO, CSC, CSR, DCSR, Format
 from numscorch.ir.index import TensorVar, operands_of
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.workspace_levels import Listed
-from numscorch.problem import Operand, make_problem
-from numscorch.runtime import blocks
-from numscorch.schedule import parallel, schedule
+from numscorch.schedule import schedule, tuning
 from numscorch.schedule.facts import Target
-from numscorch.statements import parse_statement
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 TARGET = Target(32, 16)
 NAMES = "ABCDEFGH"
@@ -110,23 +109,15 @@ def test_one_body_is_what_cases_are(seed: int, plain: pytest.MonkeyPatch) -> Non
         text = rng.choice([f"{text} + {other}", f"{text} + {other}", f"({text}) * {other}", f"maximum({text}, {other})"])
     used = [v for v in "ijk" if any(v in t[1:] for t in texts)]
     lhs = "R[" + ",".join(used) + "]"
-    plain.setattr(coiteration, "MOST_CASES", 10**6)
+    plain.setattr(tuning, "MOST_CASES", 10**6)
     expected = ns.evaluate(f"{lhs} = {text}", **operands, format="dense")
     by_row = ns.evaluate(f"R[{used[0]}] max= {text}", **operands, format="dense")
     for fmt in ("dense", Format("s" * len(used)), None):
         for most in (0, 3):
-            forget(plain)
-            plain.setattr(coiteration, "MOST_CASES", most)
+            forget_plans(plain)
+            plain.setattr(tuning, "MOST_CASES", most)
             agrees(f"{lhs} = {text}", operands, expected, fmt)
             agrees(f"R[{used[0]}] max= {text}", operands, by_row)
-
-
-def forget(patch: pytest.MonkeyPatch) -> None:
-    """No plan or kernel is known any more."""
-    from numscorch.runtime import dispatch
-
-    patch.setattr(dispatch, "_plans", {})
-    patch.setattr(dispatch, "_kernels", {})
 
 
 @pytest.mark.parametrize("name", ["DCSR", "mixed"])
@@ -184,13 +175,13 @@ BLOCKED = {
 @pytest.mark.parametrize("text", BLOCKED)
 def test_blocks_of_a_merge(text: str, plain: pytest.MonkeyPatch) -> None:
     """However many blocks there are, and whichever operand they are cut by."""
-    plain.setattr(parallel, "WORTHWHILE", 0)
+    plain.setattr(tuning, "PARALLEL_STEPS", 0)
     for formats in ([DCSR], [COO(2)], [DCSR, CSR, COO(2)], [CSR, DCSR], [Format("so"), Format("sd")]):
         dense, operands = matrices(3, formats, len(formats))
         used = {name: operand for name, operand in operands.items() if f"{name}[" in text}
         for count in (1, 3, 7):
-            forget(plain)
-            plain.setattr(blocks, "BLOCKS", count)
+            forget_plans(plain)
+            plain.setattr(tuning, "BLOCKS", count)
             agrees(text, used, BLOCKED[text](*dense.values()))
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.convert.conversions import converted
 from numscorch.ir.format import Format, sorted_format
-from numscorch.reformat import converted
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 UNORDERED = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
 

@@ -10,9 +10,9 @@ import torch
 from numscorch.errors import FormatError
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format
 from numscorch.ir.levels import Compressed, Dense, Singleton
-from numscorch.packing import coordinates, pack
-from numscorch.pattern import Pattern
-from numscorch.validate import disorder, validate
+from numscorch.tensors.packing import coordinates, pack
+from numscorch.tensors.pattern import Pattern
+from numscorch.tensors.validate import disorder, validate
 
 
 def pattern_of(format: Format, shape: tuple[int, ...], *levels: Any) -> Pattern:

@@ -20,9 +20,9 @@ import torch
 
 import numscorch as ns
 from numscorch import __main__ as cli
-from numscorch import common_runs, warming
-from numscorch.codegen.telling import counts
+from numscorch.commands import common_runs, warming
 from numscorch.errors import OperandError, UnsupportedError
+from numscorch.machine.compile_log import counts
 from numscorch.warmup import Warmed
 
 WIDTH = 11
@@ -269,7 +269,7 @@ def test_the_command_says_what_it_compiled(tmp_path: Path, monkeypatch: pytest.M
 
 GRAPH_STEP = """
 import torch, numscorch as ns
-from numscorch.codegen.telling import counts
+from numscorch.machine.compile_log import counts
 random = torch.Generator().manual_seed(7)
 one = (5000 * torch.rand(2, 11_000, generator=random) ** 1.6).long()
 A = ns.adj_t(torch.cat([one, one.flip(0)], 1), size=5000)

@@ -61,7 +61,7 @@ def test_every_file_of_the_package_is_in_it_and_no_other(wheel: Path) -> None:
     held = {name for name in names_in(wheel) if ".dist-info/" not in name}
     assert held == package
     assert "numscorch/py.typed" in held, "type checkers read the types of a package with this mark"
-    assert "numscorch/pages/style.css" in held
+    assert "numscorch/explanation/style.css" in held
 
 
 def test_it_says_what_it_is_and_needs(wheel: Path) -> None:

@@ -13,16 +13,17 @@ from routine_calls import compiled
 from scale import scaled
 
 import numscorch as ns
-from numscorch.codegen import routines, twins
+from numscorch.codegen import checked_intrinsics as twins
+from numscorch.codegen import routines
 from numscorch.codegen.workspaces import workspaces_of
 from numscorch.ir.index import loops_of
 from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.workspace_levels import Cleared, Hashed, Listed
-from numscorch.runtime import blocks, dispatch
-from numscorch.runtime.assembled import hashed_room
-from numscorch.schedule import parallel, workspace
+from numscorch.runtime import plans as dispatch
+from numscorch.runtime.result_arrays import hashed_room
+from numscorch.schedule import tuning
 from numscorch.schedule.workspace import KINDS
-from numscorch.validate import validate
+from numscorch.tensors.validate import validate
 
 UNORDERED = ns.Format((Dense(), Compressed(ordered=False)))
 EXPRESSIONS = ("ij,jk->ik", "ij,jk->ki", "ij,jkl->il", "ijk,jl->il", "ijk,kl->ijl", "ij,jk,kl->il", "ij,kj->ik", "ij,jk,k->ik")
@@ -45,8 +46,8 @@ def random_operands(seed: int) -> tuple[str, list[object]]:
 
 def computed(kind: str, expr: str, operands: list[object], set_to: Callable[[object, str, float], None]) -> ns.SparseTensor | torch.Tensor:
     """The result where rows are collected in workspaces of one kind."""
-    set_to(workspace, "LARGE", -1 if kind == "hash" else 1 << 62)
-    set_to(workspace, "REUSED", float("inf"))
+    set_to(tuning, "DENSE_ROW", -1 if kind == "hash" else 1 << 62)
+    set_to(tuning, "REUSED_PLACES", float("inf"))
     dispatch._plans.clear()
     dispatch.schedule.cache_clear()
     return ns.einsum(expr, *operands, format="infer")
@@ -70,8 +71,8 @@ def test_both_kinds_give_the_same_bits(part: int, plain: pytest.MonkeyPatch) -> 
     found: list[set[type]] = []
     count = scaled(300)
     for seed in range(part * count, (part + 1) * count):
-        plain.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
-        plain.setattr(blocks, "BLOCKS", 1 + seed % 5)
+        plain.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)
+        plain.setattr(tuning, "BLOCKS", 1 + seed % 5)
         expr, operands = random_operands(seed)
         listed = computed("list", expr, operands, plain.setattr)
         hashed = computed("hash", expr, operands, plain.setattr)
@@ -137,7 +138,7 @@ def test_hypersparse_matrices_are_multiplied_within_the_memory_limit(
 def test_a_row_that_is_too_long_to_be_hashed(plain: pytest.MonkeyPatch) -> None:
     """The limit holds for what the rows turn out to need."""
     A, B = hypersparse(50, FEW, ns.CSR, 0), hypersparse(FEW, MANY, ns.CSR, 3)
-    plain.setattr("numscorch.runtime.memory.ASK_FROM", 100)
+    plain.setattr("numscorch.machine.memory.ASK_FROM", 100)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "2500")
     with pytest.raises(ns.SizeError, match=r"the workspace of 128 values takes(.|\n)*workspace\(list\)"):
         ns.einsum("ij,jk->ik", A, B)
@@ -294,10 +295,10 @@ def test_reductions_of_collected_rows(reduce: str, plain: pytest.MonkeyPatch) ->
     collected: set[type] = set()
     for seed in range(scaled(300)):
         rng, numbers = random.Random(seed), np.random.default_rng(seed)
-        plain.setattr(parallel, "WORTHWHILE", 0 if seed % 2 else 1 << 15)
-        plain.setattr(workspace, "LARGE", -1 if seed % 3 == 0 else 1 << 62)
-        plain.setattr(workspace, "REUSED", float("inf"))
-        plain.setattr(workspace, "CLEARED", rng.choice((0.0, 1e9)))
+        plain.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)
+        plain.setattr(tuning, "DENSE_ROW", -1 if seed % 3 == 0 else 1 << 62)
+        plain.setattr(tuning, "REUSED_PLACES", float("inf"))
+        plain.setattr(tuning, "CLEARED_PLACES", rng.choice((0.0, 1e9)))
         expr = rng.choice((*EXPRESSIONS, "ij->j", "i,ij->j", "ijk->k"))
         sizes = {name: rng.choice((1, 2, 5, 9)) for name in "ijkl"}
         values = rng.choice(([-2.0, -1.0, 0.0, 0.5, 3.0], [-2.0, -1.0], [1.0, np.nan, np.inf, 0.0]))

@@ -15,9 +15,9 @@ from test_arranging import storable
 from test_matrix import compositions
 
 import numscorch as ns
-from numscorch.datatypes import STORED
 from numscorch.files import text, writers
 from numscorch.files.progress import Progress
+from numscorch.frontend.datatypes import STORED
 from numscorch.ir.format import Format
 
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz")

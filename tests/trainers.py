@@ -11,15 +11,7 @@ import torch
 from torch import nn
 
 from numscorch.nn import SparseLinear
-from numscorch.sparsify import (
-    SET,
-    GradualPruning,
-    RigL,
-    magnitude,
-    resparsify,
-    schedules,
-    straight_through,
-)
+from numscorch.sparsify import SET, GradualPruning, RigL, magnitude, resparsify, schedules, straight_through
 
 AT_ONCE = schedules.one_shot(0.5, at=1)
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))

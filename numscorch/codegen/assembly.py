@@ -9,20 +9,22 @@ from ..ir import index as ix
 from ..ir.derived_formats import runs_of
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, Do, For, Function, If, Store, Var, While, call, has_threads, map_blocks, names_used
-from ..ir.placing import is_placed
+from ..ir.result_bounds import around_result, bound_of, may_take_room
+from ..ir.scatter import is_placed
+from ..ir.tag_rules import can_merge_without_branches
 from ..schedule.facts import Target
-from .bounded import Appending, around_result, bound_of, may_take_room
+from .bounded_assembly import Appending
 from .environment import Env
 from .hoisting import hoist_loads
 from .long_sums import Lengths, block_sums
 from .lowering import by_worker, in_block, lower
+from .padded_assembly import Spacing, is_spaced
 from .peephole import simplify
-from .placed import Placement
-from .results import Assembly, Stage
+from .result_assembly import Assembly, Stage
 from .row_starts import reuse_starts
+from .scatter_assembly import Placement
 from .scattering import scattered
 from .short_rows import shorten
-from .spaced import Spacing, is_spaced
 from .workspaces import arrays_of, is_collected, is_hashed, is_marked, stamps, workspaces_of
 
 
@@ -106,6 +108,30 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     if may_take_room(stmt):
         return ("room", "once", "count", "fill")
     return (*bounding, "count", "fill")
+
+
+def at_stage(stmt: ix.Stmt, stage: Stage) -> ix.Stmt:
+    """The statement of one stage: merges without branches append, and are plain ones where entries are counted first."""
+    if not ix.result_of(stmt).tensor.is_assembled or _appends(stmt, stage):
+        return stmt
+
+    def plain(inner: ix.Stmt) -> ix.Stmt:
+        match inner:
+            case ix.Forall(_, body, ix.Blend()) if not can_merge_without_branches(inner, appends=False):
+                return replace(inner, tag=ix.Serial(), body=plain(body))
+            case ix.Forall(_, body):
+                return replace(inner, body=plain(body))
+            case ix.Where(consumer, producer):
+                return ix.Where(plain(consumer), plain(producer))
+            case ix.Assignment():
+                return inner
+
+    return plain(stmt)
+
+
+def _appends(stmt: ix.Stmt, stage: Stage) -> bool:
+    """Whether a stage appends the entries of the result, which nothing has counted."""
+    return stage == "once" or bound_of(stmt) is not None
 
 
 def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> Program:
@@ -220,7 +246,7 @@ def _kind_of(stmt: ix.Stmt, stage: Stage) -> type[Assembly]:
     """How an assembled result is written."""
     if is_spaced(ix.result_of(stmt).tensor.format):
         return Spacing
-    return Placement if is_placed(stmt) else Appending if stage == "once" or bound_of(stmt) else Assembly
+    return Placement if is_placed(stmt) else Appending if _appends(stmt, stage) else Assembly
 
 
 def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from ..errors import ScheduleError
 from ..ir.index import Gallop, IndexVar
+from ..ir.lattice import Lattice
 from ..ir.level import Segment
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Choose, Const, Expr, For, If, Stmt, Var, While, all_of, any_of, call
+from ..schedule import tuning
 from ..schedule.cost import can_enter, can_seek
 from .environment import Env, Iterator
-from .lattice import Lattice
 
-MOST_CASES = 3  # points of a lattice that have a loop and a case each: those of two operands
 Bounds = tuple[Expr, Expr]
 Body = Callable[[Env], Block]
 Case = Callable[[Env, frozenset[str]], Block]
@@ -33,7 +33,7 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
         return dimension_loop(var, env, lambda inner: case(inner, frozenset()), bounds)
     if bounds is None and (walked := _walked_alone(iterators, lattice)) is not None:
         return bounded_loop(var, walked, iterators, env, lambda inner: case(inner, frozenset()))
-    if len(iterators) > 1 and len([point for point in lattice.points if point]) > MOST_CASES:
+    if len(iterators) > 1 and len([point for point in lattice.points if point]) > tuning.MOST_CASES:
         return united_loop(var, iterators, env, lattice, case, bounds)
     if lattice.whole:
         return followed_loop(var, iterators, env, lattice, case, bounds)

@@ -9,7 +9,7 @@ from ..ir.index import Access, IndexVar, TensorVar
 from ..ir.level import Level, Mode, Segment
 from ..ir.loop import Assign, Choose, Const, Expr, Var, call
 from ..ir.workspace_levels import Listed, Marked
-from .results import Assembly
+from .result_assembly import Assembly
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .. import collector
-from ..runtime import address_space, interrupts, kernel_cache, threads
-from ..runtime.launcher import address_of, callable_at, launcher
-from ..runtime.machine_code import DAMAGED, store_code, stored_code
+from ..machine import address_space, collector, interrupts, kernel_cache, threads
+from ..machine.compile_log import tell, waiting
+from ..machine.launcher import address_of, callable_at, launcher
+from ..machine.machine_code import DAMAGED, store_code, stored_code
 from . import machine
+from .checked_intrinsics import run_as_python
 from .source import Source
-from .telling import tell, waiting
-from .twins import run_as_python
 
 BUILDING = threading.RLock()  # held while a plan is made or a kernel compiled, and over a fork
 Run = Callable[[bytes, int], Any]
@@ -62,7 +61,7 @@ class Kernel:
         source = self.source
         with interrupts.deferred(), collector.paused():
             address_space.check_room()
-            with waiting(source):
+            with waiting(source.text):
                 if (found := _stored(source)) is not None:
                     return found
                 started = time.perf_counter()

@@ -1,7 +1,7 @@
 """Long sums: registers that a loop adds many terms to are added up in blocks.
 
 The error of a sum grows with the number of terms that one register takes one after the other: 10^7 terms of 0.1 in float32 are
-wrong by 0.6 %. So a long loop runs in blocks of ``BLOCK`` terms, and each block has a separate sum. The pass treats the loop over
+wrong by 0.6 %. So a long loop runs in blocks of ``SUM_BLOCK`` terms, and each block has a separate sum. The pass treats the loop over
 blocks like any other loop, so the sums form a tree. Short loops do not change. A loop over a run of positions has both forms, since
 a few rows may be long.
 """
@@ -39,10 +39,10 @@ from ..ir.loop import (
     walk_block,
     walked_by,
 )
+from ..schedule import tuning
 
-BLOCK = 64  # terms that one register takes before it is added to another
-LONG = 4 * BLOCK  # terms of a sum from which it is taken in blocks
-APART = BLOCK // 2  # terms of a loop within another one from which it has a sum of its own
+LONG = 4 * tuning.SUM_BLOCK  # terms of a sum from which it is taken in blocks
+APART = tuning.SUM_BLOCK // 2  # terms of a loop within another one from which it has a sum of its own
 Lengths = Mapping[str, float]  # by a loop's variable
 Sums = Mapping[str, Expr]  # the zeros that registers start from, by their names
 Names = Mapping[str, str]  # of the registers of parts, by those of the sums
@@ -197,15 +197,15 @@ def _adds_to(name: str, value: Expr) -> bool:
 
 
 def _in_blocks(loop: For | While, sums: Sums, lengths: Lengths) -> Stmt:
-    """A loop in blocks of ``BLOCK`` terms, these in blocks of as many, and so on; short runs of positions stay one loop."""
+    """A loop in blocks of ``SUM_BLOCK`` terms, these in blocks of as many, and so on; short runs of positions stay one loop."""
     inside, terms, widths = _inside(loop.body, sums, lengths), _terms(loop, sums, lengths), list[int]()
-    width = max(int(BLOCK / inside), 1) * _step_of(loop)
+    width = max(int(tuning.SUM_BLOCK / inside), 1) * _step_of(loop)
     while terms >= LONG:
         widths.append(width)
-        width, terms = width * BLOCK, terms / BLOCK
+        width, terms = width * tuning.SUM_BLOCK, terms / tuning.SUM_BLOCK
     layered = _layered(loop, sums, widths)
     if isinstance(loop, For) and widths and not isinstance(loop.start, Const):
-        return If(loop.start + widths[0] * (LONG // BLOCK) < loop.stop, (layered,), (loop,))
+        return If(loop.start + widths[0] * (LONG // tuning.SUM_BLOCK) < loop.stop, (layered,), (loop,))
     return layered
 
 

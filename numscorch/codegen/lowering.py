@@ -8,18 +8,18 @@ from typing import assert_never
 from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.functions import is_zero, simplified, terms_of
+from ..ir.lattice import make_lattice
 from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
-from .blending import can_blend, lower_blended
+from .branchless_merge import lower_blended
 from .coiteration import loop
-from .entries import lower_entries
 from .environment import Env, Lanes, clear, partial_register, size_of
-from .holding import lower_constant, lower_kind_tiles, lower_kinds, registers_of
-from .jamming import lower_jam
-from .lattice import make_lattice
+from .expressions import guarded, is_varying, joined, load, lower_product, named_position
+from .flat_sums import lower_entries
 from .scattering import lower_blocks
-from .transposing import lower_transposed
-from .unrolling import can_gather, can_jam, can_unroll, lower_jammed, lower_positions, lower_unrolled
-from .values import guarded, is_varying, joined, load, lower_product, named_position
+from .table_loops import lower_constant, lower_kind_tiles, lower_kinds, registers_of
+from .transpose import lower_transposed
+from .unroll_and_jam import lower_jam
+from .unrolling import lower_jammed, lower_positions, lower_unrolled
 from .workspaces import (
     append,
     appends,
@@ -56,11 +56,9 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
         case ix.Parallel():
             return lower_parallel(stmt, env)
         case ix.Unroll(times):
-            if can_jam(stmt, env):
-                return lower_jammed(stmt, env, lower)
-            return lower_unrolled(stmt, times, env, lower) if can_unroll(stmt, env) else lower_serial(stmt, env)
+            return lower_jammed(stmt, env, lower) if isinstance(stmt.body, ix.Where) else lower_unrolled(stmt, times, env, lower)
         case ix.Positions() as tag:
-            return lower_positions(stmt, tag, env, lower) if can_gather(stmt, env) else lower_serial(stmt, env)
+            return lower_positions(stmt, tag, env, lower)
         case ix.Vector() as tag:
             return lower_vector(stmt, tag, env)
         case ix.Entries():
@@ -68,7 +66,8 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
         case ix.Blend():
-            return lower_blended(stmt, env, lower) if can_blend(stmt, env) else lower_serial(stmt, env)
+            merges = len(make_lattice(stmt.var, ix.value_of(stmt.body)).iterated) > 1  # where loops around leave one operand, none is
+            return lower_blended(stmt, env, lower) if merges else lower_serial(stmt, env)
         case ix.Tile(size):
             return lower_tile(stmt, size, env)
         case ix.Blocks(count):

@@ -14,8 +14,9 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..machine.fingerprints import OPTIONS
 from .assembly import Param
-from .source import OPTIONS, Source
+from .source import Source
 
 Addresses = dict[str, int]
 _kept: list[Any] = []  # libraries, whose code runs as long as the process; LLVM's modules hold weak references to them

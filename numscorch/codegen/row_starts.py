@@ -10,23 +10,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from functools import partial
 
-from ..ir.loop import (
-    Accumulate,
-    Assign,
-    Block,
-    Expr,
-    For,
-    If,
-    Load,
-    Stmt,
-    Store,
-    Var,
-    While,
-    map_expr,
-    map_stmt,
-    walk,
-    walk_block,
-)
+from ..ir.loop import Accumulate, Assign, Block, Expr, For, If, Load, Stmt, Store, Var, While, map_expr, map_stmt, walk, walk_block
 
 Held = Mapping[Load, Var]  # loads whose values variables have
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from cmath import isfinite
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
-from importlib.resources import files
-from typing import Any
 
 from ..ir import index as ix
 from ..ir.function_table import WHOLE
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from ..ir.loop import Call, Const, Expr, Function, Table, expressions, walk, walk_block
+from ..machine.fingerprints import hashed
 from ..schedule.facts import Target
 from ..schedule.workspace import NAMES as WORKSPACES
-from .assembly import Param, Program, assemble
+from .assembly import Param, Program, assemble, at_stage
 from .long_sums import Lengths
 from .python import emit_function
-from .results import Stage
+from .result_assembly import Stage
 from .workspaces import workspaces_of
 
 RANGES = ("min", "max", "abs")
@@ -35,11 +32,6 @@ ROUTINES = frozenset(
 )
 REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
 APPENDING = frozenset({"appended", "appended_first", "largest", "largest_first"})
-COMPILED = (
-    *("codegen/appending", "codegen/intrinsics", "codegen/machine", "codegen/pipeline"),
-    *("codegen/register_functions", "codegen/registers", "codegen/routines", "codegen/scattering"),
-    "ir/function_table",
-)  # files whose functions become parts of kernels
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
     "room": "This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.",
@@ -47,7 +39,6 @@ NOTES = {
     "count": "This kernel counts the entries of the result; a second one writes them.",
     "fill": "",
 }
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +60,7 @@ def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Leng
 
     A result whose pattern is new takes a kernel for each of its stages.
     """
+    stmt = at_stage(stmt, stage)
     program = assemble(stmt, target, stage, lengths)
     body = "\n\n".join(map(emit_function, program.functions))
     note = f"\n{NOTES[stage]}\n" if NOTES[stage] else ""
@@ -151,7 +143,7 @@ def _imports(program: Program) -> str:
     scalars = sorted(_constant_types(program.functions) | (called & CASTS) | ({"array"} if _tables(program.functions) else set()))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
     lines += [""] if own or called & APPENDING else []
-    lines += [f"from numscorch.codegen.appending import {', '.join(found)}"] if (found := sorted(called & APPENDING)) else []
+    lines += [f"from numscorch.codegen.compress_store import {', '.join(found)}"] if (found := sorted(called & APPENDING)) else []
     lines += [f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
     lines += [f"from numscorch.codegen.register_functions import {', '.join(found)}"] if (found := sorted(called & REGISTERED)) else []
     lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []
@@ -179,10 +171,3 @@ def _unwritable(functions: Sequence[Function]) -> list[str]:
 
 def _constant_types(functions: Sequence[Function]) -> set[str]:
     return {e.dtype for e in _expressions(functions) if isinstance(e, Const) and e.dtype is not None}
-
-
-def hashed(text: str, target: Target) -> str:
-    """Of everything that the machine code depends on: the text, the target, the options, the compilers, the intrinsics."""
-    intrinsics = "".join(files("numscorch").joinpath(f"{name}.py").read_text() for name in COMPILED)
-    parts = (text, repr(target.instructions), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

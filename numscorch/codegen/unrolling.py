@@ -11,68 +11,29 @@ from dataclasses import replace
 
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, terms_of
+from ..ir.lattice import make_lattice
 from ..ir.levels import Compressed
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Var, While, call
+from ..schedule import tuning
 from .coiteration import at_position
 from .environment import Env, Iterator, clear, partial_register
-from .jamming import interleaved
-from .lattice import make_lattice
-from .values import gathered_product
+from .expressions import gathered_product
+from .unroll_and_jam import interleaved
 
 Lower = Callable[[ix.Stmt, Env], Block]
 JOINED = {"maximum": ("larger", "hmax"), "minimum": ("smaller", "hmin")}  # of registers, and of the lanes of one
-MOST_IFS = 4  # copies up to which the rest of a row is handled without a loop
 
 
-def can_unroll(stmt: ix.Forall, env: Env) -> bool:
-    """Whether the loop iterates one level without repeated coordinates and only sums."""
-    return _sole_iterator(stmt, env) is not None and isinstance(stmt.body, ix.Assignment)
-
-
-def can_gather(stmt: ix.Forall, env: Env) -> bool:
-    """Whether, besides, the positions lead to values, and what else the variable moves is dense."""
-    if not can_unroll(stmt, env) or "crd" not in env.iterated(stmt.var)[0].level.arrays:
-        return False
-    return isinstance(stmt.body, ix.Assignment) and _lies_beside(stmt.body.lhs, env, stmt.var) and _moves_dense(stmt, stmt.body, env)
-
-
-def _lies_beside(result: ix.Access, env: Env, var: ix.IndexVar) -> bool:
-    """Whether a result is a register, or lies beside the positions of the level that a loop iterates."""
-    return not result.indices or result.tensor.shares == env.iterated(var)[0].name
-
-
-def can_jam(stmt: ix.Forall, env: Env) -> bool:
-    """Whether each position's result is a short vector sum, written where the position says."""
-    it = _sole_iterator(stmt, env)
-    if env.lanes is not None or it is None or "crd" not in it.level.arrays:
-        return False
-    match stmt.body:
-        case ix.Where(ix.Assignment(lhs, _, "=" | "+=") as consumer, ix.Forall(_, ix.Assignment(), ix.Vector())):
-            return lhs.tensor.shares == env.iterated(stmt.var)[0].name and _moves_dense(stmt, consumer, env)
-        case _:
-            return False
-
-
-def _sole_iterator(stmt: ix.Forall, env: Env) -> Iterator | None:
-    """The one level that a loop iterates, and nothing else: elsewhere, the terms are 0, or none."""
-    iterators = env.iterated(stmt.var)
-    plain = len(iterators) == 1 and not make_lattice(stmt.var, ix.value_of(stmt.body)).whole
-    plain = plain and iterators[0].level.is_unique and not iterators[0].present(iterators[0].position)
-    return iterators[0] if plain else None
-
-
-def _moves_dense(stmt: ix.Forall, assignment: ix.Assignment, env: Env) -> bool:
-    it, read = env.iterated(stmt.var)[0], ix.accesses_in(assignment.rhs)
-    moved = [a for a in read if stmt.var in a.indices]
-    if not any(a.tensor.has_values for a in read):
-        return False
-    beside = all(a.tensor.is_dense or it.name in (a.tensor.name, a.tensor.shares) for a in moved)
-    return it.at == len(it.access.tensor.format.levels) - 1 and beside
+def _walked(stmt: ix.Forall, env: Env) -> Iterator:
+    """The one level that the loop iterates: see ``ir.tag_rules``."""
+    lattice = make_lattice(stmt.var, ix.value_of(stmt.body))
+    (it,) = (it for it in env.iterated(stmt.var) if it.name in lattice.iterated)
+    return it
 
 
 def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block:
     """Several positions at once, each adding to registers of its own; the rest one by one."""
-    it, target = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body)).lhs.tensor
+    it, target = _walked(stmt, env), next(ix.assignments(stmt.body)).lhs.tensor
     first = env.registers[target.name]
     copies = [first, *(Var(f"{first.name}_{u}") for u in range(1, times))]
     zero = clear(target, env)[0].value
@@ -86,7 +47,7 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
 
 def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) -> Block:
     """A register of consecutive positions at once; what their coordinates choose is gathered."""
-    it, body, lanes = env.iterated(stmt.var)[0], next(ix.assignments(stmt.body)), tag.lanes
+    it, body, lanes = _walked(stmt, env), next(ix.assignments(stmt.body)), tag.lanes
     terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
     walk = _whole if not tag.masked or not isinstance(it.level, Compressed) else _padded if _reads_rows(body.rhs, stmt.var) else _masked
     left_over = () if walk is _padded else (_one_by_one(stmt, it, env, lower),)
@@ -149,7 +110,7 @@ def _padded(it: Iterator, lanes: int, step: Block, rest: Block, cleared: Block) 
 
 def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     """Several vector sums side by side, added up together into the lanes of one register, which are written at once."""
-    it = env.iterated(stmt.var)[0]
+    it = _walked(stmt, env)
     consumer, producer, jammed = _jam_parts(stmt)
     target = next(ix.assignments(producer)).lhs.tensor
     sums = interleaved([_sum_at(stmt, producer, target, u, it, env, lower) for u in range(jammed)])
@@ -250,7 +211,7 @@ def _one_by_one(stmt: ix.Forall, it: Iterator, env: Env, lower: Lower) -> For:
 
 def _rest_of_row(stmt: ix.Forall, it: Iterator, copies: list[Var], env: Env, lower: Lower) -> Block:
     """Up to three positions without a loop, whose end would be mispredicted; more of them in one."""
-    if len(copies) > MOST_IFS:
+    if len(copies) > tuning.MOST_IFS:
         return (_one_by_one(stmt, it, env, lower),)
     target = next(ix.assignments(stmt.body)).lhs.tensor
     return tuple(

@@ -12,12 +12,12 @@ from dataclasses import replace
 from ..ir import index as ix
 from ..ir.functions import counts_absent, start_of
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call
+from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, Marked
-from .bounded import around_result
 from .environment import Env, clear, size_of
-from .pruning import append_pruned
-from .results import MOST, Assembly
-from .values import joined, lower_product
+from .expressions import joined, lower_product
+from .pruned_results import append_pruned
+from .result_assembly import MOST, Assembly
 
 Lower = Callable[[ix.Stmt, Env], Block]
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..errors import NumscorchError
-from ..files.replacing import replacing
+from ..machine.atomic_files import replacing
 from .asking import add_request, request_of
 
 SECONDS = 2.0

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ExpressionError, NumscorchError
-from ..runtime import kernel_cache
-from ..runtime.memory import size_in_words
+from ..machine import kernel_cache
+from ..machine.memory import size_in_words
 from .asking import request_of, requests_in, words_of
 
 
@@ -111,7 +111,7 @@ def _check_there(path: Path, what: str, way_out: str) -> None:
 
 
 def _warm(arguments: argparse.Namespace) -> int:
-    from ..codegen.telling import counts
+    from ..machine.compile_log import counts
 
     folder, before, started = _folder(), counts.compiled, time.perf_counter()
     ready = _common() if arguments.common else _requests(arguments.file)
@@ -122,8 +122,8 @@ def _warm(arguments: argparse.Namespace) -> int:
 
 def _requests(path: Path) -> str:
     """Compile the kernels of a file's requests."""
-    from ..codegen.telling import expecting
-    from ..warming import warm
+    from ..machine.compile_log import expecting
+    from .warming import warm
 
     _check_there(path, "file of requests", "write one, a line for each request, or pass --common")
     try:
@@ -143,9 +143,9 @@ def _requests(path: Path) -> str:
 
 def _common() -> str:
     """Compile the kernels of common layers and products, and print a line for each of them."""
-    from ..codegen.telling import expecting
-    from ..common_runs import common_runs
-    from ..warming import tables_of_kernels, warm_all
+    from ..machine.compile_log import expecting
+    from .common_runs import common_runs
+    from .warming import tables_of_kernels, warm_all
 
     runs, tables = list(common_runs()), tables_of_kernels()
     with expecting(len(runs), "layers and products") as goal:

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from ..api import explain
-from ..constructors import rand
 from ..errors import ExpressionError, SizeError, UnsupportedError
-from ..explanation import ROW, SIZE, read_formats
+from ..explanation.explanation import ROW, SIZE, read_formats
 from ..ir.format import Format
-from ..runtime.memory import available
-from ..sparsify.masking import sparsify
-from ..sparsify.structures import structured
+from ..machine.memory import available
+from ..operators.constructors import rand
+from ..sparsifiers.sparsify import sparsify
+from ..sparsifiers.structures import structured
 
 EACH = 4  # bytes of a float32
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import lzma
 import zipfile
-import zlib
 from errno import EINVAL
 from math import prod
 from os import PathLike
@@ -18,16 +16,15 @@ from ..ir.format import Format, rebuilt
 from ..ir.format_text import LEVELS
 from ..ir.level import INT64_MAX
 from ..ir.parts import Part
-from ..pattern import INDEX_DTYPES, Pattern, restored
-from ..runtime.memory import check_bytes
-from ..sparse_tensor import SparseTensor
-from ..validate import validate
+from ..machine.atomic_files import NOT_WHOLE, replacing
+from ..machine.memory import check_bytes
+from ..tensors.pattern import INDEX_DTYPES, Pattern
+from ..tensors.sparse_tensor import SparseTensor
+from ..tensors.validate import restored, validate
 from .progress import Progress
-from .replacing import replacing
 
 MARK = "numscorch_format"
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}
-NOT_WHOLE = (ValueError, EOFError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # also NotImplementedError
 torch.serialization.add_safe_globals([SparseTensor, Format, rebuilt, Part, restored, *LEVELS.values()])  # what pickles of tensors name
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..arrays import as_shape
 from ..errors import FormatError, UnsupportedError
+from ..tensors.arrays import as_shape
 from .archives import integers_in, sizes_in
 from .text import EXACT, Text, coordinates_in, integers, opened, rows_of, sizes, whole_values
 

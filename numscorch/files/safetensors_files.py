@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from ..errors import FormatError, UnsupportedError
-from ..sparse_tensor import SparseTensor
+from ..machine.atomic_files import replacing
+from ..tensors.sparse_tensor import SparseTensor
 from .archives import MARK, UNKNOWN_TO_NUMPY, named_arrays
 from .progress import Progress
-from .replacing import replacing
 
 
 def save_safetensors(A: SparseTensor, path: str | PathLike[str], progress: bool | None = None) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import FormatError
-from ..runtime.memory import check_bytes
+from ..machine.memory import check_bytes
 from .progress import Progress
 
 PIECE = 1 << 24  # bytes that are parsed at once, and the longest line of a table

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..convert import to_format
+from ..convert.dense import to_format
 from ..errors import FormatError, UnsupportedError
 from ..ir.format import CSR
-from ..packing import coordinates, of_entries
-from ..sparse_tensor import SparseTensor
+from ..machine.atomic_files import replacing
+from ..tensors.packing import coordinates, of_entries
+from ..tensors.sparse_tensor import SparseTensor
 from .progress import Progress
-from .replacing import replacing
 
 ENTRIES = 1 << 18  # that become text at once
 LETTERS = 32  # of a float, at the most

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 
-from ..arrays import as_indices, as_shape, as_values
-from ..construct import from_coo, from_csr
+from ..convert.construct import from_coo, from_csr
 from ..errors import FormatError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
-from ..packing import of_entries
+from ..tensors.arrays import as_indices, as_shape, as_values
+from ..tensors.methods import METHODS
+from ..tensors.packing import of_entries
+from ..tensors.sparse_tensor import SparseTensor
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-    from ..sparse_tensor import SparseTensor
 
 
 # ---- edge lists, as PyTorch Geometric has them
@@ -426,3 +426,6 @@ def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:
         entries = [entry for entry in entries if entry[0] <= entry[1]]
     graph.add_weighted_edges_from(entries)
     return graph
+
+
+METHODS.update(to_edge_index=to_edge_index, to_torch_sparse=to_torch_sparse, to_networkx=to_networkx, to_dgl=to_dgl)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..arrays import as_indices, as_shape, as_values
-from ..construct import from_coo, from_parts
-from ..convert import no_layout, numpy_values
+from ..convert.construct import from_coo, from_parts
+from ..convert.dense import no_layout, numpy_values
 from ..errors import UnsupportedError
 from ..ir.format import COO, CSC, CSR, Format
-from ..packing import coordinates
-
-if TYPE_CHECKING:
-    from ..sparse_tensor import SparseTensor
+from ..tensors.arrays import as_indices, as_shape, as_values
+from ..tensors.methods import METHODS
+from ..tensors.packing import coordinates
+from ..tensors.sparse_tensor import SparseTensor
 
 
 def from_pydata(array: Any, format: Format | str | None = None) -> SparseTensor:
@@ -67,3 +66,6 @@ def to_pydata(A: SparseTensor) -> Any:
     if not A.ndim or A.format != COO(A.ndim):
         raise no_layout(A, "pydata/sparse")
     return sparse.COO(coordinates(A.pattern).numpy(), values, shape=A.pattern.shape, has_duplicates=False, sorted=True)
+
+
+METHODS.update(to_pydata=to_pydata)

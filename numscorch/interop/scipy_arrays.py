@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..arrays import as_indices, as_values
-from ..convert import no_layout, numpy_values
+from ..convert.construct import adopted, checked, from_coo, from_parts, way_in
+from ..convert.conversions import to_format
+from ..convert.dense import no_layout, numpy_values
 from ..errors import UnsupportedError
-from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format
+from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format, as_format
 from ..ir.levels import Compressed, Dense
-from ..packing import index_dtype_for
-from ..pattern import Pattern
-from ..runtime.memory import check_entries
-from ..torch_layouts import layout_of
+from ..machine.memory import check_entries
+from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates
+from ..tensors.methods import METHODS
+from ..tensors.packing import in_order, index_dtype_for
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+from ..tensors.torch_layouts import layout_of
 
 if TYPE_CHECKING:
-    from scipy.sparse import sparray
-
-    from ..sparse_tensor import SparseTensor
+    from scipy.sparse import sparray, spmatrix
 
 UNORDERED = Compressed(ordered=False)
 
@@ -136,3 +138,61 @@ MAKERS: dict[Format, Callable[[SparseTensor, np.ndarray], Any]] = {
     Format((Dense(), UNORDERED), (1, 0)): _compressed,
     DIA: _dia,
 }
+
+
+def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -> SparseTensor:
+    """A SparseTensor from a SciPy sparse array or matrix.
+
+    The arrays of csr, csc, bsr and coo are taken without a copy; unsorted or repeated entries are
+    coalesced into new arrays.  dia arrays are copied, and other layouts go through ``.tocsr()``.
+
+    The adjacency matrix of a graph is ``A[source, target]`` in SciPy: pass ``A.t()``, which shares memory, to graph layers.
+
+    Args:
+        matrix: a sparse array of a data type that kernels can read.
+        format: the result's format; by default the matrix's own: CSR, CSC, COO, BCSR or DIA.
+
+    Raises:
+        FormatError: the index arrays break what their layout promises.
+        UnsupportedError: not a SciPy sparse array, or a dtype that kernels can't read.
+
+    >>> from scipy.sparse import eye_array
+    >>> from_scipy(eye_array(2, format="csc"))
+    SparseTensor(CSC, shape=(2, 2), nnz=2, density=0.5, float64, int32 indices)
+    """
+    if not hasattr(matrix, "tocoo") or hasattr(matrix, "fill_value"):
+        raise UnsupportedError(f"from_scipy takes a SciPy sparse array, not {type(matrix).__name__}: use {way_in(matrix)}")
+    source: Any = matrix
+    if source.ndim != 2 or source.format == "coo":
+        return _from_scipy_list(source.tocoo(), None if format is None else as_format(format))
+    A = _from_scipy_matrix(source)
+    return A if format is None else to_format(A, as_format(format))
+
+
+def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
+    """An array of any number of dimensions, from its list of coordinates."""
+    shape, values = as_shape(source.shape), as_values(source.data)
+    if format is None or format == COO(len(shape)):
+        rows = [as_indices(row, f"coords[{dimension}]") for dimension, row in enumerate(source.coords)]
+        numbers = [row.numpy() for row in rows]
+        check_coordinates(numbers, shape)
+        if in_order(numbers).all():
+            return adopted(rows, values, shape, COO(len(shape)))
+    return from_coo(np.stack(source.coords), values, shape, format)
+
+
+def _from_scipy_matrix(source: Any) -> SparseTensor:
+    """A matrix in its own format."""
+
+    if source.format == "bsr":
+        return checked(*blocks(source))
+    if source.format == "dia":
+        return checked(*diagonals(source), assume_sorted=True)
+    if source.format not in ("csr", "csc"):
+        source = source.tocsr()
+    layout, nnz = CSR if source.format == "csr" else CSC, int(source.indptr[-1])
+    pos, crd = as_indices(source.indptr, "indptr"), as_indices(source.indices, "indices")
+    return from_parts(layout, pos, crd[:nnz], as_values(source.data)[:nnz], as_shape(source.shape))
+
+
+METHODS.update(to_scipy=to_scipy)

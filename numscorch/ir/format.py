@@ -18,10 +18,10 @@ from typing import Any
 
 from ..errors import FormatError
 from .format_text import levels_of_letters, parse_map
-from .grouped import Combination, Grouped
 from .implicit import Offset, Range
 from .level import Level, check_parameters
 from .levels import Compressed, Dense, Singleton
+from .nmg import Combination, Grouped
 from .padded import Fixed
 from .parts import Part, check_parts, name_of, parts_of, whole_numbers
 

@@ -7,11 +7,11 @@ import re
 from difflib import get_close_matches
 
 from ..errors import FormatError
-from .grouped import Combination, Grouped
 from .hash_table import Hash
 from .implicit import Band, Causal, Identity, Offset, Range
 from .level import Level
 from .levels import Compressed, Dense, Singleton
+from .nmg import Combination, Grouped
 from .padded import Bitmap, Fixed
 from .parts import LARGEST, Part, parse_part
 

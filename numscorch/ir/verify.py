@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..errors import ScheduleError
-from .index import Access, Assignment, Forall, IndexVar, KindTiles, Stmt, Tile, Where, accesses_in, loops_of
-from .placing import is_placed
+from .index import Access, Assignment, Forall, IndexVar, KindTiles, Stmt, Tile, Vector, Where, accesses_in, loops_of
+from .scatter import is_placed
+from .tag_rules import appends, why_not
 
 
 def verify(stmt: Stmt) -> Stmt:
@@ -12,13 +13,25 @@ def verify(stmt: Stmt) -> Stmt:
 
     Every variable of a nest is bound once, before it is used, and every level that must be
     iterated is reached from the level above it, but for those of a result whose entries are placed.
-    A tile loop binds nothing: the loop over its variable, in its body, does.
+    A tile loop binds nothing: the loop over its variable, in its body, does. Each loop can run as its tag says.
 
     Raises:
         ScheduleError: it is not; the text says where.
     """
     _check(stmt, (), is_placed(stmt))
+    _check_tags(stmt, appends(stmt), in_registers=False)
     return stmt
+
+
+def _check_tags(stmt: Stmt, is_appended: bool, in_registers: bool) -> None:
+    match stmt:
+        case Forall(_, body):
+            if (why := why_not(stmt, is_appended, in_registers)) is not None:
+                raise ScheduleError(f"{stmt.tag} over {stmt.var}: {why}\n  {stmt}")
+            _check_tags(body, is_appended, in_registers or isinstance(stmt.tag, Vector))
+        case Where(consumer, producer):
+            _check_tags(consumer, is_appended, in_registers)
+            _check_tags(producer, is_appended, in_registers)
 
 
 def _check(stmt: Stmt, bound: tuple[IndexVar, ...], placed: bool) -> None:

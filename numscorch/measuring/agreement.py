@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-5  # of float32; the second one of the largest number
 

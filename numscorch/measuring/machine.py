@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..runtime.target import cache_sizes, host
+from ..machine.target import cache_sizes, host
 
 LIBRARIES = ("numscorch", "torch", "numba", "llvmlite", "numpy", "scipy", "sparse", "python-graphblas", "torch_geometric")
 CPU_INFO = Path("/proc/cpuinfo")

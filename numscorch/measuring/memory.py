@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ..runtime.reuse import release
+from ..machine.buffer_pool import release
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # proc(5): VmHWM starts again from what is resident now

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
+from ..explanation.points import sizes_of
 from ..ir.format import COO, CSR
-from ..runtime.memory import available
-from ..sparse_tensor import SparseTensor
-from .points import sizes_of
+from ..machine.memory import available
+from ..tensors.sparse_tensor import SparseTensor
 from .requests import Asked
 from .shapes import Elementwise, MatMul, Sampled, Shape, Total, shape_of
 from .turns import Function
@@ -251,8 +251,8 @@ def _of_dense(request: Asked, shape: Shape | None) -> Function:
 
 def multiplications(request: Asked) -> float:
     """How many points the indices have: those of the largest statement."""
-    from ..parser import parse_einsum
-    from ..statements import parse_program
+    from ..frontend.parser import parse_einsum
+    from ..frontend.statements import parse_program
 
     if request.is_einsum:
         subscripts = parse_einsum(request.expr, tuple(own.ndim for own in request.operands.values()))

@@ -19,10 +19,10 @@ from typing import Any
 from ..codegen.kernel import Kernel, Run, build
 from ..codegen.machine import Addresses
 from ..codegen.source import Source
-from ..explanation import Explanation
-from ..operand import Operand
-from ..runtime.dispatch import Plan, Tables, apart
-from ..statements import Request
+from ..explanation.explanation import Explanation
+from ..frontend.operand import Operand
+from ..frontend.statements import Request
+from ..runtime.plans import Plan, Tables, apart
 
 FOLDER = "NUMSCORCH_CACHE_DIR"
 CALLS = 20  # of which the overhead is the median
@@ -43,7 +43,7 @@ class KernelRecord:
 class Called:
     """A plan's call: the request, its operands, and what it made."""
 
-    request: str | Request
+    request: Request
     operands: tuple[Any, ...]
     result: Any
 
@@ -194,10 +194,10 @@ class _Watch:
         self.built.append(source)
         return RecordedKernel(build(source), self)
 
-    def made(self, expr: str | Request, operands: Sequence[Operand], plan: Plan) -> Plan:
+    def made(self, expr: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
         """Note the kernels of a plan, and have its calls noted."""
         own, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
-        told = str(Explanation(str(expr), tuple(operands), plan.problem, plan.steps, own, Path(name), expr))
+        told = str(Explanation(f"einsum {expr}", tuple(operands), plan.problem, plan.steps, own, Path(name), expr))
         told = told.replace(own.text, "").rstrip()
         self.kernels.setdefault(own.name, KernelRecord(str(expr), told, own.text))
         since = self.built.index(own) if own in self.built else len(self.built)  # before it, those of a plan that this one is part of
@@ -206,7 +206,7 @@ class _Watch:
         del self.built[since:]
         return replace(plan, run=self._noted(expr, plan.run))
 
-    def _noted(self, expr: str | Request, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _noted(self, expr: Request, run: Callable[..., Any]) -> Callable[..., Any]:
         """The function of a plan; calls within another plan's are part of that one."""
 
         def noted(*operands: Any) -> Any:

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from ..api import einsum, evaluate
-from ..constructors import rand
-from ..datatypes import STORED, listed
 from ..errors import ExpressionError, FormatError, OperandError
-from ..explanation import read_format
-from ..io import load, suffix_of
+from ..explanation.explanation import read_format
+from ..files.load import load, suffix_of
+from ..frontend.datatypes import STORED, listed
+from ..frontend.statements import NAMES, tensor_names
 from ..ir.format import COO, CSR
-from ..runtime.memory import available
-from ..sparse_tensor import SparseTensor
-from ..statements import NAMES, tensor_names
+from ..machine.memory import available
+from ..operators.constructors import rand
+from ..tensors.sparse_tensor import SparseTensor
 
 DENSE, UNIFORM = "dense", "uniform"
 SPECS = "a file (.mtx .smtx .tns .npz), a .tns file and its shape as FILE.tns:NxMxK, dense:NxK, or uniform:NxM:DENSITY"
@@ -204,7 +204,7 @@ def _in_format(made: Any, format: str | None) -> Any:
 
 def _stored_as(made: Tensor, wanted: Any) -> SparseTensor:
     """A dense tensor in a sparse format: every entry that isn't 0."""
-    from ..construct import from_torch
+    from ..convert.construct import from_torch
 
     return from_torch(made, wanted)
 

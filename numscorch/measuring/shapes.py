@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ..frontend.parser import Subscripts, parse_einsum
+from ..frontend.statements import Request, parse_program
 from ..ir.index import Access, Binary, Expr
-from ..parser import Subscripts, parse_einsum
-from ..statements import Request, parse_program
 from .requests import Asked
 
 Indices = tuple[str, ...]

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
-from ..sparse_tensor import SparseTensor
+from ..explanation.roofs import rates
+from ..explanation.work import Work, work_of
+from ..tensors.sparse_tensor import SparseTensor
 from .agreement import RELATIVE, check
 from .intervals import Interval, ratio_of_medians
 from .machine import this_machine, versions
@@ -18,9 +20,7 @@ from .memory import growth
 from .peers import peers_of
 from .recorded import Recorder
 from .requests import Asked
-from .roofs import rates
 from .turns import DISTURBED, in_turns
-from .work import Work, work_of
 
 OURS = "numscorch"
 PATIENCE = 10.0  # a peer so many times slower than the best one isn't worth the time

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from ..sparse_parameter import Parameter
-from . import conversions, functional, graphs, patterns
+from ..tensors.parameter import Parameter
+from . import functional, graphs, patterns
 from .attention import SparseAttention
 from .conv import SparseConv2d
 from .embedding import SparseEmbeddingBag
@@ -35,8 +35,6 @@ __all__ = [
     "graphs",
     "patterns",
 ]
-
-conversions.register()
 
 
 def __getattr__(name: str) -> Any:

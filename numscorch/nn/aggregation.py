@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..api import einsum
 from ..errors import UnsupportedError
-from ..sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 from .features import Features
 from .graphs import means, sums, zeros
 from .neighbours import largest

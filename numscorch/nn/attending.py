@@ -12,7 +12,7 @@ from ..api import einsum
 from ..errors import UnsupportedError
 from ..operators.elementwise import softmax
 from ..programs.evaluation import evaluate_parts
-from ..sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 
 LEADING = "abdfghn"  # names of the leading dimensions, as batch and heads; c is the scale
 PADDED = "stored(A[i,j]) * where({b} > -3e38, {t} + {b}, {b})"  # what is as low as that masks a key, whatever its score

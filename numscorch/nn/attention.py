@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import torch
 
 from ..errors import SizeError, UnsupportedError
-from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import SparseTensor
+from ..tensors.parameter import SparseParameter
+from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype
 from .functional import _sparse_attention
 from .joined import as_pattern

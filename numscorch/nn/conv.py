@@ -10,9 +10,9 @@ from torch.nn.functional import pad, unfold
 from ..api import einsum
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format
-from ..ledgers import note
-from ..sparse_tensor import SparseTensor
-from ..sparsify import Sparsifier, sparsify
+from ..sparsifiers.sparsify import Sparsifier, sparsify
+from ..tensors.ledgers import note
+from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype
 from .weights import WithSparseWeight, check_dense, new_weight
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
-from ..sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 
 
 def check_dtype(layer: torch.nn.Module, weight: Any, input: Any, name: str = "input") -> None:

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..api import einsum, evaluate
-from ..gradients import transformed
+from ..compute.gradients import transformed
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
-from ..pattern import Pattern
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .remembering import remembered
 
 BY_HEADS = Format((Dense(), Compressed(), Dense()))

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ..api import einsum
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .edge_attention import by_heads
 from .graphs import ANEW, AS_THEY_ARE, Graph, Placed, take_graph
 

@@ -7,8 +7,8 @@ import torch
 from ..api import einsum
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
-from ..pattern import Pattern
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .weights import check_device
 
 BAGS = Format("(b, p, n) -> (b: dense, p: compressed, n: singleton)")  # item p of bag b is embedding n; a bag may hold one twice

@@ -9,16 +9,15 @@ import torch
 from ..api import einsum
 from ..errors import OperandError, RangeError, UnsupportedError
 from ..ir.format import CSR, Format, dense
-from ..sparse_tensor import SparseTensor
-from ..sparsify import Sparsifier, sparsify
-from .functional import one_hot
+from ..sparsifiers.sparsify import Sparsifier, sparsify
+from ..tensors.sparse_tensor import SparseTensor
+from .one_hot import PRODUCT, ones_at
 from .weights import WithSparseWeight, check_dense, new_weight
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 INDICES = (torch.int32, torch.int64)
-PRODUCT = "ni,id->nd"  # of ones at the numbers, and the table
 
 
 class SparseEmbedding(WithSparseWeight):
@@ -131,13 +130,3 @@ class SparseEmbedding(WithSparseWeight):
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}, {self._stored()}"
-
-
-def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
-    """The matrix with a one in each row, (n, num_embeddings), at the row of the table that is looked up.
-
-    Raises:
-        SizeError: a number is no row's.
-    """
-    made: SparseTensor = one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
-    return made

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..compute.gradients import attached
 from ..errors import SizeError, UnsupportedError
-from ..gradients import attached
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .dtypes import check_dtype
 from .lazy import LAZY
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..broadcasting import broadcast_shape
-from ..construct import from_coo, from_csr
+from ..compute.operands import in_autocast
+from ..convert.construct import from_coo, from_csr
 from ..errors import SizeError, UnsupportedError
+from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import Format, as_format
-from ..operands import in_autocast
 from ..operators.elementwise import is_sparse
-from ..packing import index_dtype_for
-from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..tensors.packing import index_dtype_for
+from ..tensors.parameter import SparseParameter
+from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .attending import added, attended
 from .joined import as_pattern, lower_part
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from ..errors import UnsupportedError
-from ..sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 from .aggregation import SUMS
 from .convolution import Convolution
 from .edge_attention import attend

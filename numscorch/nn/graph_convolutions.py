@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ..api import einsum, evaluate
 from ..errors import SizeError, UnsupportedError
-from ..sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 from .aggregation import AGGREGATIONS, SUMS
 from .convolution import Convolution
 from .features import Features, folded, take_features, take_pair, transformed, unfolded

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from ..api import einsum, evaluate
-from ..arrays import as_indices, as_values
+from ..compute.gradients import attached
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..gradients import attached
 from ..interop.graphs import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
-from ..packing import is_identity, of_entries, pack
-from ..pattern import Pattern
-from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..tensors.arrays import as_indices, as_values
+from ..tensors.packing import is_identity, of_entries, pack
+from ..tensors.parameter import SparseParameter
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .remembering import remembered
 
 T = TypeVar("T")

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..construct import from_torch
+from ..compute.native import wrap
+from ..convert.construct import from_torch
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
-from ..pattern import Pattern
-from ..runtime.memory import check_entries
-from ..runtime.native import wrap
-from ..sparse_parameter import unwrapped
-from ..sparse_tensor import SparseTensor
+from ..machine.memory import check_entries
+from ..tensors.parameter import unwrapped
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
 from .rows import NUMBER, WAY_OUT, keys_of, lower, of_keys, ones_at
 
 

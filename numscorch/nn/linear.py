@@ -8,8 +8,8 @@ import torch
 
 from ..ir.format import CSR, Format
 from ..operators.products import linear
-from ..sparse_tensor import SparseTensor
-from ..sparsify import Sparsifier, sparsify
+from ..sparsifiers.sparsify import Sparsifier, sparsify
+from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype
 from .weights import WithSparseWeight, check_dense, new_weight
 

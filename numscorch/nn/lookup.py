@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compiling import arrays_of, operand_of, shape_of, text_of
-from ..computing import compute
-from ..gradients import Call, attached
-from ..parser import parse_einsum
-from ..sparse_tensor import SparseTensor
-from ..statements import plain_request
-from .embedding_table import PRODUCT, ones_at
+from ..compute.dispatch import compute
+from ..compute.gradients import Call, attached
+from ..compute.torch_compile import arrays_of, operand_of, shape_of, text_of
+from ..frontend.statements import einsum_request
+from ..tensors.sparse_tensor import SparseTensor
+from .one_hot import PRODUCT, ones_at
 
 
 def looked_up(numbers: Tensor, table: SparseTensor) -> Tensor:
@@ -45,7 +44,7 @@ def _(text: str, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> T
 def _gradient(text: str, upstream: Tensor, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> Tensor:
     table = operand_of(text, values, arrays)
     operands = [ones_at(numbers, table), table]
-    call = Call(PRODUCT, plain_request(parse_einsum(PRODUCT, (2, 2))), "dense", operands)
+    call = Call(einsum_request(PRODUCT, (2, 2)), "dense", operands, compute)
     found = call.gradient(1, upstream, [own.values for own in operands], None)
     return torch.zeros_like(values) if found is None else found.contiguous()
 

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from ..api import einsum
+from ..compute.gradients import attached
 from ..errors import SizeError, UnsupportedError
-from ..gradients import attached
 from ..ir.format import CSR
 from ..operators.elementwise import is_sparse
-from ..pattern import Pattern
-from ..sparse_parameter import unwrapped
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..tensors.parameter import unwrapped
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .dtypes import check_dtype
 from .rows import of_even_rows, of_same_rows, of_single
 from .weights import check_device

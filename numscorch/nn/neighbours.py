@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..api import einsum
 from ..ir.format import CSR
-from ..packing import pack
-from ..pattern import Pattern
-from ..sparse_tensor import SparseTensor, beside_programs
+from ..tensors.packing import pack
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .features import Features
 from .graphs import zeros
 from .remembering import remembered

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from ..errors import RangeError, SizeError
-from ..pattern import Pattern
-from ..sparse_tensor import SparseTensor
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
 from .joined import intersection, union, united
 from .rows import between, check_rows, drawn, expanded, of_rows, ones_at, runs
 

@@ -11,8 +11,8 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 from ..errors import UnsupportedError
 from ..ir.format import Format
 from ..operators.products import linear
-from ..sparse_parameter import SparseParameter
-from ..sparsify import Sparsifier, sparsify
+from ..sparsifiers.sparsify import Sparsifier, sparsify
+from ..tensors.parameter import SparseParameter
 from .dtypes import check_dtype
 from .weights import WeightsFirst, check_attention
 

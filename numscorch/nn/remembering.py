@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from ..pattern import _untransformed
+from ..tensors.pattern import _untransformed
 
 T = TypeVar("T")
 MOST = 32  # things that are remembered beside one tensor

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from ..ir.format import CSR
-from ..packing import index_dtype_for
-from ..pattern import SPREAD_FROM, Pattern
-from ..runtime.memory import check_bytes, check_entries
-from ..sparse_tensor import SparseTensor
+from ..machine.memory import check_bytes, check_entries
+from ..schedule import tuning
+from ..tensors.packing import index_dtype_for
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
 
 NUMBER = 8  # bytes of a column while rows are made
 WAY_OUT = "choose fewer keys for each query, or a shorter sequence"
@@ -136,7 +137,7 @@ def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
     dtype = index_dtype_for(shape, len(rows))
     pos = np.zeros(shape[0] + 1, dtype)
     pos[1:][rows] = 1
-    longer = 1 if len(rows) < SPREAD_FROM else 2 ** round(log2(shape[0] / len(rows)))
+    longer = 1 if len(rows) < tuning.SPREAD_POSITIONS else 2 ** round(log2(shape[0] / len(rows)))
     return _known(pos.cumsum(dtype=dtype), columns, shape, (1, longer))
 
 

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from ..arrays import as_tensor
-from ..construct import from_coo, from_scipy, from_torch
+from ..convert.construct import from_coo, from_torch
 from ..errors import OperandError, SizeError, UnsupportedError
+from ..interop.scipy_arrays import from_scipy
 from ..ir.format import CSR, Format, as_format
-from ..sparse_parameter import PRUNE, Explained, SparseParameter
-from ..sparse_tensor import SparseTensor
-from ..sparsify.names import described
-from ..sparsify.sparsifiers import is_number
-from ..sparsify.structures import structured
+from ..sparsifiers.magnitude import is_number
+from ..sparsifiers.names import described
+from ..sparsifiers.structures import structured
+from ..tensors.arrays import as_tensor
+from ..tensors.parameter import PRUNE, Explained, SparseParameter
+from ..tensors.sparse_tensor import SparseTensor
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

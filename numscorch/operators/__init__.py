@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ..convert import has_torch_layout
+from ..compute.gradients import attached
+from ..convert.dense import has_torch_layout
 from ..errors import UnsupportedError
-from ..gradients import attached
 from ..ir.format import COO, sorted_format
-from ..sparse_parameter import SparseParameter, unwrapped
-from ..sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
+from ..tensors.parameter import SparseParameter, unwrapped
+from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .arguments import checked
 from .attributes import ATTRIBUTES
 from .bits import BITWISE

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from ..convert import densified
+from ..convert.dense import densified
 from ..errors import OperandError, UnsupportedError
-from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import SparseTensor
+from ..tensors.parameter import SparseParameter
+from ..tensors.sparse_tensor import SparseTensor
 from .unary import torchs
 
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # names that torch takes from numpy

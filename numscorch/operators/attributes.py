@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ..errors import MissingError, SizeError, UnsupportedError
-from ..sparse_tensor import PROPERTIES, SparseTensor
-from ..ways_out import type_name
+from ..tensors.sparse_tensor import PROPERTIES, SparseTensor
+from ..tensors.suggestions import type_name
 from .rearranging import transpose
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
-from ..sparse_tensor import OPERATORS
+from ..tensors.sparse_tensor import OPERATORS
 
 
 def _of_bools(sign: str, name: str) -> Callable[..., Any]:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ..convert import densified
-from ..packing import at_entries
-from ..sparse_tensor import SparseTensor
+from ..convert.dense import densified
+from ..tensors.packing import at_entries
+from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import _joined
 from .unary import FROM_ZERO, written
 

@@ -9,15 +9,15 @@ import torch
 from torch.nn import functional
 
 from ..api import einsum
-from ..broadcasting import broadcast_shape
-from ..convert import densified
+from ..convert.dense import densified
+from ..convert.entries import strided
 from ..errors import SizeError, UnsupportedError
-from ..packing import at_entries
-from ..sparse_tensor import SparseTensor
+from ..frontend.broadcasting import broadcast_shape
+from ..tensors.packing import at_entries
+from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import div, is_sparse, mul, sub
 from .elementwise import mean as average
 from .elementwise import sum as total
-from .entries import strided
 from .products import check_inner
 from .rearranging import place
 from .reducing import norm

@@ -15,18 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..broadcasting import broadcast_shape
-from ..computing import compute
-from ..convert import densified
-from ..datatypes import WIDENED
+from ..compute.dispatch import compute
+from ..convert.dense import densified
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..frontend.broadcasting import broadcast_shape
+from ..frontend.datatypes import WIDENED
+from ..frontend.statements import Request, parse_statement
 from ..ir.functions import is_zero, simplified
 from ..ir.notation import parse_expr
-from ..ledgers import densifying
-from ..packing import at_entries
 from ..programs.evaluation import as_tensor, evaluate_parts
-from ..sparse_tensor import OPERATORS, SparseTensor
-from ..statements import Request, parse_statement
+from ..tensors.ledgers import densifying
+from ..tensors.packing import at_entries
+from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .unary import UNARY
 
 Dim = int | Sequence[int] | None

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..broadcasting import broadcast_shape
-from ..convert import densified
+from ..convert.dense import densified
+from ..convert.entries import looked_up, others_at, values_of
 from ..errors import IndexKindError, OperandError, SizeError, UnsupportedError
+from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
-from ..packing import coordinates
-from ..runtime.memory import COORDINATE, check_entries
-from ..sparse_tensor import SparseTensor
+from ..machine.memory import COORDINATE, check_entries
+from ..tensors.packing import coordinates
+from ..tensors.sparse_tensor import SparseTensor
 from . import indexing
 from .elementwise import is_sparse
-from .entries import looked_up, others_at, values_of
 from .indexing import Chosen, plain, spelled_out
 from .rearranging import place, reshape
 from .unary import written

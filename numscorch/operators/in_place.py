@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import SizeError
-from ..sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 from .unary import written
 
 PATTERNS = "entries are neither added nor dropped in place: use what the operator without the underscore returns"

@@ -12,8 +12,8 @@ import torch
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import CSC, CSR, sorted_format
 from ..ir.level import ranges
-from ..runtime.memory import COORDINATE, check_entries
-from ..sparse_tensor import SparseTensor
+from ..machine.memory import COORDINATE, check_entries
+from ..tensors.sparse_tensor import SparseTensor
 from .rearranging import Moved, Read, place, rearranged, unsqueeze
 
 

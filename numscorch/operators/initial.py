@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import init
 
-from ..sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 
 
 def of_values(function: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:

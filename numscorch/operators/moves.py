@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..construct import assemble, from_torch
+from ..convert.construct import assemble, from_torch
+from ..convert.entries import values_of
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import dense
-from ..packing import coordinates
-from ..sparse_tensor import SparseTensor
+from ..tensors.packing import coordinates
+from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sum as total
-from .entries import values_of
 from .indexing import diagonal
 from .rearranging import Moved, check_copies, copied, expand, fitting, flatten, place, rearranged, reshape
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from ..convert import densified
+from ..convert.dense import densified
+from ..convert.entries import values_of
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO
-from ..packing import at_entries
-from ..sparse_parameter import unwrapped
-from ..sparse_tensor import OPERATORS, SparseTensor
+from ..tensors.packing import at_entries
+from ..tensors.parameter import unwrapped
+from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .elementwise import add, is_sparse, mul
-from .entries import values_of
 from .unary import written
 
 
@@ -159,7 +159,7 @@ def equal(input: Any, other: Any) -> bool:
 
 
 def _nonzeros(tensor: Any) -> SparseTensor:
-    from ..construct import from_coo, from_torch
+    from ..convert.construct import from_coo, from_torch
 
     entries = tensor.to(COO(tensor.ndim)) if isinstance(tensor, SparseTensor) else from_torch(tensor, COO(tensor.ndim))
     kept = entries.values.detach() != 0

@@ -6,15 +6,16 @@ from typing import Any
 
 import torch
 
-from ..construct import assemble
-from ..convert import to_format
+from ..convert.construct import assemble
+from ..convert.conversions import converted
+from ..convert.dense import to_format
+from ..convert.resorting import resorts
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format
-from ..packing import coordinates, of_entries
-from ..reformat import converted
-from ..resorting import resorts
-from ..sparse_tensor import SparseTensor
-from ..validate import disorder
+from ..tensors.methods import METHODS
+from ..tensors.packing import coordinates, of_entries
+from ..tensors.sparse_tensor import SparseTensor
+from ..tensors.validate import disorder
 
 
 def ordered(A: SparseTensor) -> SparseTensor:
@@ -64,3 +65,6 @@ def sort(input: Any, *args: Any, **kwargs: Any) -> Any:
     if args or kwargs:
         raise UnsupportedError("sort of a SparseTensor puts the coordinates of each row in order, and takes nothing else: sort A.values")
     return ordered(input)
+
+
+METHODS.update(coalesce=ordered, sort=sort)

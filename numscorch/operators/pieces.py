@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import SizeError
-from ..sparse_tensor import SparseTensor
+from ..tensors.sparse_tensor import SparseTensor
 from .indexing import narrow, select
 from .moves import MOVES
 from .rearranging import cat, place

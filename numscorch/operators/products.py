@@ -10,13 +10,13 @@ import torch
 from torch.autograd import forward_ad
 
 from ..api import einsum, is_compiling
-from ..computing import compute
+from ..compute.dispatch import compute
+from ..compute.operands import any_autocast
+from ..compute.shortcuts import MISSED
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..operands import any_autocast
-from ..runtime.dispatch import SHORTCUTS, tables_apart
-from ..shortcuts import MISSED
-from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import OPERATORS, SparseTensor
+from ..runtime.plans import SHORTCUTS, tables_apart
+from ..tensors.parameter import SparseParameter
+from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 
 
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:

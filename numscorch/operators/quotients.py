@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from ..broadcasting import broadcast_shape
-from ..convert import densified
+from ..convert.dense import densified
+from ..convert.entries import others_at, values_of, with_entries
 from ..errors import OperandError
-from ..sparse_tensor import SparseTensor
+from ..frontend.broadcasting import broadcast_shape
+from ..tensors.sparse_tensor import SparseTensor
 from . import elementwise
 from .elementwise import is_sparse, where
-from .entries import others_at, values_of, with_entries
 from .rearranging import expand
 
 

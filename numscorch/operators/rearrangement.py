@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from itertools import chain
 from math import prod
 from typing import Any
 
 import torch
 
-from ..arrays import as_shape
 from ..errors import SizeError
-from ..parser import ELLIPSIS, pointed
-
-Names = tuple[str, ...]  # of what is joined in one dimension, the outermost first
-Found = tuple[tuple[str, int], ...]  # these, with their places in the text
+from ..frontend.parser import pointed
+from ..frontend.rearrangement import Names, _place_of, parse_rearrangement
+from ..tensors.arrays import as_shape
 
 
 def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:
@@ -47,7 +43,7 @@ def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:
     SparseTensor(COO(3), shape=(2, 2, 4), nnz=4, density=0.25, float32, int32 indices)
     """
     if torch.compiler.is_compiling():
-        from ..compiling import dimensions_of  # late: it imports torch's compiler
+        from ..compute.torch_compile import dimensions_of  # late: it imports torch's compiler
 
         before, after = dimensions_of(pattern, tensor.ndim, tuple(sizes))
     else:
@@ -77,91 +73,3 @@ def _measured(text: str, before: Iterable[Names], shape: tuple[int, ...], sizes:
             told = ", ".join(f"{name}={known[name]}" for name in group if name in known) or "1"
             raise SizeError(f"dimension {at} has size {size}, which is not made of {told}\n  {text}")
     return known
-
-
-def _place_of(text: str, name: str) -> int:
-    found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)
-    return found.start() if found else text.find(name)
-
-
-@lru_cache(maxsize=1024)
-def parse_rearrangement(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[Names, ...], tuple[Names, ...]]:
-    """The names of each dimension before and after.
-
-    Raises:
-        ExpressionError: with a caret at the place.
-
-    >>> parse_rearrangement("bd->bnd", 2, ("n",))
-    ((('b',), ('d',)), (('b',), ('n',), ('d',)))
-    >>> parse_rearrangement("... (h w) -> h w ...", 3, ("h",))
-    ((('...0',), ('...1',), ('h', 'w')), (('h',), ('w',), ('...0',), ('...1',)))
-    """
-    left, arrow, right = text.partition("->")
-    if not arrow or "->" in right:
-        raise pointed(text, len(text) if not arrow else text.rfind("->"), "rearrange takes one ->: names before it, and names after it")
-    words = any(re.search(r"\S\s+\S", side.strip()) for side in (left, right))
-    before, after = _dimensions(text, left, 0, words), _dimensions(text, right, len(left) + 2, words)
-    hidden = rank - sum(not _is_ellipsis(dimension) for dimension in before)
-    if hidden < 0 or (hidden and not any(map(_is_ellipsis, before))):
-        raise pointed(text, 0, f"{left.strip()!r} names {rank - hidden} dimensions, but the tensor has {rank}: name each, or use ...")
-    _check_names(text, before, after, given)
-    return _spelled(before, hidden), _spelled(after, hidden)
-
-
-def _dimensions(text: str, side: str, start: int, words: bool) -> list[Found]:
-    """The names of one side, dimension by dimension: words, or else letters."""
-    made: list[Found] = []
-    joined: list[tuple[str, int]] | None = None  # what stands in the parentheses that are open
-    at = 0
-    while at < len(side):
-        found = re.compile(r"\s+|\.\.\.|[()]|1(?!\w)|[A-Za-z]\w*" if words else r"\s+|\.\.\.|[()1A-Za-z]").match(side, at)
-        token, place = (found[0] if found else side[at]), start + at
-        if (
-            not found
-            or (token == "(" and joined is not None)
-            or (token == ")" and joined is None)
-            or (token == ELLIPSIS and joined is not None)
-        ):
-            raise pointed(text, place, f"{token!r} is no name here: use names, 1, ( ) around names that are joined, and one ...")
-        if token == "(":
-            joined = []
-        elif token == ")":
-            made.append(tuple(joined or ()))
-            joined = None
-        elif joined is None and not token.isspace():
-            made.append(() if token == "1" else ((token, place),))
-        elif joined is not None and not token.isspace() and token != "1":
-            joined.append((token, place))
-        at += len(token)
-    if joined is not None:
-        raise pointed(text, start + len(side), "a parenthesis is open: close it with )")
-    return made
-
-
-def _is_ellipsis(dimension: Found) -> bool:
-    return bool(dimension) and dimension[0][0] == ELLIPSIS
-
-
-def _check_names(text: str, before: list[Found], after: list[Found], given: tuple[str, ...]) -> None:
-    """That each name stands once on either side, and new ones have a size."""
-    old, new = dict(chain(*before)), dict(chain(*after))
-    for name, place in chain(*before, *after):
-        if place not in (old.get(name), new.get(name)):
-            raise pointed(text, place, f"{name} is repeated: name each dimension once; a diagonal is taken by einsum")
-        if name not in new:
-            raise pointed(text, place, f"{name} is missing on the right: sum over it with einsum, or name it there")
-        if name not in old and (name == ELLIPSIS or name not in given):
-            way_out = "name it on the left" if name == ELLIPSIS else f"give its size, as {name}=2, or name it on the left"
-            raise pointed(text, place, f"{name} is new, and has no size: {way_out}")
-    for name in given:
-        if name not in new:
-            raise pointed(text, 0, f"{name}= is the size of no dimension: the names are {', '.join(new)}")
-
-
-def _spelled(dimensions: Iterable[Found], hidden: int) -> tuple[Names, ...]:
-    """The names alone, and those that an ellipsis stands for."""
-    made: list[Names] = []
-    for dimension in dimensions:
-        own = [(f"{ELLIPSIS}{at}",) for at in range(hidden)] if _is_ellipsis(dimension) else [tuple(name for name, _ in dimension)]
-        made += own
-    return tuple(made)

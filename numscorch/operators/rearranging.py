@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..construct import assemble, from_torch
+from ..convert.construct import assemble, from_torch
+from ..convert.conversions import Conversion
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
 from ..ir.levels import Compressed, Dense, Singleton
-from ..packing import coordinates, is_identity, pack, positions_of
-from ..reformat import SPARSEST, Conversion
-from ..runtime.memory import check_entries
-from ..sparse_tensor import SparseTensor
+from ..machine.memory import check_entries
+from ..schedule import tuning
+from ..tensors.packing import coordinates, is_identity, pack, positions_of
+from ..tensors.sparse_tensor import SparseTensor
 
 MOST_MOVES = 32  # that a pattern remembers
 Read = tuple[np.ndarray, np.ndarray]  # coordinates, and the numbers of their entries
@@ -101,7 +102,7 @@ def fitting(A: SparseTensor, shape: Sequence[int], order: bool) -> Format:
     plain = all(isinstance(level, Dense | Compressed | Singleton) and level.is_ordered for level in A.format.levels)
     if order and len(shape) == A.ndim and plain and A.format.is_plain:
         return A.format
-    return CSR if len(shape) == 2 and shape[0] <= SPARSEST * max(A.nnz, 1 << 10) else COO(len(shape))
+    return CSR if len(shape) == 2 and shape[0] <= tuning.COUNTED_COORDINATES * max(A.nnz, 1 << 10) else COO(len(shape))
 
 
 def place(dim: Any, ndim: int) -> int:

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from ..api import einsum
-from ..convert import densified
+from ..convert.dense import densified
+from ..convert.entries import strided
 from ..errors import SizeError, UnsupportedError
-from ..packing import at_entries
-from ..runtime.memory import check_bytes
-from ..sparse_tensor import SparseTensor
+from ..machine.memory import check_bytes
+from ..tensors.packing import at_entries
+from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import Dim, _dims, _whole, amax, amin
 from .elementwise import sum as total
-from .entries import strided
 from .rearranging import flatten
 from .statistics import first_of, root
 

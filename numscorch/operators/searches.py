@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from ..convert import densified
+from ..convert.dense import densified
+from ..convert.entries import numbered, strided, values_of
 from ..errors import OperandError, RangeError
-from ..packing import at_entries, coordinates
-from ..sparse_tensor import SparseTensor
+from ..tensors.packing import at_entries, coordinates
+from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import Dim, amax, amin
 from .elementwise import sum as total
-from .entries import numbered, strided, values_of
 
 
 def argwhere(input: SparseTensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..construct import assemble, from_torch
+from ..convert.construct import assemble, from_torch
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, Format
 from ..ir.implicit import Band, Causal, Identity, Offset, Range
@@ -17,10 +17,10 @@ from ..ir.level import Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap, Fixed
 from ..ir.parts import Part
-from ..packing import coordinates, index_dtype_for, of_entries
-from ..pattern import Pattern
-from ..sparse_tensor import SparseTensor
-from ..torch_layouts import COMPRESSED
+from ..tensors.packing import coordinates, index_dtype_for, of_entries
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+from ..tensors.torch_layouts import COMPRESSED
 from .rearranging import check_copies
 
 # their arrays lie one after the other below a dense level, but for pos, which counts on

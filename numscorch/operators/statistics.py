@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from ..construct import from_torch
-from ..datatypes import WIDENED
+from ..convert.construct import from_torch
+from ..convert.entries import numbered, others_at, strided, values_of, with_entries
 from ..errors import SizeError, UnsupportedError
-from ..packing import coordinates
-from ..runtime.memory import COORDINATE, check_entries
-from ..sparse_tensor import SparseTensor
+from ..frontend.datatypes import WIDENED
+from ..machine.memory import COORDINATE, check_entries
+from ..tensors.packing import coordinates
+from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import Dim, _dims, _whole, amax, sub
 from .elementwise import sum as total
-from .entries import numbered, others_at, strided, values_of, with_entries
 from .indexing import narrow
 from .rearranging import cat, place, transpose
 from .unary import of_dense

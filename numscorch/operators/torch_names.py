@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from ..convert import to_format
+from ..convert.dense import to_format
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format
-from ..sparse_tensor import PROPERTIES, SparseTensor
-from ..torch_layouts import BY_ROWS, COMPRESSED, Layout, compressed_arrays, format_of, layout_of
-from ..validate import disorder
+from ..tensors.sparse_tensor import PROPERTIES, SparseTensor
+from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, Layout, compressed_arrays, format_of, layout_of
+from ..tensors.validate import disorder
 
 
 def to_sparse(

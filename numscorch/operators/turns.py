@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..construct import assemble, from_torch
+from ..convert.construct import assemble, from_torch
+from ..convert.entries import strided, values_of
 from ..errors import SizeError
 from ..ir.format import COO
-from ..packing import coordinates
-from ..sparse_tensor import SparseTensor
-from .entries import strided, values_of
+from ..tensors.packing import coordinates
+from ..tensors.sparse_tensor import SparseTensor
 from .indexing import index_select
 from .moves import flip
 from .rearranging import check_copies, flatten, place, transpose

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ..convert import densified
+from ..convert.dense import densified
 from ..errors import UnsupportedError
-from ..packing import at_entries
-from ..sparse_tensor import SparseTensor
+from ..tensors.packing import at_entries
+from ..tensors.sparse_tensor import SparseTensor
 
 KEEPING_ZERO = """
     abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu conj deg2rad elu erf erfinv expm1 fix floor frac gelu

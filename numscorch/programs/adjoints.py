@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ..gradient_requests import CONSTANT
+from ..frontend.fused_problem import FusedRequest, valued
+from ..frontend.gradient_requests import CONSTANT
+from ..frontend.parser import Subscripts
+from ..frontend.statements import NAMES, Part, Request
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero
 from ..ir.gradient import derivative, plus, times
 from ..ir.index import PATTERN, Access, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
-from ..parser import Subscripts
-from ..statements import NAMES, Part, Request
-from .fused_problem import FusedRequest, valued
 from .fusion import FLOATS, Kind, NotFused, fused_request
 
 RESULT, UPSTREAM = "result", "upstream"

@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .. import gradients
-from ..chains import Recorder
-from ..computing import compute, current_transform
-from ..datatypes import WIDENED
-from ..derived import derives, is_index_size, with_derived
+from ..compute import gradients
+from ..compute.chains import Recorder
+from ..compute.dispatch import compute, current_transform
+from ..compute.operands import STRIDED, check_is_tensor, identify, refuse_tangents
 from ..errors import ExpressionError, SizeError
-from ..gradient_requests import CONSTANT
+from ..frontend.datatypes import WIDENED
+from ..frontend.gradient_requests import CONSTANT
+from ..frontend.promotion import number_as
+from ..frontend.statements import Part, Request, parse_program, tensor_names, written_access
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
-from ..operands import STRIDED, check_is_tensor, identify, refuse_tangents
-from ..promotion import number_as
-from ..runtime.dispatch import known_plan, remember
-from ..sparse_parameter import unwrapped
-from ..sparse_tensor import SparseTensor
-from ..statements import Part, Request, parse_program, tensor_names, written_access
+from ..runtime.plans import known_plan, remember
+from ..tensors.parameter import unwrapped
+from ..tensors.sparse_tensor import SparseTensor
+from .derived_operands import derives, is_index_size, with_derived
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, taken
 from .fusion import Group, group_from
@@ -125,7 +125,7 @@ def computed(
         if group is not None and (made := _fused(text, parts, at, group, values)) is not None:
             own, names, at = None, group.operands, group.end
             ran: Request = group.request
-        elif parts[at].request.prunes:
+        elif parts[at].request.form.prunes:
             break
         else:
             own = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..computing import compute
-from ..convert import to_dense
-from ..sparse_tensor import SparseTensor
-from ..statements import NAMES
+from ..compute.dispatch import compute
+from ..convert.dense import to_dense
+from ..frontend.statements import NAMES
+from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of
 from .fusion import Group, Kind
 

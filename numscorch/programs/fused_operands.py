@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..computing import converted, stored_as
-from ..datatypes import WIDENED
-from ..gradients import attached
+from ..compute.dispatch import converted, stored_as
+from ..compute.gradients import attached
+from ..compute.operands import STRIDED
+from ..frontend.datatypes import WIDENED
+from ..frontend.fused_problem import FusedRequest, valued
+from ..frontend.statements import NAMES
 from ..ir.format import COO, CSR
 from ..ir.index import accesses_in
-from ..operands import STRIDED
-from ..sparse_tensor import SparseTensor
-from ..statements import NAMES
-from .fused_problem import FusedRequest, valued
+from ..tensors.sparse_tensor import SparseTensor
 
 
 def taken(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
@@ -42,7 +42,7 @@ def returned(request: FusedRequest, given: Sequence[Any], made: SparseTensor | T
     """The result, rounded once if the operands that were ``given`` have 16 bits, in the owner's layout, and torch's where they are."""
     narrow = given[valued(request)[0]].dtype
     made = made if made.dtype is narrow else made.to(narrow)
-    if not isinstance(made, SparseTensor) or request.owner is None or request.prunes:
+    if not isinstance(made, SparseTensor) or request.owner is None or request.form.prunes:
         return made
     owner = given[NAMES.index(request.owner.tensor.name)]
     listed = isinstance(owner, Tensor) and owner.layout is torch.sparse_coo

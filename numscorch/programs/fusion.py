@@ -14,21 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..datatypes import STORED
+from ..compute.native import wrap
+from ..frontend.datatypes import STORED
+from ..frontend.fused_problem import FusedRequest, Member
+from ..frontend.operand import Operand
+from ..frontend.parser import Subscripts
+from ..frontend.promotion import has_complex_number
+from ..frontend.statement_names import base_of
+from ..frontend.statements import MOST_OPERANDS, NAMES, Form, Part, only_patterns
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
-from ..operand import Operand
-from ..parser import Subscripts
-from ..promotion import has_complex_number
-from ..runtime.native import wrap
 from ..schedule.format_inference import infer_format
 from ..schedule.options import AUTOMATIC
-from ..sparse_tensor import SparseTensor
-from ..statement_names import base_of
-from ..statements import MOST_OPERANDS, NAMES, Part, only_patterns
+from ..tensors.sparse_tensor import SparseTensor
 from .fused_operands import by_rows
-from .fused_problem import FusedRequest, Member
 
 JOINING = ("=", "+=", "max=", "min=", "stored max=")  # how the terms of a part may be joined
 FLOATS = ("float32", "float64")
@@ -101,7 +101,7 @@ def why_alone(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> st
     """Why a part isn't fused with the next one; None where it could be, or is the last one.
 
     >>> import torch
-    >>> from numscorch.statements import parse_program
+    >>> from numscorch.frontend.statements import parse_program
     >>> parts = parse_program("T[i,k] = X[i,j] * W[j,k]; D[i,k] = relu(T[i,k])")
     >>> why_alone(parts, 0, {"X": torch.ones(2, 3), "W": torch.ones(3, 4)})
     'T is a dense product'
@@ -190,7 +190,7 @@ class _Fusing:
                 raise NotFused(f"{part.name} is read again later")
             self.members[part.name] = self._member(part)
         made = self._member(last)
-        prunes = last.request.prunes
+        prunes = last.request.form.prunes
         keeps = made.owner is not None and made.is_stored and not prunes
         if not self.letters or all(self._kind(name).format is None for name, _ in self.letters):
             raise NotFused("every operand is dense")
@@ -198,17 +198,17 @@ class _Fusing:
         subscripts = Subscripts(terms, last.request.subscripts.result)
         members = tuple(self.members.values())
         self._check_pruned(last, made)
-        pruned = replace(FusedRequest(subscripts, made.value, made.op), prunes=prunes, largest=last.request.largest)
+        pruned = replace(FusedRequest(subscripts, made.value, made.op), form=Form(prunes=prunes, largest=last.request.form.largest))
         request = replace(pruned, members=members, outer=self.outer, owner=made.owner, keeps=keeps)
         return request, tuple(name for name, _ in self.letters)
 
     def _check_pruned(self, part: Part, made: Member) -> None:
         """That what is appended comes in order, and that rows of which blocks keep their largest values are made whole."""
-        if part.request.prunes and made.indices[: len(self.outer)] != self.outer:
+        if part.request.form.prunes and made.indices[: len(self.outer)] != self.outer:
             raise NotFused(f"the rows of {part.name} aren't made in order")
-        if part.request.prunes and made.owner is not None and len(made.indices) != 2:
+        if part.request.form.prunes and made.owner is not None and len(made.indices) != 2:
             raise NotFused(f"{part.name} would be sparse, with {len(made.indices)} dimensions")
-        if part.request.largest is not None and (made.owner is not None or made.indices[-1] in self.outer):
+        if part.request.form.largest is not None and (made.owner is not None or made.indices[-1] in self.outer):
             raise NotFused(f"{part.name} keeps the largest of a block, and its rows aren't made one after the other")
 
     def _check_dtypes(self) -> None:
@@ -253,7 +253,8 @@ class _Fusing:
     def _member(self, part: Part) -> Member:
         """A part as a statement of the kernel."""
         request = part.request
-        if request.op not in JOINING or request.mask is not None or request.exact or request.options != AUTOMATIC or request.value is None:
+        is_other = request.mask is not None or request.form.exact or request.options != AUTOMATIC
+        if request.op not in JOINING or is_other or request.value is None:
             raise NotFused(f"{request}: {request.op} isn't fused")
         value = mapped(request.value, lambda a: self._access(part, a))
         if request.op == "stored max=" and set(variables_in(value)) <= set(map(IndexVar, request.subscripts.result)):
@@ -263,7 +264,7 @@ class _Fusing:
         alone = self._format_alone(part, value, indices)
         is_stored = owner is not None and indices == owner.indices and alone == owner.tensor.format
         self.alone[part.name] = alone
-        if part is self.parts[-1] and not alone.is_dense and not is_stored and not request.prunes:
+        if part is self.parts[-1] and not alone.is_dense and not is_stored and not request.form.prunes:
             raise NotFused(f"{part.name} would be sparse with a new pattern")
         member = Member(self._name(part.name, indices), indices, value, request.op, owner, is_stored)
         self._check_loops(part, member)
@@ -273,7 +274,7 @@ class _Fusing:
         """The format that a part's result would have if it were computed alone."""
         result = Access(TensorVar(part.name, dense(len(indices))), indices)
         stmt = Assignment(result, mapped(value, self._as_alone), part.request.op)
-        return infer_format(stmt, in_order=part.request.in_order)[0].lhs.tensor.format
+        return infer_format(stmt, in_order=part.request.form.in_order)[0].lhs.tensor.format
 
     def _as_alone(self, access: Access) -> Access:
         """An access to what a part before would have made alone."""

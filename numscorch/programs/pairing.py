@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ..computing import pairs_for
-from ..contraction import LETTERS, Pair
-from ..datatypes import WIDENED
+from ..compute.dispatch import pairs_for
+from ..frontend.contraction import LETTERS, Pair
+from ..frontend.datatypes import WIDENED
+from ..frontend.parser import Subscripts
+from ..frontend.statements import NAMES, Form, Part, Request, plain_request
 from ..ir.format import dense
 from ..ir.index import Access, Binary, IndexVar, TensorVar, accesses_in, factors_of
-from ..parser import Subscripts
 from ..schedule.options import AUTOMATIC
-from ..statements import NAMES, Part, Request, plain_request
 
 NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # of tensors, and of what is known of one
 
@@ -24,7 +24,7 @@ def in_pairs(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> tup
     Operands of about the same size share a path, and what is made of it.
 
     >>> import torch, numscorch as ns
-    >>> from numscorch.statements import parse_program
+    >>> from numscorch.frontend.statements import parse_program
     >>> given = {"A": ns.from_torch(torch.ones(90, 90), ns.CSR), "x": torch.ones(90, 80), "w": torch.ones(80, 2), "b": torch.ones(2)}
     >>> [part.operands for part in in_pairs(parse_program("y[i,k] = A[i,j] * x[j,f] * w[f,k] + b[k]"), 0, given)]
     [('x', 'w'), ('A', '2'), ('1', 'b')]
@@ -37,7 +37,7 @@ def in_pairs(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> tup
         return parts  # what is rounded once, or refused, is computed as a whole
     if any(len(o.shape) != len(names) for o, names in zip(operands, part.request.subscripts.operands, strict=True)):
         return parts  # which is refused where it is computed
-    pairs = pairs_for(str(part.request.subscripts), operands)
+    pairs = pairs_for(plain_request(part.request.subscripts), operands)
     return _with_pairs(parts, at, pairs) if pairs else parts
 
 
@@ -65,7 +65,7 @@ def _with_pairs(parts: tuple[Part, ...], at: int, pairs: tuple[Pair, ...]) -> tu
         number += 1
         name = part.name if is_last else str(number)
         operands = left[pair.left], left.pop(pair.right)
-        made.append(Part(name, operands, _product(pair.expr.translate(letters), part.request.in_order or not is_last)))
+        made.append(Part(name, operands, _product(pair.expr.translate(letters), part.request.form.in_order or not is_last)))
         left[pair.left] = name
     return (*parts[:at], *made, *parts[at + 1 :])
 
@@ -75,16 +75,17 @@ def _product(expr: str, in_order: bool) -> Request:
     terms, _, result = expr.partition("->")
     left, right = (Access(TensorVar(NAMES[n], dense(len(t))), tuple(map(IndexVar, t))) for n, t in enumerate(terms.split(",")))
     subscripts = Subscripts(tuple(tuple(term) for term in terms.split(",")), tuple(result))
-    return Request(subscripts, Binary("*", left, right), in_order=in_order)
+    return Request(subscripts, Binary("*", left, right), form=Form(in_order=in_order))
 
 
 def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[Part, ...]:
     """The pairs in which an einsum is contracted, as parts of a program that reads A, B, ...
 
     >>> import torch, numscorch as ns
-    >>> from numscorch.parser import parse_einsum
+    >>> from numscorch.frontend.parser import parse_einsum
     >>> given = ns.from_torch(torch.ones(90, 90), ns.CSR), torch.ones(90, 80), torch.ones(80, 2)
-    >>> for part in parts_of(parse_einsum("ij,jf,fk->ik", (2, 2, 2)), pairs_for("ij,jf,fk->ik", given)):
+    >>> request = plain_request(parse_einsum("ij,jf,fk->ik", (2, 2, 2)))
+    >>> for part in parts_of(request.subscripts, pairs_for(request, given)):
     ...     print(part.name, part.operands, part.request)
     1 ('B', 'C') A[j,f] * B[f,k] over jf,fk->jk
     D ('A', '1') A[i,j] * B[j,k] over ij,jk->ik
@@ -96,7 +97,7 @@ def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[Part, ...
 def spelled_einsum(subscripts: Subscripts) -> str:
     """The statement of an einsum of operands A, B, ...
 
-    >>> from numscorch.parser import parse_einsum
+    >>> from numscorch.frontend.parser import parse_einsum
     >>> spelled_einsum(parse_einsum("ij,j->i", (2, 1)))
     'C[i] = A[i,j] * B[j]'
     """

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import SizeError
+from ..frontend.operand import Operand
+from ..frontend.parser import Subscripts
+from ..frontend.problem import reversed_hint
+from ..frontend.statements import NAMES, Part, index_names
 from ..ir.index import Access, IndexVar, mapped
-from ..operand import Operand
-from ..parser import Subscripts
-from ..problem import reversed_hint
-from ..runtime.dispatch import describe
-from ..statements import NAMES, Part, index_names
+from ..runtime.plans import describe
 
 
 def check_sizes(text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any]) -> None:
@@ -22,7 +22,7 @@ def check_sizes(text: str, parts: Sequence[Part], part: Part, values: Mapping[st
         SizeError: an index has two sizes.
 
     >>> import torch
-    >>> from ..statements import parse_program
+    >>> from ..frontend.statements import parse_program
     >>> text = "y[row] = A[row,col] * x[col]"
     >>> parts = parse_program(text)
     >>> check_sizes(text, parts, parts[0], {"A": torch.ones(2, 3), "x": torch.ones(4)})

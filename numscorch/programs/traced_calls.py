@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..broadcasting import broadcast_shape
 from ..errors import NumscorchError, SizeError
-from ..parser import parse_einsum
+from ..frontend.broadcasting import broadcast_shape
+from ..frontend.parser import parse_einsum
 from .tracing import CALLS, TRACERS, Mismatch, Node, Sparsified, Traced
 
 

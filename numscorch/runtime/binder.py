@@ -14,27 +14,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..accesses import row_major
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
-from ..codegen.lattice import make_lattice
 from ..codegen.scattering import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, is_flagged, is_hashed, workspaces_of
+from ..frontend.accesses import row_major
+from ..frontend.operand import Operand
+from ..frontend.problem import Problem
+from ..frontend.relayout import row_length, with_last
+from ..frontend.statements import NAMES
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS, start_of
-from ..layouts import row_length, with_last
-from ..operand import Operand
-from ..problem import Problem
-from ..reformat import converted
+from ..ir.lattice import make_lattice
+from ..machine import threads
+from ..machine.buffer_pool import SMALLEST, room
+from ..machine.memory import address, aligned, check_memory, check_workspace, flat
+from ..schedule import tuning
 from ..schedule.scatter_blocks import in_memory, outer_of
-from ..sparse_tensor import SparseTensor
-from ..statements import NAMES
-from . import blocks, threads
+from ..tensors.methods import METHODS
+from ..tensors.sparse_tensor import SparseTensor
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
-from .memory import address, aligned, check_memory, check_workspace, flat
-from .reuse import SMALLEST, room
 
 MADE = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
 
@@ -57,7 +58,7 @@ class Binder:
             "np": np,
             "torch": torch,
             "trusted": SparseTensor.trusted,
-            "converted": converted,
+            "converted": METHODS["converted"],
             "cuts_of": cuts_of,
             "coordinate_cuts": coordinate_cuts,
             "equal_cuts": equal_cuts,
@@ -103,12 +104,12 @@ class Binder:
         if not self.parallel:
             return "1"
         has_own = any(param.what in BY_BLOCKS for param in self.kernel.source.params)
-        return str(blocks.BLOCKS) if has_own else f"{blocks.BLOCKS} if n > 1 else 1"
+        return str(tuning.BLOCKS) if has_own else f"{tuning.BLOCKS} if n > 1 else 1"
 
     @property
     def blocks(self) -> int:
         """The most blocks that the outermost loop is cut into."""
-        return blocks.BLOCKS if self.parallel else 1
+        return tuning.BLOCKS if self.parallel else 1
 
     def call(self) -> list[str]:
         """The kernel's call, by as many workers as there are threads where several pay."""
@@ -248,7 +249,7 @@ class Binder:
             gaps = any(level.gaps for level in self.problem.format.levels)
             make = "np.zeros" if zeroed or gaps else "room" if self.is_large(self.operands[self.shared].counts[-1:]) else "np.empty"
             return [f"C = {make}(P{self.shared}.counts[-1], dtype)"]
-        check_memory(self.problem)
+        check_memory(self.problem.shape, np.dtype(self.result.dtype).itemsize, self.problem.stmt)
         if self.last is not None:
             shape = with_last(self.problem.shape, self.last)
         if self.problem.rows is not None:

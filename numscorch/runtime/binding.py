@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..codegen.kernel import Kernel
-from ..codegen.results import Stage
+from ..codegen.result_assembly import Stage
+from ..frontend.operand import Operand
+from ..frontend.problem import Problem
 from ..ir import index as ix
-from ..operand import Operand
-from ..problem import Problem
-from .assembling import AssemblingBinder
+from .assembling_binder import AssemblingBinder
 from .binder import Binder
 
 

@@ -11,10 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..pattern import BY_ROWS, Pattern
-
-BLOCKS = 64  # enough that threads finish together, few enough that cutting costs nothing
-ROW_COST = 2  # what a row costs besides its nonzeros, in nonzeros
+from ..schedule import tuning
+from ..tensors.pattern import BY_ROWS, Pattern
 
 
 def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
@@ -29,7 +27,7 @@ def _balanced(pattern: Pattern, blocks: int) -> np.ndarray:
     if blocks == 1:
         return np.array([0, pattern.counts[0]])
     starts = leaf_starts(pattern)
-    work = np.arange(0, ROW_COST * len(starts), ROW_COST, dtype=np.int64)
+    work = np.arange(0, tuning.ROW_COST * len(starts), tuning.ROW_COST, dtype=np.int64)
     work += starts
     first, last = int(work[0]), int(work[-1])
     cuts: np.ndarray = work.searchsorted((np.arange(blocks + 1) * (last - first) + blocks - 1) // blocks + first)

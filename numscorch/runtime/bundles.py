@@ -24,11 +24,12 @@ from typing import Any, BinaryIO
 
 from ..codegen.kernel import BUILDING
 from ..errors import BundleError
-from ..files.archives import NOT_WHOLE
-from ..files.replacing import replacing
-from . import kernel_cache, launcher, machine_code, tuned
-from .makers import WARM, check_maker, code_name, made_by, tells_maker
-from .whole_files import delete, drafted, move, read_whole
+from ..machine import kernel_cache, launcher, machine_code
+from ..machine.atomic_files import NOT_WHOLE, replacing
+from ..machine.fingerprints import code_name
+from ..machine.whole_files import delete, drafted, move, read_whole
+from . import tuned
+from .makers import WARM, check_maker, made_by, tells_maker
 
 LAYOUT = 2
 KIND = "numscorch kernels"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..codegen.source import hashed
 from ..errors import BundleError
-from .target import host
+from ..machine.fingerprints import hashed, processor, python_version
+from ..machine.target import host
 
 LIBRARIES = ("numscorch", "numba", "llvmlite")
 TEXTS = ("system", "processor", "compiler")
@@ -25,12 +23,12 @@ def made_by() -> dict[str, Any]:
     >>> sorted(made_by())
     ['caches', 'compiler', 'features', 'processor', 'system', 'versions']
     """
-    triple, processor, features = _magic()
+    triple, name, features = processor()
     target = host()
     return {
-        "versions": {"python": _python(), **{name: version(name) for name in LIBRARIES}},
+        "versions": {"python": python_version(), **{library: version(library) for library in LIBRARIES}},
         "system": triple,
-        "processor": processor,
+        "processor": name,
         "features": sorted(set(features.split(","))),
         "compiler": hashed("", target),
         "caches": [target.cache, target.own_cache],
@@ -66,29 +64,6 @@ def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
         raise BundleError(f"{path} was made {told}, but this is {ours['processor']}: {WARM}")
     if theirs["compiler"] != ours["compiler"]:
         raise BundleError(f"{path} was made by another build of numscorch {ours['versions']['numscorch']}: install the same, or {WARM}")
-
-
-def code_name(kernel: str, source: bytes) -> str:
-    """The name of the file that holds a kernel's machine code for this Python and this processor; imports Numba.
-
-    >>> code_name("k", b"text") == code_name("k", b"text"), code_name("k", b"text") == code_name("k", b"other")
-    (True, False)
-    """
-    made = "|".join([_python(), version("numba"), *_magic()]).encode()
-    return f"{kernel}.{hashlib.sha256(made + hashlib.sha256(source).digest()).hexdigest()[:32]}.code"
-
-
-def _magic() -> tuple[str, str, str]:
-    """What Numba tells machines apart by: the system, the processor's name and its features."""
-    from numba.core.registry import cpu_target
-
-    triple, processor, features = cpu_target.target_context.codegen().magic_tuple()
-    return triple, processor, features
-
-
-def _python() -> str:
-    """Python by its minor version: bytecode changes with it."""
-    return f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
 
 
 def _features(theirs: Iterable[str], ours: Iterable[str]) -> str:

@@ -8,15 +8,14 @@ from math import prod
 
 import numpy as np
 
+from ..frontend.problem import Problem
 from ..ir import index as ix
 from ..ir.functions import is_intersection
 from ..ir.level import INT64_MAX
-from ..packing import level_coordinates
-from ..pattern import Pattern
-from ..problem import Problem
-from .assembled import Layout
-
-WIDE = 4  # largest ratio of numbers to entries; sparser numbers are compressed
+from ..schedule import tuning
+from ..tensors.packing import level_coordinates
+from ..tensors.pattern import Pattern
+from .result_arrays import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ def _columns(pattern: Pattern, levels: Sequence[ix.IndexVar]) -> dict[ix.IndexVa
 
 
 def _numbered(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """A number for each entry; entries with equal columns have equal numbers. Numbers stay below ``WIDE`` times the count.
+    """A number for each entry; entries with equal columns have equal numbers. Numbers stay below ``tuning.WIDE_NUMBERS`` times the count.
 
     >>> _numbered([np.array([5, 5, 7]), np.array([10**12, 10**12, 0])], 3).tolist()
     [0, 0, 1]
@@ -124,7 +123,7 @@ def _numbered(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         if (int(numbers.max(initial=0)) + 1) * (int(column.max(initial=0)) + 1) > INT64_MAX:
             numbers, column = (np.unique(own, return_inverse=True)[1] for own in (numbers, column))
         numbers = numbers * (int(column.max(initial=0)) + 1) + column
-    return numbers if int(numbers.max(initial=0)) < WIDE * count else np.unique(numbers, return_inverse=True)[1]
+    return numbers if int(numbers.max(initial=0)) < tuning.WIDE_NUMBERS * count else np.unique(numbers, return_inverse=True)[1]
 
 
 def _firsts(columns: Sequence[np.ndarray]) -> np.ndarray:

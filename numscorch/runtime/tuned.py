@@ -9,12 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..codegen.kernel import BUILDING
+from ..frontend.operand import Operand
 from ..ir.format import Format
-from ..operand import Operand
+from ..machine import kernel_cache
+from ..machine.target import host
+from ..machine.threads import workers
 from ..schedule.facts import rounded
-from . import kernel_cache
-from .target import host
-from .threads import workers
 
 FILE = "schedules.json"
 

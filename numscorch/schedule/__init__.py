@@ -5,23 +5,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
-from .blend import blend
-from .entries import walk_entries
+from .branchless_merge import merge_without_branches
 from .facts import Facts, Target
-from .hold import hold
-from .intersection import gallop
-from .jam import jam
-from .lay_out import lay_out
+from .flat_sums import flatten_sum
+from .gallop import gallop
 from .loop_order import order_loops
 from .options import AUTOMATIC, Options
 from .parallel import parallelize
 from .scatter_blocks import scatter_blocks
+from .scatter_rows import scatter_rows
+from .specialize_table import specialize_table
 from .tiles import tile
+from .unroll_and_jam import unroll_and_jam
 from .vector import vectorize
 from .workspace import insert_workspaces
 
@@ -40,37 +42,36 @@ class Step:
     __repr__ = __str__
 
 
+Pass = Callable[[Any, Facts, Target, Options], tuple[Stmt, str] | None]
+PASSES: tuple[Pass, ...] = (
+    order_loops,
+    insert_workspaces,
+    tile,
+    flatten_sum,
+    vectorize,
+    specialize_table,
+    unroll_and_jam,
+    gallop,
+    scatter_rows,
+    merge_without_branches,
+    parallelize,
+    scatter_blocks,
+)
+
+
 @lru_cache(maxsize=1024)
 def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = AUTOMATIC) -> tuple[Step, ...]:
     """Run the passes on an assignment whose result has its format; the last step holds the loop nest.
 
+    Each pass returns the statement and the reason for what it did or left, or None where it has no say.
+
     Raises:
         ScheduleError: the options ask for what can't be done.
     """
+    nest: Stmt = stmt
     steps = []
-
-    def note(name: str, stmt: Stmt, why: str) -> Stmt:
-        steps.append(Step(name, verify(stmt), why))
-        return stmt
-
-    nest = note("order_loops", *order_loops(stmt, facts, target, options.order))
-    nest = note("insert_workspaces", *insert_workspaces(nest, facts, options.workspace))
-    nest = note("tile", *tile(nest, facts, target, options.tile))
-    if options.vector is None and (walked := walk_entries(nest, facts, target)):
-        nest = note("walk_entries", *walked)
-    else:
-        nest = note("vectorize", *vectorize(nest, facts, target, options.vector))
-    if held := hold(nest, facts, target, options.tile is None):
-        nest = note("hold", *held)
-    if options.order is None and options.tile is None and (jammed := jam(nest, facts, target)):
-        nest = note("jam", *jammed)
-    if steered := gallop(nest, facts):
-        nest = note("gallop", *steered)
-    if laid := lay_out(nest, facts):
-        nest = note("lay_out", *laid)
-    if merged := blend(nest, facts):
-        nest = note("blend", *merged)
-    nest = note("parallelize", *parallelize(nest, facts, options.parallel))
-    if cut := scatter_blocks(nest, facts):
-        nest = note("scatter_blocks", *cut)
+    for own in PASSES:
+        if (done := own(nest, facts, target, options)) is not None:
+            nest, why = done
+            steps.append(Step(own.__name__, verify(nest), why))
     return tuple(steps)

@@ -12,19 +12,8 @@ from ..ir.format import Format, sorted_format
 from ..ir.functions import is_intersection
 from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_relation, variables_in
 from ..ir.level import Level
+from . import tuning
 from .facts import Facts
-
-WALK = 2.0  # one step along a sparse level, whose coordinates are loaded, and whose end is mispredicted
-SCATTER = 2.0  # a result read and written in memory at every step, against one kept in a register
-VECTOR_SCATTER = 4.0  # a register of a result that is loaded and stored at every step, and shares nothing with its neighbours
-STRIDED = 2.0  # an innermost dense loop that walks memory in strides
-MERGE = 3.0  # one step of a co-iteration
-SEEK = 8.0  # steps of a co-iteration from which one search is sure to be faster; measured as 4 to 6 for rows of 3 to 50
-TRANSPOSE = 4.0  # moving one stored value to its place in another mode order, remembered with the pattern
-PLACE = 2.0  # an entry that is counted where it belongs, and put there, in a result that is stored in another order
-LISTED = 4  # rows for each entry from which a format lists the rows that have entries
-INEXACT = 8.0  # a nest that scatters a sum of too many terms
-SERIAL = 1.5  # a nest whose outermost loop scatters can't be cut into blocks
 
 
 def is_concordant(access: Access, order: tuple[IndexVar, ...]) -> bool:
@@ -56,7 +45,7 @@ def _reordered(fmt: Format, modes: tuple[int, ...]) -> Format:
 
 def is_located(access: Access, first: IndexVar, facts: Facts) -> bool:
     """Whether :func:`in_rows` stores a tensor with a dense first level: an array of all rows is not much longer than the entries."""
-    return len(access.indices) > 1 and facts.extent(first) < LISTED * counts_of(access, facts)[-1]
+    return len(access.indices) > 1 and facts.extent(first) < tuning.LISTED_ROWS * counts_of(access, facts)[-1]
 
 
 def in_rows(access: Access, others: Sequence[Access], order: tuple[IndexVar, ...], facts: Facts) -> Access:
@@ -78,7 +67,7 @@ def in_rows(access: Access, others: Sequence[Access], order: tuple[IndexVar, ...
 def conversion(access: Access, stored: Access, facts: Facts) -> float:
     """What it costs to store an operand's tensor as in another access; a dense first level has a place for each row."""
     rows = not access.tensor.format.levels[0].full and stored.tensor.format.levels[0].full
-    return TRANSPOSE * counts_of(access, facts)[-1] + (facts.extent(stored.level_var(0)) if rows else 0.0)
+    return tuning.COST_TRANSPOSE * counts_of(access, facts)[-1] + (facts.extent(stored.level_var(0)) if rows else 0.0)
 
 
 def mergeable(accesses: Sequence[Access]) -> list[Access]:
@@ -199,4 +188,4 @@ def iterations(
         survivors = min(sum(fans), extent)
     if len(fans) == 1:
         return survivors, fans[0]
-    return survivors, MERGE * min(sum(fans), (1 + SEEK) * min(fans) if searched else inf)
+    return survivors, tuning.COST_MERGE * min(sum(fans), (1 + tuning.SEEK) * min(fans) if searched else inf)

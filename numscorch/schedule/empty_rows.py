@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..ir.format import Format
 from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_product
 from ..ir.levels import Compressed, Dense
-from . import cost
+from . import cost, tuning
 from .facts import Facts
 
 BY_NUMBER = (Dense(), Compressed())
@@ -38,6 +38,6 @@ def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Ac
     sums = stmt.op in ("=", "+=") and is_product(stmt.rhs) and result.is_dense
     alone = all(other.tensor.is_dense or other == access for other in accesses_in(stmt.rhs))
     rows, entries = cost.counts_of(access, facts)
-    if not (sums and alone) or set(stmt.lhs.indices) == set(order) or entries * cost.LISTED > rows:
+    if not (sums and alone) or set(stmt.lhs.indices) == set(order) or entries * tuning.LISTED_ROWS > rows:
         return access
     return Access(replace(tensor, format=Format(LISTED, tensor.format.parts)), access.indices)

@@ -8,6 +8,7 @@ from math import ceil
 
 from ..ir.format import Format
 from ..ir.index import IndexVar
+from . import tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,8 @@ class Target:
         return 8
 
 
+GENERIC = Target()  # a processor with AVX2
 FEWEST_LANES = 2
-GRAIN = 2  # a tile in a loop has a multiple of this number of registers, so that fewer kernels serve all extents
-LONGEST_SUM = 16  # registers of a tile that is summed up; what is loaded for it need not be kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
         return Tiling(1, 0, False, lanes)
     if chunks <= most:
         return Tiling(0, chunks, extent % lanes != 0 or not _is_usual(chunks), lanes)
-    return _in_loop(min(ceil(chunks / ceil(chunks / most) / GRAIN) * GRAIN, most), extent, lanes, fits=True)
+    return _in_loop(min(ceil(chunks / ceil(chunks / most) / tuning.TILE_GRAIN) * tuning.TILE_GRAIN, most), extent, lanes, fits=True)
 
 
 def _in_loop(registers: int, extent: int, lanes: int, fits: bool = False) -> Tiling:
@@ -106,9 +106,13 @@ def sum_tiling(extent: int, lanes: int) -> Tiling:
     (Tiling(registers=0, tail=16, masked=False, lanes=16), Tiling(registers=8, tail=8, masked=True, lanes=16))
     """
     chunks = ceil(extent / lanes)
-    if extent % lanes == 0 and chunks <= LONGEST_SUM and _is_usual(chunks):
-        return tiling(extent, lanes, LONGEST_SUM)
-    return tiling(extent, lanes, LONGEST_SUM // 2) if chunks <= LONGEST_SUM // 2 else _in_loop(LONGEST_SUM // 2, extent, lanes)
+    if extent % lanes == 0 and chunks <= tuning.LONGEST_SUM_TILE and _is_usual(chunks):
+        return tiling(extent, lanes, tuning.LONGEST_SUM_TILE)
+    return (
+        tiling(extent, lanes, tuning.LONGEST_SUM_TILE // 2)
+        if chunks <= tuning.LONGEST_SUM_TILE // 2
+        else _in_loop(tuning.LONGEST_SUM_TILE // 2, extent, lanes)
+    )
 
 
 def tiling_within(size: int, left: int, lanes: int, most: int) -> Tiling:
@@ -128,7 +132,7 @@ class Facts:
 
     Extents and counts have three significant bits, so that problems of about the same size share a
     schedule; a tiling is exact, because the loop nest depends on it.  ``rests`` are what is left of an
-    extent after tiles of ``LONGEST_SUM`` registers, and so after those of any power of two below.
+    extent after tiles of ``tuning.LONGEST_SUM_TILE`` registers, and so after those of any power of two below.
     ``spreads`` say of operands with uneven rows by how much, for each level (``Pattern.spreads``), and ``peaks`` for each
     variable how many values share its most frequent coordinate (``peaks_of``).
     """
@@ -153,7 +157,7 @@ class Facts:
             tuple((name, fmt, tuple(rounded(c) for c in levels)) for name, (fmt, levels) in counts.items()),
             tuple((var, tiling(size, lanes, target.accumulators)) for var, size in extents.items()),
             tuple((var, sum_tiling(size, lanes)) for var, size in extents.items()),
-            tuple((var, size % (LONGEST_SUM * lanes)) for var, size in extents.items()),
+            tuple((var, size % (tuning.LONGEST_SUM_TILE * lanes)) for var, size in extents.items()),
         )
 
     def within(self, var: IndexVar, size: int, lanes: int, target: Target) -> Facts:
@@ -170,7 +174,7 @@ class Facts:
         return replace(
             self.narrowed(var, size),
             tilings=divided(self.tilings, target.accumulators),
-            sum_tilings=divided(self.sum_tilings, LONGEST_SUM),
+            sum_tilings=divided(self.sum_tilings, tuning.LONGEST_SUM_TILE),
         )
 
     def narrowed(self, var: IndexVar, size: int) -> Facts:

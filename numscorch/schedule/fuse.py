@@ -35,16 +35,15 @@ from ..ir.index import (
     operators_in,
     variables_in,
 )
+from ..ir.tag_rules import can_take_positions
 from ..ir.verify import verify
-from . import Step
+from . import Step, tuning
 from .cost import fan_of
 from .facts import Facts, Target
 from .loop_order import unit_stride
 from .parallel import parallelize
-from .vector import LANES, in_masks, vectorize
+from .vector import LANES, in_masks, result_tag, vectorize
 from .workspace import NAMES, insert_workspaces, wrap
-
-SPREAD = 8  # coordinates from which a loop is worth being cut into blocks: one that has fewer goes inside
 
 
 @lru_cache(maxsize=1024)
@@ -103,7 +102,7 @@ def _listed(named: Sequence[IndexVar | TensorVar]) -> str:
 
 def _outermost(outer: tuple[IndexVar, ...], facts: Facts) -> tuple[IndexVar, ...]:
     """The shared loops, the first one with enough coordinates for all threads outermost."""
-    first = next((var for var in outer if facts.extent(var) >= SPREAD), outer[0])
+    first = next((var for var in outer if facts.extent(var) >= tuning.SHARED_COORDINATES), outer[0])
     return (first, *(var for var in outer if var != first))
 
 
@@ -204,11 +203,10 @@ def _tagged(loop: Forall, facts: Facts, target: Target) -> Forall:
     if walked:
         last = len(walked[0].indices) - 1
         lanes = in_masks(fan_of(walked[0], last, facts), facts.spread(walked[0].tensor.name, last), lanes)
-        return replace(loop, tag=Positions(lanes, masked=True)) if lanes else loop
+        return replace(loop, tag=Positions(lanes, masked=True)) if lanes and can_take_positions(loop) else loop
     accesses = [term.lhs, *accesses_in(term.rhs)]
     if term.op == "=" and var in term.lhs.indices and all(unit_stride(a, var) for a in accesses if var in a.indices):
-        tiles = facts.tiling(var)
-        return replace(loop, tag=Vector(tiles.lanes, tiles.registers, tiles.tail, tiles.masked))
+        return replace(loop, tag=result_tag(facts.tiling(var)))
     return loop
 
 

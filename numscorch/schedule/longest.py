@@ -6,11 +6,8 @@ from collections.abc import Collection, Sequence
 from math import inf, prod
 
 from ..ir.index import Access, IndexVar, is_relation
+from . import tuning
 from .facts import Facts
-
-MOVED = 16.0  # terms for each place that a kernel moves between two blocks of a scattered sum, at the least
-LONG = 4096.0  # terms of a sum from which an operand is converted, if blocks cost more
-PART = 256.0  # terms of the longest sum in one block from which blocks do not suffice
 
 
 def longest_sum(summed: Collection[IndexVar], sparse: Sequence[tuple[Access, tuple[float, ...]]], united: bool, facts: Facts) -> float:
@@ -49,4 +46,4 @@ def is_uneven(
 ) -> bool:
     """Whether one scattered sum is so much longer than the average that too many blocks would be needed."""
     longest = longest_sum(summed, sparse, united, facts)
-    return longest >= max(LONG, PART * average / MOVED)
+    return longest >= max(tuning.LONG_COLUMN, tuning.BLOCK_OF_LONGEST * average / tuning.TERMS_PER_MOVE)

@@ -13,17 +13,17 @@ from math import ceil, prod
 from ..errors import ScheduleError
 from ..ir.functions import REDUCTIONS, is_intersection
 from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, map_expr, variables_in
-from ..ir.placing import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
-from . import cost
-from .constants import chosen_by_table
+from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
+from . import cost, tuning
 from .empty_rows import without_empty_rows
-from .facts import Facts, Target
+from .facts import GENERIC, Facts, Target
 from .longest import is_uneven
+from .options import AUTOMATIC, Options
 from .order_operands import operands_walked
 from .order_search import Search, Space
+from .table_coordinates import chosen_by_table
 
 SHOWN = 4  # loop orders that `explain` compares, the cheapest ones
-ALONE = 2.0  # how much longer a nest takes whose outermost loop has one step, which threads can't share
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ class Choice:
         return f"{apart.join(var.name for var in self.order)}: {self.cost:.3g}{moved}"
 
 
-def order_loops(stmt: Assignment, facts: Facts, target: Target, wanted: tuple[str, ...] | None = None) -> tuple[Stmt, str]:
-    """Wrap an assignment into foralls in the cheapest order, or the wanted one, and say what was compared.
+def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
+    """Wrap an assignment into foralls in the cheapest order, or that of the options, and say what was compared.
 
     The assignment becomes ``+=`` where a variable is summed over. Where each entry has one term, it becomes ``=``, unless
     entries without a term are not 0 (semirings).
 
     Raises:
-        ScheduleError: the wanted order isn't one of all variables, or can't be compiled.
+        ScheduleError: the order of the options isn't one of all variables, or can't be compiled.
     """
-    variables = variables_in(stmt.rhs)
+    variables, wanted = variables_in(stmt.rhs), options.order
     if wanted is not None and sorted(wanted) != sorted(var.name for var in variables):
         raise ScheduleError(f"reorder({', '.join(wanted)}) must name each of {', '.join(map(str, variables))} once\n  {stmt}")
     choices = candidates(stmt, variables, facts, target, wanted)
@@ -124,8 +124,8 @@ def _space(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Ta
         sum(1 << at for at, var in enumerate(variables) if var not in result),
         may_follow,
         lambda var, scatters: ends[var][scatters],
-        [cost.SERIAL if result and var not in result else 1.0 for var in variables],
-        [ALONE if _is_alone(var, variables, given, facts) else 1.0 for var in variables],
+        [tuning.COST_SERIAL if result and var not in result else 1.0 for var in variables],
+        [tuning.COST_ALONE if _is_alone(var, variables, given, facts) else 1.0 for var in variables],
         apart,
     )
 
@@ -136,14 +136,14 @@ def _last_step(
     """The least that a step of an innermost loop may cost (see :func:`_nest_cost`): if no loop before it scatters, and if one does."""
     inner, lanes = variables[at], target.lanes(stmt.lhs.tensor.dtype)
     if is_contiguous(stmt, inner):
-        return 1.0 / lanes, (1.0 if by_table and inner in stmt.lhs.indices else cost.VECTOR_SCATTER) / lanes
+        return 1.0 / lanes, (1.0 if by_table and inner in stmt.lhs.indices else tuning.COST_VECTOR_SCATTER) / lanes
     if stmt.op not in ("=", "+="):
         return 1.0 / lanes, 1.0 / lanes
     scatters = inner in stmt.lhs.indices and any(var not in stmt.lhs.indices for var in variables)
     around = [var for var in variables if var != inner]
     again = bool(walked) and any(all(var not in indices for indices in walked) for var in around)
-    step = cost.STRIDED if not any(inner in indices for indices in walked) else cost.WALK if again else 1.0
-    return step * (cost.SCATTER if scatters else 1.0), step * cost.SCATTER
+    step = tuning.COST_STRIDED if not any(inner in indices for indices in walked) else tuning.COST_WALK if again else 1.0
+    return step * (tuning.COST_SCATTER if scatters else 1.0), step * tuning.COST_SCATTER
 
 
 def _is_alone(var: IndexVar, variables: list[IndexVar], given: list[Access], facts: Facts) -> bool:
@@ -263,7 +263,7 @@ def _price_stored(
             converted.append(read)
     total += _nest_cost(stmt, order, sparse, facts, target)
     if order and _is_alone(order[0], list(order), given, facts):
-        total *= ALONE
+        total *= tuning.COST_ALONE
     return Choice(order, total, tuple(converted))
 
 
@@ -273,7 +273,7 @@ def _nest_cost(
     runs, total, united = 1.0, 0.0, not is_intersection(stmt.rhs)
     for var in order[:-1]:
         survivors, steps = cost.iterations(var, sparse, facts, united)
-        total += runs * steps * (cost.WALK if survivors < facts.extent(var) else 1.0)
+        total += runs * steps * (tuning.COST_WALK if survivors < facts.extent(var) else 1.0)
         runs *= survivors
     if not order:
         return 1.0
@@ -281,27 +281,27 @@ def _nest_cost(
     survivors, steps = cost.iterations(inner, sparse, facts, united)
     result = set(stmt.lhs.indices)
     scatters = any(var not in result and set(order[at + 1 :]) & result for at, var in enumerate(order))
-    step = cost.SCATTER if scatters else 1.0
+    step = tuning.COST_SCATTER if scatters else 1.0
     if _is_placed(stmt, order):
-        total += cost.PLACE * runs * survivors
+        total += tuning.COST_PLACE * runs * survivors
     if is_contiguous(stmt, inner):
         lanes = target.lanes(stmt.lhs.tensor.dtype)
         steps = ceil(steps / lanes) * lanes  # a register that isn't filled takes as long
         kept = inner in result and (_tail_is_summed(order, result) or chosen_by_table(stmt, order) is not None)
-        step = (1.0 if kept else cost.VECTOR_SCATTER if scatters else 1.0) / lanes
+        step = (1.0 if kept else tuning.COST_VECTOR_SCATTER if scatters else 1.0) / lanes
     elif _is_tiled_reduction(stmt, order):
         step /= target.lanes(stmt.lhs.tensor.dtype)
     elif not any(a.indices and inner in a.indices for a, _ in sparse):
-        step *= cost.STRIDED
+        step *= tuning.COST_STRIDED
     elif _walks_again(order, sparse):
-        step *= cost.WALK
+        step *= tuning.COST_WALK
     body = runs * steps * step
-    total = (total + body) * (cost.SERIAL if result and order[0] not in result else 1.0)
+    total = (total + body) * (tuning.COST_SERIAL if result and order[0] not in result else 1.0)
     if not scatters:
         return total
     average = runs * survivors / prod(max(facts.extent(var), 1.0) for var in result)
     inexact = _is_rounded(stmt) and is_uneven([var for var in order if var not in result], sparse, united, average, facts)
-    return total * cost.INEXACT if inexact else total
+    return total * tuning.COST_INEXACT if inexact else total
 
 
 def _is_rounded(stmt: Assignment) -> bool:

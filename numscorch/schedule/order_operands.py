@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from ..ir.index import Access, IndexVar, is_relation
-from . import cost
+from . import cost, tuning
 from .facts import Facts
 
 
@@ -127,7 +127,7 @@ def _walked(access: Access, given: Sequence[Access], number: dict[IndexVar, int]
     starts_full = bool(stored) and stored[0].full
     located = sum(1 << number[var] for var in access.indices if cost.is_located(access, var, facts))
     rows = may_move and bool(stored) and not starts_full
-    return Walked(mask, found, counts[-1], cost.TRANSPOSE * counts[-1], starts_full, seeks, may_move, rows, located, sizes)
+    return Walked(mask, found, counts[-1], tuning.COST_TRANSPOSE * counts[-1], starts_full, seeks, may_move, rows, located, sizes)
 
 
 def _choosers(

@@ -19,12 +19,11 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ..ir.index import IndexVar
-from . import cost
+from . import tuning
 from .order_operands import Walked
 
 T = TypeVar("T")
 UNTOUCHED, KEPT = -2, -1  # how an operand is stored, as far as a prefix decides it; other numbers: in another order
-ROWS = 1 << 16  # more than this: so that rows are located or searched, the first variable added
 EXACT = 1 - 1e-9  # what rounding may add to a bound
 FEW = 5  # variables up to which each of the cheapest orders is found, not just the first
 WIDEST = 16  # variables up to which every set has a bound; of more, the loop that is cheapest so far comes next
@@ -109,7 +108,7 @@ class Space:
             return (mode,)
         kept = (KEPT,) if operand.fits(var, bound) else ()
         moves = operand.may_move and (not kept or operand.may_clash(bound | 1 << var))
-        rows = (ROWS + var,) if operand.has_rows and bound else ()
+        rows = (tuning.LOCATED_ROWS + var,) if operand.has_rows and bound else ()
         return (*kept, *((var if operand.starts_full else 0,) if moves else ()), *rows)
 
     def with_loop(self, prefix: Prefix, var: int, modes: tuple[int, ...]) -> Prefix:
@@ -117,7 +116,7 @@ class Space:
         survivors, steps = self.iterations(var, prefix.bound, modes)
         bound = prefix.bound | 1 << var
         scatters = prefix.scatters or (not self.summed >> var & 1 and bool(prefix.bound & self.summed))
-        walk = cost.WALK if survivors < self.extents[var] else 1.0
+        walk = tuning.COST_WALK if survivors < self.extents[var] else 1.0
         step = self.last(var, prefix.scatters) if bound == self.whole else walk
         pairs = zip(self.operands, prefix.modes, modes, strict=True)
         moved = sum(own.conversion for own, before, after in pairs if before == UNTOUCHED and after >= 0)
@@ -136,7 +135,7 @@ class Space:
                     long = level.spread if any(self.is_walked(at, up, modes[at]) for at, up in level.choosers) else 1.0
                     fans.append(min(level.fan * long, extent))
                     searched = searched and level.can_seek
-            elif (found := operand.in_rows(var, bound) if mode >= ROWS else operand.converted(var, bound)) is not None:
+            elif (found := operand.in_rows(var, bound) if mode >= tuning.LOCATED_ROWS else operand.converted(var, bound)) is not None:
                 fans.append(found[0])
                 searched = searched and found[1]
         if not fans:
@@ -144,14 +143,18 @@ class Space:
         survivors = min(sum(fans), extent) if self.united else extent * prod(fan / extent for fan in fans)
         if len(fans) == 1:
             return survivors, fans[0]
-        return survivors, cost.MERGE * min(sum(fans), (1 + cost.SEEK) * min(fans) if searched else inf)
+        return survivors, tuning.COST_MERGE * min(sum(fans), (1 + tuning.SEEK) * min(fans) if searched else inf)
 
     def is_walked(self, operand: int, var: int, mode: int) -> bool:
         """Whether an operand, stored so, leaves out coordinates of a variable."""
         own = self.operands[operand]
         if mode == KEPT:
             return not own.levels[var].is_full
-        return not (own.located >> var & 1 and mode == ROWS + var) if mode >= ROWS else not (own.starts_full and mode == var)
+        return (
+            not (own.located >> var & 1 and mode == tuning.LOCATED_ROWS + var)
+            if mode >= tuning.LOCATED_ROWS
+            else not (own.starts_full and mode == var)
+        )
 
     def likeness(self, prefix: Prefix) -> object:
         """What the price of further loops depends on: prefixes that have it in common differ only in their steps so far."""
@@ -293,12 +296,12 @@ def _cheapest_loop(space: Space, var: int, sets: np.ndarray) -> _Loop:
 
     def steps(fans: Sequence[np.ndarray]) -> np.ndarray:
         surely, least = summed(fans)
-        return np.where(sure > 1, cost.MERGE * np.minimum(surely, (1 + cost.SEEK) * least), least)
+        return np.where(sure > 1, tuning.COST_MERGE * np.minimum(surely, (1 + tuning.SEEK) * least), least)
 
     if space.united:
         surely, least = summed([low for low, _, _ in ranges])
         survivors = np.where(sure > 0, np.minimum(surely, extent), least)
-    survivors, walk = np.maximum(survivors, 1e-300), np.where(narrows & (survivors < extent), cost.WALK, 1.0)
+    survivors, walk = np.maximum(survivors, 1e-300), np.where(narrows & (survivors < extent), tuning.COST_WALK, 1.0)
     return _Loop(steps([low for low, _, _ in ranges]), steps([joint for _, joint, _ in ranges]), walk, survivors)
 
 

@@ -28,25 +28,23 @@ from ..ir.index import (
     result_of,
     value_of,
 )
-from ..ir.placing import is_placed
+from ..ir.scatter import is_placed
 from ..ir.workspace_levels import Marked
-from . import cost
-from .facts import Facts
-
-WORTHWHILE = 1 << 13  # steps of the innermost loop from which several workers pay
-
-GATHERED = 2  # gathered values that take as long as one plain step
+from . import cost, tuning
+from .facts import GENERIC, Facts, Target
+from .options import AUTOMATIC, Options
 
 
-def parallelize(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[Stmt, str]:
+def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Run the outermost loop, that over tiles aside, in parallel where its iterations write disjoint results, or one sum.
 
     A sum over the outermost loop is taken block by block, and the blocks' sums are added in order. The same kernel serves a problem
-    that is too small for threads: its plan gives it one worker (``pays``). ``wanted`` names the loop that must be parallel, or "" for none.
+    that is too small for threads: its plan gives it one worker (``pays``). The options may name the loop, or ask for none.
 
     Raises:
-        ScheduleError: the wanted loop would race, or isn't the outermost.
+        ScheduleError: the loop of the options would race, or isn't the outermost.
     """
+    wanted = options.parallel
     if wanted == "":
         return stmt, "asked for: serial"
     done, why = _parallelized(stmt)
@@ -55,13 +53,17 @@ def parallelize(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[St
             f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, where its iterations write disjoint results"
         )
     steps = steps_of(done, facts)
-    few = ", by one worker, since there is too little to do for threads" if done != stmt and wanted is None and steps < WORTHWHILE else ""
+    few = (
+        ", by one worker, since there is too little to do for threads"
+        if done != stmt and wanted is None and steps < tuning.PARALLEL_STEPS
+        else ""
+    )
     return done, f"about {steps:.3g} steps: {why}{few}"
 
 
 def pays(stmt: Stmt, facts: Facts) -> bool:
     """Whether a problem has enough to do for several workers."""
-    return steps_of(stmt, facts) >= WORTHWHILE
+    return steps_of(stmt, facts) >= tuning.PARALLEL_STEPS
 
 
 def _parallelized(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
@@ -94,7 +96,7 @@ def steps_of(stmt: Stmt, facts: Facts) -> float:
     """About how often the innermost loop steps; a step handles a register of lanes, or a few gathered values."""
     tags = [loop.tag for loop in loops_of(stmt)]
     lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector | Entries)), default=1)
-    gathers = GATHERED if any(isinstance(tag, Positions) for tag in tags) else 1
+    gathers = tuning.STEPS_OF_A_GATHER if any(isinstance(tag, Positions) for tag in tags) else 1
     return work_of(stmt, facts) / max(lanes, gathers)
 
 

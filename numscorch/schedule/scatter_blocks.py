@@ -10,35 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from ..ir.index import (
-    Access,
-    Assignment,
-    Blocks,
-    Forall,
-    IndexVar,
-    Parallel,
-    Serial,
-    Stmt,
-    Tile,
-    Where,
-    is_product,
-    operands_of,
-    value_of,
-)
+from ..ir.index import Access, Assignment, Blocks, Forall, IndexVar, Parallel, Serial, Stmt, Tile, Where, is_product, operands_of, value_of
 from ..ir.workspace_levels import Flagged, Listed
-from . import cost
-from .facts import Facts
-from .longest import MOVED, longest_sum
-
-LONG = 256.0  # terms of a sum from which it is taken in blocks
-BLOCK = 64.0  # terms of each sum in one block: adding them takes about 30 times as long as moving the sums
-UNEVEN = 4.0  # times the average length from which the longest sum decides
-FEWEST = 2  # blocks of a loop
-SHORT = 4.0  # steps of a loop from which it is cut into blocks
-COARSE = 8.0  # times as many blocks as a loop has steps, from which an inner loop is cut, too
+from . import cost, tuning
+from .facts import GENERIC, Facts, Target
+from .longest import longest_sum
+from .options import AUTOMATIC, Options
 
 
-def scatter_blocks(stmt: Stmt, facts: Facts) -> tuple[Stmt, str] | None:
+def scatter_blocks(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
     """Divide the outermost summed loop around a scattered long sum into blocks; returns None if no loop scatters a long sum.
 
     >>> from ..ir.format import CSR, dense
@@ -77,9 +57,9 @@ class _Pass:
                 return replace(stmt, body=self.blocked(body, facts))
             case Forall(var, body, Serial()):
                 steps, count = cost.iterations(var, self.sparse, facts, self.united)[1], self._blocks(stmt, facts)
-                if count is None or steps < SHORT:
+                if count is None or steps < tuning.SHORT_LOOP:
                     return replace(stmt, body=self.blocked(body, facts))
-                body = self.blocked(body, facts) if steps * COARSE < count else body
+                body = self.blocked(body, facts) if steps * tuning.COARSE_LOOP < count else body
                 return Forall(var, body, Blocks(count))
             case _:
                 return stmt
@@ -94,9 +74,9 @@ class _Pass:
         terms = prod(cost.iterations(var, self.sparse, facts, self.united)[0] for var in inner)
         average = terms / places
         longest = longest_sum([var for var in inner if var not in added.lhs.indices], self.sparse, self.united, facts)
-        longest = longest if longest > UNEVEN * average else average
-        count = int(min(longest / BLOCK, max(average / MOVED, average / BLOCK)))
-        if longest < LONG or count < FEWEST:
+        longest = longest if longest > tuning.UNEVEN_SUMS * average else average
+        count = int(min(longest / tuning.SCATTERED_BLOCK, max(average / tuning.TERMS_PER_MOVE, average / tuning.SCATTERED_BLOCK)))
+        if longest < tuning.LONG_SCATTERED_SUM or count < tuning.FEWEST_BLOCKS:
             return None
         self.reasons.append(f"{added.lhs.tensor}: about {longest:.3g} terms in a sum, in blocks of {loop.var}")
         return 1 << count.bit_length() - 1

@@ -8,25 +8,22 @@ from math import prod
 
 from ..errors import ScheduleError
 from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, Tile, Where, assignments, loops_of, operands_of, result_of
-from .facts import Facts, Target, itemsize
+from . import tuning
+from .facts import GENERIC, Facts, Target, itemsize
 from .loop_order import unit_stride
+from .options import AUTOMATIC, Options
 from .parallel import work_of
 
-REUSED = 20.0  # times that a value is used, or added to, from which walking the sparse operands again for each tile pays
-LARGE = 2  # an operand larger than this part of the cache doesn't stay there, beside what else the loops touch
-SHARE = 4  # a tile may fill this part of it
-LEAST = 512  # bytes of a row in a tile: where they are fewer, what a new row costs outweighs what the cache gains
 
-
-def tile(stmt: Stmt, facts: Facts, target: Target, wanted: tuple[str, int] | None = None) -> tuple[Stmt, str]:
+def tile(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Loop over tiles of a dense dimension, outside of all other loops, where these reuse more than stays in the cache.
 
     Algorithm 3 says which loops may have tiles; they get them where a dense operand is too large for the cache,
     used often, and of few enough rows that a tile of it stays there.  A sum is never cut, which was slower wherever it
-    was measured.  ``wanted`` is the variable and the size that tiles must have; "" asks for none.
+    was measured.  The options may name a variable and the size of its tiles, or ask for none.
 
     Raises:
-        ScheduleError: the wanted variable can't be tiled.
+        ScheduleError: the variable of the options can't be tiled.
 
     >>> from numscorch.ir.format import CSR
     >>> from numscorch.ir.index import TensorVar
@@ -37,9 +34,9 @@ def tile(stmt: Stmt, facts: Facts, target: Target, wanted: tuple[str, int] | Non
     >>> print(tile(stmt, facts, Target(cache=32 << 20))[0])
     tile_forall<128>(k, forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k]))))
     """
-    if wanted is None:
+    if options.tile is None:
         return _tiled_where_it_pays(stmt, facts, target)
-    name, size = wanted
+    name, size = options.tile
     if not name:
         return stmt, "asked for: no tiles"
     if (why := refusal(IndexVar(name), stmt)) is not None:
@@ -64,7 +61,7 @@ def _reused(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access]:
     work = work_of(stmt, facts) if var in result.indices else 0.0
     for access in operands_of(stmt):
         contiguous = access.tensor.is_dense and access.tensor.has_values and var in access.indices and unit_stride(access, var)
-        if contiguous and work >= REUSED * max(_values(access, facts), _values(result, facts)):
+        if contiguous and work >= tuning.TILE_REUSE * max(_values(access, facts), _values(result, facts)):
             yield access
 
 
@@ -77,11 +74,11 @@ def _values(access: Access, facts: Facts) -> float:
 def _size(access: Access, var: IndexVar, facts: Facts, target: Target) -> int:
     """The largest power of two whose tiles of an operand fit in their share of the cache; 0 where tiles don't pay."""
     total = _values(access, facts) * itemsize(access.tensor.dtype)
-    if total <= target.cache / LARGE:
+    if total <= target.cache / tuning.TILED_SHARE:
         return 0
-    fits = int(target.cache / SHARE / total * facts.extent(var))
+    fits = int(target.cache / tuning.TILE_SHARE / total * facts.extent(var))
     size = 1 << max(fits.bit_length() - 1, 0)
-    return size if size * itemsize(access.tensor.dtype) >= LEAST else 0
+    return size if size * itemsize(access.tensor.dtype) >= tuning.TILE_ROW else 0
 
 
 def tiled(stmt: Stmt, var: IndexVar, size: int) -> Stmt:

@@ -9,6 +9,7 @@ from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_zero, simplified
 from ..ir.index import (
     Access,
     Assignment,
+    Entries,
     Forall,
     IndexVar,
     Positions,
@@ -27,28 +28,26 @@ from ..ir.index import (
     result_of,
     value_of,
 )
-from . import cost
-from .facts import Facts, Target, Tiling, tiling_within
+from ..ir.tag_rules import can_join_dot_products, can_take_positions, can_unroll
+from . import cost, tuning
+from .facts import GENERIC, Facts, Target, Tiling, tiling_within
 from .loop_order import unit_stride
+from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
-LONG_ROW = 3.0  # nonzeros in a row from which four scalar sums pay
-WIDE_ROW = 8.0  # nonzeros in a row from which several vector sums pay
-GATHER_ROW = 4.0  # nonzeros in an even row from which taking some of them at once pays; in others, a long row is enough
-GATHERED = 4  # so many
-MASKED, MASKED_UNEVEN = 8.0, 2.0  # times as many from which a whole register is taken, in even rows and others
 LANES = ("float32", "float64")  # data types that the intrinsics have registers of
-JAMMED = 4  # short sums of neighbouring results that one intrinsic adds up together
-SUMS = 8  # registers that must be summed into at once to hide the latency of an fma
 
 
-def vectorize(stmt: Stmt, facts: Facts, target: Target, wanted: str | None = None) -> tuple[Stmt, str]:
-    """Vectorise the innermost loop where that pays; ``wanted`` names the loop that must be, or "" for none.
+def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
+    """Vectorise the innermost loop where that pays, or the loop of the options.
 
     Raises:
-        ScheduleError: the wanted loop can't be vectorised.
+        ScheduleError: the loop of the options can't be vectorised.
     """
+    if any(isinstance(loop.tag, Entries) for loop in loops_of(stmt)):
+        return stmt, "the sum over all entries runs in registers"
+    wanted = options.vector
     if wanted == "":
         return stmt, "asked for: plain loops"
     done, why = _vectorized(stmt, facts, target)
@@ -140,7 +139,7 @@ def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Tar
     fan = _fan(var, term, facts)
     if fan is None or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
         return None
-    if not (lanes := in_masks(fan, _spread(var, term, facts), register)):
+    if not (lanes := in_masks(fan, _spread(var, term, facts), register)) or not can_take_positions(inner[-1]):
         return None
     taken = wrap(inner[:-1], replace(inner[-1], tag=Positions(lanes, masked=True)))
     return wrap(loops, replace(body, producer=taken)), f"about {fan:.3g} nonzeros in a row: {lanes} at once"
@@ -162,8 +161,9 @@ def _turned(loops: list[Forall], lhs: Access, read: Access, target: Target) -> l
 def _jammed(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:
     """The loops; the innermost takes several results at once where each is a short vector sum kept in a pattern."""
     match producer:
-        case Forall(_, Assignment(), Vector(lanes)) if loops and lanes >= JAMMED and consumer.lhs.tensor.shares is not None:
-            return [*loops[:-1], replace(loops[-1], tag=Unroll(JAMMED))]
+        case Forall(_, Assignment(), Vector(lanes)) if loops and lanes >= tuning.DOT_PRODUCTS:
+            jammed = replace(loops[-1], tag=Unroll(tuning.DOT_PRODUCTS), body=Where(consumer, producer))
+            return [*loops[:-1], jammed] if can_join_dot_products(jammed) else loops
         case _:
             return loops
 
@@ -183,7 +183,7 @@ def _tag(tiles: Tiling) -> Vector:
     return Vector(tiles.lanes, tiles.registers, tiles.tail, tiles.masked)
 
 
-def _tag_of_result(tiles: Tiling) -> Vector:
+def result_tag(tiles: Tiling) -> Vector:
     """The tag of a loop that writes each place of a result, where writing one twice changes nothing.
 
     Tiles that overlap serve any extent of more than one tile, so that few kernels serve all sizes.
@@ -197,7 +197,7 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     summed = summed_tail(loops[:-1], body.lhs)
     outer = loops[: len(loops) - 1 - len(summed)]
     adds = any(loop.var not in body.lhs.indices for loop in outer) if summed else body.op != "="
-    tag = _tag(facts.tiling(inner.var)) if adds else _tag_of_result(facts.tiling(inner.var))
+    tag = _tag(facts.tiling(inner.var)) if adds else result_tag(facts.tiling(inner.var))
     if not summed:
         return wrap(loops[:-1], replace(inner, tag=tag)), f"{inner.var} is contiguous: {tag}"
     last = summed[-1]
@@ -222,9 +222,9 @@ def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = Fa
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
     """How many nonzeros to add at once, so that the sums of a narrow tile don't wait for each other."""
     fan = _fan(var, body, facts)
-    if fan is None or fan < WIDE_ROW:
+    if fan is None or fan < tuning.SEVERAL_SUMS_ROW or not can_unroll(Forall(var, body)):
         return 1
-    return max(SUMS // max(tag.registers, tag.tail), 1)
+    return max(tuning.SUMS_IN_FLIGHT // max(tag.registers, tag.tail), 1)
 
 
 def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
@@ -241,10 +241,10 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
     fan, spread = _fan(last.var, body, facts), _spread(last.var, body, facts)
     register = target.lanes(body.lhs.tensor.dtype)
-    if fan is not None and body.op == "+=" and (lanes := in_masks(fan, spread, register)):
+    if fan is not None and body.op == "+=" and (lanes := in_masks(fan, spread, register)) and can_take_positions(last):
         why = f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered, the rest of a row masked"
         return wrap(loops[:-1], replace(last, tag=Positions(lanes, masked=True))), why
-    if fan is not None and fan >= LONG_ROW and spread == 1:
+    if fan is not None and fan >= tuning.FOUR_SUMS_ROW and spread == 1 and can_unroll(last):
         return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {fan:.3g} nonzeros in a row: four partial sums"
     return producer, "rows are short or uneven, or the loop is not contiguous: plain loop"
 
@@ -258,9 +258,13 @@ def in_masks(fan: float, spread: float, lanes: int) -> int:
     >>> in_masks(3.0, 1.0, 16), in_masks(3.0, 2.0, 16), in_masks(20.0, 1.0, 16), in_masks(20.0, 2.0, 16), in_masks(100.0, 1.0, 8)
     (0, 4, 4, 16, 8)
     """
-    if fan < (GATHER_ROW if spread == 1 else LONG_ROW) or lanes == 1:
+    if fan < (tuning.GATHER_ROW if spread == 1 else tuning.FOUR_SUMS_ROW) or lanes == 1:
         return 0
-    return lanes if fan >= GATHER_ROW * (MASKED if spread == 1 else MASKED_UNEVEN) else min(GATHERED, lanes)
+    return (
+        lanes
+        if fan >= tuning.GATHER_ROW * (tuning.MASKED_REGISTER if spread == 1 else tuning.MASKED_REGISTER_UNEVEN)
+        else min(tuning.GATHERED_POSITIONS, lanes)
+    )
 
 
 def _fan(var: IndexVar, body: Assignment, facts: Facts) -> float | None:

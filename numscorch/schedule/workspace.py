@@ -14,35 +14,20 @@ from math import prod
 from ..errors import ScheduleError
 from ..ir.format import Format
 from ..ir.functions import counts_absent, is_intersection
-from ..ir.index import (
-    SCALAR,
-    Access,
-    Assignment,
-    Expr,
-    Forall,
-    IndexVar,
-    Stmt,
-    TensorVar,
-    Where,
-    accesses_in,
-    factors_of,
-    product,
-)
+from ..ir.index import SCALAR, Access, Assignment, Expr, Forall, IndexVar, Stmt, TensorVar, Where, accesses_in, factors_of, product
 from ..ir.level import Level
-from ..ir.placing import in_storage_order, is_placed, visits_once
+from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed
-from . import cost
-from .facts import Facts
+from . import cost, tuning
+from .facts import GENERIC, Facts, Target
+from .options import AUTOMATIC, Options
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 KINDS: dict[str, type[Listed | Hashed]] = {"list": Listed, "hash": Hashed}
 WIDE = {"float32": "float64", "complex64": "complex128"}  # in which a place of a row adds its terms one after the other
-LARGE = 1 << 18  # an extent from which the dense arrays of a row are larger than a core's own cache
-CLEARED = 8.0  # places of dense rows for each sum up to which clearing and reading all of them takes less than listing some
-REUSED = 8.0  # sums for each place of the dense arrays from which it pays to have them brought into the cache
 
 
-def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tuple[Stmt, str]:
+def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Where the innermost loops only sum, sum in a register and write the result once; collect rows that come in no order.
 
     >>> from numscorch.ir.notation import parse_stmt
@@ -54,7 +39,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tu
     >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, forall(k, D[i,j] += A[i,j] * X[i,k] * Y[j,k])))"), Facts(()))[0])
     forall(i, forall(j, where(D[i,j] = A[i,j] * t, forall(k, t += X[i,k] * Y[j,k]))))
 
-    ``wanted`` is the kind that rows must be collected in: "list" or "hash".
+    The options may name the kind of workspace.
 
     Raises:
         ScheduleError: no row is collected, but a kind is wanted.
@@ -63,11 +48,11 @@ def insert_workspaces(stmt: Stmt, facts: Facts, wanted: str | None = None) -> tu
     if not isinstance(assignment, Assignment):
         return stmt, "the workspaces are there already"
     split = _appended_late(loops, assignment) if assignment.lhs.tensor.is_assembled else _counted_late(loops, assignment)
-    if split is not None and (assignment.lhs.tensor.is_assembled or wanted != "hash"):
-        level, why = _kind(loops, split, assignment, facts, wanted)
+    if split is not None and (assignment.lhs.tensor.is_assembled or options.workspace != "hash"):
+        level, why = _kind(loops, split, assignment, facts, options.workspace)
         return _through_list(loops, split, assignment, level), why
-    if wanted is not None:
-        raise _needless(wanted, stmt, assignment.lhs)
+    if options.workspace is not None:
+        raise _needless(options.workspace, stmt, assignment.lhs)
     counts = assignment.op not in ("=", "+=") and not _adds(loops, assignment)  # its register counts the terms
     is_registered = summed_tail(loops, assignment.lhs) or counts
     done = in_register(loops, assignment, free_names(loops)) if is_registered else stmt
@@ -95,11 +80,11 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
     extent = facts.extent(_collected(loops[split:], assignment.lhs))
     sums = _insertions(loops, assignment, facts)
     places = prod(facts.extent(var) for var in assignment.lhs.indices)
-    if assignment.lhs.tensor.is_dense and sums * CLEARED >= places:
+    if assignment.lhs.tensor.is_dense and sums * tuning.CLEARED_PLACES >= places:
         return Cleared(counts), f"dense rows of {extent:.3g}, about {sums:.3g} sums in all: each row is cleared before"
     if _is_one_row(assignment) and sums >= extent:
         return Flagged(counts), f"one row of {extent:.3g} comes in no order, about {sums:.3g} sums in all: flagged, in dense arrays"
-    hashed = assignment.lhs.tensor.is_assembled and extent > LARGE and sums < REUSED * extent
+    hashed = assignment.lhs.tensor.is_assembled and extent > tuning.DENSE_ROW and sums < tuning.REUSED_PLACES * extent
     how = "found by hashing" if hashed else "listed, in dense arrays"
     return KINDS["hash" if hashed else "list"](counts), f"rows of {extent:.3g} come in no order, about {sums:.3g} sums in all: {how}"
 

@@ -4,27 +4,27 @@ A sparsifier is any callable that takes a tensor and returns a mask of its shape
 much it has to see (``kind``), and how what it keeps is stored (``format``).
 """
 
-from . import schedules
+from ..sparsifiers.composing import compose
+from ..sparsifiers.entrywise import keep_all, random, threshold
+from ..sparsifiers.kinds import Kind
+from ..sparsifiers.low_rank import LowRankPlusSparse, low_rank_plus_sparse
+from ..sparsifiers.magnitude import block_magnitude, magnitude
+from ..sparsifiers.nmg import n_m_g
+from ..sparsifiers.patterned import n_m, same_pattern, topk
+from ..sparsifiers.registration import register_sparsifier
+from ..sparsifiers.reports import LayoutReport, LayoutRow, report
+from ..sparsifiers.scored import MovementScores, movement, wanda
+from ..sparsifiers.sparsify import Sparsifier, sparsify
+from . import nn_conversions, schedules
 from .budgets import erk, global_magnitude, uniform
-from .composing import compose
 from .distributed import broadcast_patterns, check_patterns, data_parallel
 from .dynamic import SET, RigL
-from .entries import keep_all, random, threshold
-from .grouped import n_m_g
-from .kinds import Kind
 from .layers import register_sparse_module
 from .loading import load_patterns
-from .low_rank import LowRankPlusSparse, low_rank_plus_sparse
-from .masking import Sparsifier, sparsify
 from .models import densify_model, sparsify_model
-from .patterned import n_m, same_pattern, topk
 from .plan import SparsityPlan
 from .pruning import GradualPruning
-from .registration import register_sparsifier
 from .repattern import repattern
-from .reports import LayoutReport, LayoutRow, report
-from .scored import MovementScores, movement, wanda
-from .sparsifiers import block_magnitude, magnitude
 from .straight import resparsify, settle, straight_through
 from .table import ModelReport, ModelRow
 
@@ -73,3 +73,5 @@ __all__ = [
     "uniform",
     "wanda",
 ]
+
+nn_conversions.register()

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from ..errors import OperandError
 from ..measuring.intervals import ratio_of_medians
 from ..measuring.turns import DISTURBED
-from .names import described
+from ..sparsifiers.names import described
 
 Module = torch.nn.Module
 SECONDS, ROUNDS = 0.1, 5  # what one comparison takes about, and how often each side runs at least

@@ -13,9 +13,9 @@ from typing import ClassVar
 import torch
 
 from ..errors import OperandError
-from .names import called_as
-from .selecting import bound_of, counts_of
-from .sparsifiers import check_fraction
+from ..sparsifiers.magnitude import check_fraction
+from ..sparsifiers.names import called_as
+from ..sparsifiers.smallest import bound_of, counts_of
 
 Sized = torch.Tensor | Sequence[int]
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..sparse_parameter import SparseParameter
-from .masking import Sparsifier, named_in_errors
-from .names import is_budget, named
+from ..sparsifiers.names import is_budget, named
+from ..sparsifiers.sparsify import Sparsifier, named_in_errors
+from ..tensors.parameter import SparseParameter
 
 Schedule = Callable[[int], float]
 Factory = Callable[[float], Sparsifier]

@@ -12,10 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import ExpressionError, OperandError, UnsupportedError
 from ..ir.format import Format, as_format
-from ..sparse_parameter import SparseParameter
+from ..sparsifiers.names import matched
+from ..tensors.parameter import SparseParameter
 from .layers import converted
 from .matching import Choice, chosen, computed, sites_of
-from .names import matched
 from .plan import Rule, SparsityPlan
 
 Names = str | Iterable[str]

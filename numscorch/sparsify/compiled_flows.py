@@ -9,32 +9,42 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from ..compiling import constant, is_whole
+from ..compute.torch_compile import constant, is_whole
 from ..errors import UnsupportedError
-from ..ledgers import densifying
-from .flows import SparseActivation, SparseOutputGradient
-from .masking import mask_of, sparsify
+from ..ir.format import Format
+from ..sparsifiers.sparsify import Sparsifier, mask_of, sparsify
+from ..tensors.ledgers import densifying
 
-Rule = SparseActivation | SparseOutputGradient
+
+class Rule(Protocol):
+    """A rule of a plan: the hook ``SparseActivation`` or ``SparseOutputGradient`` of ``flows``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sparsifier(self) -> Sparsifier: ...
+    @property
+    def format(self) -> Format | None: ...
+
 
 _rules: WeakValueDictionary[int, Rule] = WeakValueDictionary()
 _numbers = itertools.count()
 
 
-def traced(rule: SparseActivation, output: Tensor) -> Any:
+def traced(rule: Rule, output: Tensor) -> Any:
     """What a rule leaves of a module's result: dense, with zeros, unless it has a format and the program may be in parts."""
     if rule.format is not None and not is_whole():
         return sparsify(output, rule.sparsifier, rule.format)
     return _masked(_number_of(rule), output)
 
 
-def traced_hook(rule: SparseOutputGradient) -> Callable[[Tensor], Tensor]:
+def traced_hook(rule: Rule) -> Callable[[Tensor], Tensor]:
     """A tensor's hook that leaves of its gradient what a rule keeps."""
     return partial(_masked, _number_of(rule))
 
@@ -60,7 +70,7 @@ def _kept(number: int, output: Tensor) -> Tensor:
     rule = _rules.get(number)
     if rule is None:
         raise UnsupportedError("the plan's rule that this program was made with is gone: compile or export the model again")
-    if isinstance(rule, SparseActivation) and rule.format is not None:
+    if rule.format is not None:
         what, way_out = f"{rule.format.name} {tuple(output.shape)}", "leave out format= of the rule, or fullgraph=True"
         told = f"programs that torch compiles as a whole hand it on dense; {way_out}"
         densifying(f'activation("{rule.name}")', what, output.nbytes, told)

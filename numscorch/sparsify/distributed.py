@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OperandError, UnsupportedError
-from ..pattern import Pattern
-from ..sparse_parameter import SparseParameter, named_arrays
+from ..tensors.parameter import SparseParameter, named_arrays
+from ..tensors.pattern import Pattern
 from .choosing import sparse_weights, unwrapping
 from .optimizers import Optimizers
 from .repattern import repattern

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..pattern import Pattern
-from ..sparse_parameter import SparseParameter
+from ..sparsifiers.magnitude import check_fraction
+from ..tensors.parameter import SparseParameter
+from ..tensors.pattern import Pattern
 from .checks import check_current, check_placed, check_values, share_at
 from .choosing import bare
 from .distributed import check_patterns, group_of
@@ -16,7 +17,6 @@ from .optimizers import Optimizers, check_held, listed
 from .repattern import as_stored, repattern
 from .saving import check_keys, check_names, patterns_of, saved
 from .schedules import Schedule, check_count, check_steps
-from .sparsifiers import check_fraction
 from .units import Units
 
 

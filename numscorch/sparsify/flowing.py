@@ -10,7 +10,7 @@ import torch
 
 from ..errors import UnsupportedError
 from ..ir.format import COO
-from ..sparse_parameter import SparseParameter
+from ..tensors.parameter import SparseParameter
 from .flows import SparseActivation, SparseOutputGradient, SparseWeightGradient, remove_flows
 from .matching import sites_of
 from .plan import Rule, SparsityPlan, named_by

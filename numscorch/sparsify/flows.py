@@ -12,9 +12,9 @@ import torch
 
 from ..errors import OperandError
 from ..ir.format import Format
-from ..sparse_parameter import SparseParameter
-from .masking import Sparsifier, mask_of, sparsify
-from .scored import MovementScores
+from ..sparsifiers.scored import MovementScores
+from ..sparsifiers.sparsify import Sparsifier, mask_of, sparsify
+from ..tensors.parameter import SparseParameter
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class SparseOutputGradient:
 
     name: str
     sparsifier: Sparsifier
+    format: None = None  # what is kept stays in a dense tensor
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         first, _ = _first(self.name, output)

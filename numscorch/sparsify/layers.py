@@ -11,9 +11,9 @@ import torch
 
 from ..errors import DenseFallbackWarning, OperandError, UnsupportedError
 from ..ir.format import Format
-from ..ledgers import is_strict, note
-from ..sparse_parameter import SparseParameter
-from .masking import Sparsifier
+from ..sparsifiers.sparsify import Sparsifier
+from ..tensors.ledgers import is_strict, note
+from ..tensors.parameter import SparseParameter
 
 Convert = Callable[[Any, Sparsifier, Format | None], torch.nn.Module]
 Adapt = Callable[[Any], torch.nn.Module]

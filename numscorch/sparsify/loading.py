@@ -10,15 +10,15 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OperandError, UnsupportedError
-from ..pattern import Pattern
-from ..sparse_parameter import Explained, SparseParameter
-from ..sparse_tensor import SparseTensor
+from ..sparsifiers.patterned import same_pattern
+from ..tensors.parameter import Explained, SparseParameter
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
 from .checks import check_placed
 from .layers import converted
 from .matching import Choice, chosen, sites_of
 from .optimizers import Optimizers, check_held, check_states, listed
 from .owners import adapt_readers, put_sparse
-from .patterned import same_pattern
 from .plan import Rule, SparsityPlan
 from .repattern import follow
 from .settling import naming

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.utils.parametrize import ParametrizationList
 
-from ..datatypes import STORED
 from ..errors import OperandError, UnsupportedError
-from ..sparse_parameter import SparseParameter
+from ..frontend.datatypes import STORED
+from ..sparsifiers.sparsify import Sparsifier
+from ..tensors.parameter import SparseParameter
 from .flows import is_masking
 from .layers import Missing, adapted, version_of
-from .masking import Sparsifier
 from .plan import Rule, SparsityPlan, named_by
 
 COMPUTED = {

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OperandError, UnsupportedError
 from ..files.progress import Progress
-from ..sparse_parameter import SparseParameter
+from ..tensors.parameter import SparseParameter
 from .advice import Call, calls_of
 from .flowing import attach, flows_of
 from .flows import remove_flows

@@ -7,13 +7,13 @@ from functools import partial
 
 import torch
 
+from ..convert.entries import others_at, with_entries
 from ..ir.format import Format
-from ..operators.entries import others_at, with_entries
-from ..pattern import Pattern
-from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import SparseTensor
+from ..sparsifiers.sparsify import Sparsifier
+from ..tensors.parameter import SparseParameter
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
 from .layers import adapted, converted
-from .masking import Sparsifier
 from .matching import Choice
 from .optimizers import Optimizer, hand_over
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from ..errors import OperandError, UnsupportedError
 from ..ir.format import Format, as_format
-from .low_rank import low_rank_plus_sparse
-from .masking import Sparsifier
-from .names import matched, named
-from .sparsifiers import is_number, magnitude
+from ..sparsifiers.low_rank import low_rank_plus_sparse
+from ..sparsifiers.magnitude import is_number, magnitude
+from ..sparsifiers.names import matched, named
+from ..sparsifiers.sparsify import Sparsifier
 
 Kind = Literal["weight", "activation", "gradient"]
 Budget = Callable[[Mapping[str, Any]], Mapping[str, float]]

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch.nn.grad import conv2d_weight
 
-from ..convert import to_dense
-from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import SparseTensor
+from ..convert.dense import to_dense
+from ..nn.conv import SparseConv2d
+from ..nn.linear import SparseLinear
+from ..tensors.parameter import SparseParameter
+from ..tensors.sparse_tensor import SparseTensor
 from .choosing import bare
 
 
@@ -78,8 +80,6 @@ def dense_gradient(layer: Any, input: torch.Tensor, upstream: torch.Tensor) -> t
 
 def watched_layers(model: torch.nn.Module) -> dict[str, list[Any]]:
     """The layers whose dense gradients can be computed, by the name of their weight; several where they share it."""
-    from ..nn import SparseConv2d, SparseLinear  # late: modules know sparsifiers
-
     found: dict[int, tuple[str, list[Any]]] = {}
     for name, layer in bare(model).named_modules():
         if isinstance(layer, SparseLinear | SparseConv2d):

@@ -9,31 +9,31 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ..construct import from_coo
-from ..convert import to_dense
+from ..convert.construct import from_coo
+from ..convert.dense import to_dense
+from ..convert.entries import values_of
 from ..errors import ExpressionError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
-from ..ledgers import stack_level
-from ..operators.entries import values_of
-from ..packing import coordinates, entry_count
-from ..pattern import Pattern
-from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import SparseTensor
+from ..sparsifiers.entrywise import random
+from ..sparsifiers.magnitude import check_fraction
+from ..sparsifiers.patterned import same_pattern
+from ..sparsifiers.sparsify import Sparsifier, kept_of, mask_of, sparsify
+from ..tensors.ledgers import stack_level
+from ..tensors.packing import coordinates, entry_count
+from ..tensors.parameter import SparseParameter
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
 from .checks import Factory, Outdated, check_current, check_factory, check_placed, check_schedule, check_values, share_at, sparsifier_of
 from .choosing import Names, bare, patterns, trained, usual
-from .entries import random
 from .flows import Masking
 from .loading import tell_order
-from .masking import Sparsifier, kept_of, mask_of, sparsify
 from .matching import Choice, why_hooked
 from .optimizers import Optimizer, Optimizers, check_held, check_states, followers, holds, listed
 from .owners import adapt_readers, put_sparse
-from .patterned import same_pattern
 from .repattern import repattern
 from .saving import check_keys, check_names, patterns_of, saved
 from .schedules import Schedule, check_count
 from .settling import padding_note
-from .sparsifiers import check_fraction
 
 KEYS = ("step", "fraction", "dropped", "patterns")
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 import torch
 
-from ..construct import from_torch
+from ..convert.construct import from_torch
+from ..convert.conversions import to_format
+from ..convert.entries import numbered
 from ..errors import OperandError, SizeError
-from ..operators.entries import numbered
-from ..packing import coordinates, positions_of
-from ..pattern import Pattern
-from ..reformat import to_format
-from ..sparse_parameter import SparseParameter
-from ..sparse_tensor import SparseTensor
+from ..tensors.packing import coordinates, positions_of
+from ..tensors.parameter import SparseParameter
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
 from .optimizers import Optimizer, Optimizers, followers, held, holds, listed
 
 OTHER = {torch.float64: torch.float32}  # another data type than a given one; float64 for all that aren't here

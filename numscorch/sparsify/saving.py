@@ -7,7 +7,8 @@ from typing import Any
 
 from ..errors import FormatError, OperandError, SizeError
 from ..ir.format import as_format
-from ..pattern import Pattern, restored
+from ..tensors.pattern import Pattern
+from ..tensors.validate import restored
 
 
 def saved(pattern: Pattern) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 
 from ..errors import OperandError, SizeError
+from ..sparsifiers.magnitude import check_fraction
 from .checks import Schedule
-from .sparsifiers import check_fraction
 
 __all__ = ["Schedule", "cosine", "cubic", "linear", "one_shot"]
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from ..errors import NumscorchError, OperandError, UnsupportedError
-from ..ledgers import shown_bytes
-from ..sparse_parameter import SparseParameter
+from ..sparsifiers.smallest import has_nan
+from ..sparsifiers.sparsify import Sparsifier, mask_of
+from ..tensors.ledgers import shown_bytes
+from ..tensors.parameter import SparseParameter
 from .advice import Call, SpeedUp, speed_up
 from .layers import converted
-from .masking import Sparsifier, mask_of
 from .matching import Choice, Site
 from .optimizers import Optimizer, check_states
-from .selecting import has_nan
 from .table import ModelRow
 
 LARGER = 1.05  # times as many entries as were asked for: told in the table

@@ -10,10 +10,11 @@ import torch
 
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format
-from ..pattern import Pattern, restored
-from ..sparse_parameter import SparseParameter
+from ..sparsifiers.names import near
+from ..tensors.parameter import SparseParameter
+from ..tensors.pattern import Pattern
+from ..tensors.validate import restored
 from .matching import Site
-from .names import near
 from .settling import naming
 
 State = Mapping[str, Any]

@@ -11,13 +11,13 @@ from torch.nn.utils import parametrize
 
 from ..errors import NumscorchError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
-from ..sparse_tensor import SparseTensor
+from ..sparsifiers.patterned import same_pattern
+from ..sparsifiers.sparsify import Sparsifier, sparsify
+from ..tensors.sparse_tensor import SparseTensor
 from .choosing import Names, bare, patterns, trained, usual
-from .masking import Sparsifier, sparsify
 from .matching import Choice, why_hooked
 from .optimizers import Optimizers, check_held, listed
 from .owners import adapt_readers, put_sparse
-from .patterned import same_pattern
 
 
 def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names | None = None, decay: float = 0.0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ledgers import shown_bytes
+from ..tensors.ledgers import shown_bytes
 
 HEAD = ("weight", "module", "density", "format", "before", "after", "speed-up", "")
 

@@ -9,8 +9,8 @@ import torch
 
 from ..errors import UnsupportedError
 from ..ir.format import Format
-from ..packing import coordinates, of_entries, pack
-from ..pattern import Pattern
+from ..tensors.packing import coordinates, of_entries, pack
+from ..tensors.pattern import Pattern
 
 
 @dataclass(frozen=True)

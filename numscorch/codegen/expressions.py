@@ -1,0 +1,284 @@
+"""Values of products: scalar factors first, then those that differ from lane to lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import takewhile
+
+from ..errors import UnsupportedError
+from ..ir.function_table import routine_of
+from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
+from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of
+from ..ir.lattice import least_sets
+from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call, mul
+from ..ir.loop import Expr as LoopExpr
+from ..schedule import tuning
+from .environment import Env, Iterator, stride_of
+
+COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A lowered product: statements to run first, and its factors.
+
+    A scalar product has one factor; a vector product has the product of the scalar factors before those that vary.
+    """
+
+    setup: Block
+    factors: tuple[LoopExpr, ...]
+
+    @property
+    def scalar(self) -> LoopExpr:
+        """The value of a scalar product."""
+        return self.factors[0]
+
+    def value(self) -> LoopExpr:
+        """The product of a tile."""
+        return _chain(self.factors)
+
+    def added_to(self, total: LoopExpr) -> LoopExpr:
+        """total + product, of tiles of the same shape."""
+        *head, last = self.factors
+        return call("fma", _chain(tuple(head)), last, total) if head else call("add", total, last)
+
+    def summed_into(self, total: LoopExpr) -> LoopExpr:
+        """One register, to which the product's registers are added one after the other."""
+        *head, last = self.factors
+        return call("dot", _chain(tuple(head)), last, total) if head else call("accumulate", total, last)
+
+
+def _chain(factors: tuple[LoopExpr, ...]) -> LoopExpr:
+    value = factors[0]
+    for factor in factors[1:]:
+        value = call("mul", value, factor)
+    return value
+
+
+def is_varying(expr: Expr, env: Env) -> bool:
+    """Whether a value differs between the lanes of the vector loop around it."""
+    match expr:
+        case Access(tensor, indices):
+            if tensor.name in env.registers:
+                return tensor.name in env.varying
+            return env.lanes is not None and tensor.has_values and env.lanes.var in indices and _moves(expr, env)
+        case Binary(_, left, right):
+            return is_varying(left, env) or is_varying(right, env)
+        case Call(_, args):
+            return any(is_varying(arg, env) for arg in args)
+        case Literal():
+            return False
+
+
+def _moves(access: Access, env: Env) -> bool:
+    """A broadcast dimension (stride 0) has the same value in every lane."""
+    tensor = access.tensor
+    if not tensor.is_dense or env.lanes is None:
+        return True
+    return tensor.strides[access.indices.index(env.lanes.var)] != "0"
+
+
+def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False) -> Product:
+    """Lower a product; a value that several registers read gets a name first.
+
+    Factors that are the same in all lanes are multiplied first. With ``in_order``, factors are multiplied as they are written, so that
+    every kernel rounds the product alike: the gradient of a maximum compares its terms with the result.
+    """
+    setup: list[Assign] = []
+    condition, env = presence(expr, env)
+    uniform: LoopExpr | None = None
+    varying: list[LoopExpr] = []
+    for factor in factors_of(expr):
+        if isinstance(factor, Access) and not factor.tensor.has_values:
+            continue
+        if is_varying(factor, env):
+            varying.append(_vector(factor, env, setup))
+        elif in_order and as_vector and varying and env.lanes is not None:
+            varying.append(_scalar(factor, env))
+        else:
+            value = _scalar(factor, env)
+            uniform = value if uniform is None else uniform * value
+    if not as_vector or env.lanes is None:
+        value = Const(1) if uniform is None else uniform
+        return Product(tuple(setup), (_or_zero(condition, value, expr, env),))
+    if not varying:
+        value = Const(1.0, dtype_of(expr)) if uniform is None else uniform
+        return Product(tuple(setup), (call("splat", value, *env.lanes.shape),))
+    return Product(tuple(setup), tuple(varying) if uniform is None else (uniform, *varying))
+
+
+def _scalar(factor: Expr, env: Env) -> LoopExpr:
+    condition, env = presence(factor, env)
+    return _or_zero(condition, _present(factor, env), factor, env)
+
+
+def _or_zero(condition: LoopExpr | None, value: LoopExpr, expr: Expr, env: Env) -> LoopExpr:
+    """An expression's value where the condition holds, and 0 elsewhere."""
+    if condition is None:
+        return value
+    return call("masked", value, condition) if env.masked else Choose(condition, value, Const(0.0, dtype_of(expr)))
+
+
+def _present(factor: Expr, env: Env) -> LoopExpr:
+    match factor:
+        case Access(tensor) if tensor.name in env.registers:
+            return env.registers[tensor.name]
+        case Access(tensor) if not tensor.has_values:
+            return Const(1)
+        case Access(tensor):
+            return Var(f"{tensor.name}_vals")[env.position(factor)]
+        case Literal(value, dtype):
+            return Const(value, dtype)
+        case Binary(op, left, right) if op in COMPARISONS:
+            return call("truth", BinOp(op, _scalar(left, env), _scalar(right, env)), Const(1.0, dtype_of(factor)))
+        case Binary(op, left, right):
+            return BinOp(op, _scalar(left, env), _scalar(right, env))
+        case Call(function, args):
+            return call(routine_of(function, dtype_of(factor)), *(_scalar(arg, env) for arg in args))
+
+
+def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> LoopExpr:
+    """Two terms of a reduction as one, or two registers of them."""
+    function = REDUCTIONS[op].function
+    if in_lanes:
+        return call(REGISTER_FUNCTIONS[function or op[0]], left, right)
+    return call(function, left, right) if function else BinOp(op[0], left, right)
+
+
+def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
+    """When an access, product, quotient or remainder is there, if it may be absent, and the environment in which it is.
+
+    It is 0 then whatever its other factors are: an absent entry times infinity is no term of a sum.
+    """
+    if isinstance(expr, Access) or is_annihilated(expr):
+        return guarded(expr, env)
+    return None, env
+
+
+def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
+    """The condition under which an expression isn't 0, None if that is known here, and the environment where it holds."""
+    least = least_sets(expr, env.conditions)
+    if not least or frozenset() in least:
+        return None, env
+    sure = frozenset.intersection(*least)
+    rest = {name: condition for name, condition in env.conditions.items() if name not in sure}
+    inner = replace(env, conditions=rest, assured=tuple(least))
+    if env.assured and all(any(chosen <= known for chosen in least) for known in env.assured):
+        return None, inner
+    both, either = ("&", "|") if env.masked else ("and", "or")
+    return any_of([all_of([env.conditions[name] for name in sorted(chosen)], both) for chosen in least], either), inner
+
+
+def dtype_of(expr: Expr) -> str:
+    """The data type that an expression is computed in."""
+    found = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
+    return found[0] if found else "float32"
+
+
+def _vector(factor: Expr, env: Env, setup: list[Assign]) -> LoopExpr:
+    """The factor's value: a tile, or a number where it is the same in every lane."""
+    factor = valued(factor)
+    if env.lanes is None:
+        raise UnsupportedError(f"{factor} differs from lane to lane, and there is no vector loop")
+    if not is_varying(factor, env):
+        return _scalar(factor, env)
+    if not isinstance(factor, Access):
+        function, args = in_registers(factor)
+        return call(function, *(_vector(arg, env, setup) for arg in args))
+    if factor.tensor.name in env.registers:
+        return env.registers[factor.tensor.name]
+    place = named_position(factor, env, setup)
+    tile = load(env, factor.tensor.name, place)
+    if env.copy is None or env.copy[0] in factor.indices or env.lanes.count > tuning.SHARED_REGISTERS:
+        return tile
+    shared = Var(f"{factor.tensor}_shared")
+    setup.append(Assign(shared, tile))
+    return shared
+
+
+def valued(expr: Expr) -> Expr:
+    """A product without the factors that are 1 wherever a loop comes by."""
+    match expr:
+        case Binary("*", Access(tensor), other) if not tensor.has_values:
+            return valued(other)
+        case Binary("*", other, Access(tensor)) if not tensor.has_values:
+            return valued(other)
+        case _:
+            return expr
+
+
+def in_registers(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
+    """What computes an operator or a function on registers, and its arguments.
+
+    Raises:
+        UnsupportedError: nothing does.
+    """
+    match expr:
+        case Binary(name, left, right):
+            args: tuple[Expr, ...] = (left, right)
+        case Call(name, args):
+            pass
+        case _:
+            raise UnsupportedError(f"{expr} is no operator")
+    if name not in REGISTER_FUNCTIONS:
+        raise UnsupportedError(f"{name} in {expr} has no vector instructions here")
+    return REGISTER_FUNCTIONS[name], args
+
+
+def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> Product:
+    """A product at a register of consecutive positions: values of the iterated operand lie side by side."""
+    factors = [valued(f) for f in factors_of(expr) if not isinstance(f, Access) or f.tensor.has_values]
+    uniform = list(takewhile(lambda factor: _is_uniform(factor, var, env), factors))
+    varying = [_at_positions(factor, var, it, lanes, env) for factor in factors[len(uniform) :]]
+    if not uniform:
+        return Product((), tuple(varying))
+    scalar = reduce(mul, (_scalar(factor, env) for factor in uniform))
+    return Product((), (scalar, *varying) if varying else (call("splat", scalar, lanes),))
+
+
+def _is_uniform(expr: Expr, var: IndexVar, env: Env) -> bool:
+    """Whether a value is the same at all positions."""
+    return not any(var in access.indices or access.tensor.name in env.varying for access in accesses_in(expr))
+
+
+def _at_positions(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
+    """An expression's values at a register of positions, or a number that is the same at all of them."""
+    expr = valued(expr)
+    if _is_uniform(expr, var, env):
+        return _scalar(expr, env)
+    if not isinstance(expr, Access):
+        function, args = in_registers(expr)
+        return call(function, *(_at_positions(arg, var, it, lanes, env) for arg in args))
+    return env.registers[expr.tensor.name] if expr.tensor.name in env.varying else _gathered(expr, var, it, lanes, env)
+
+
+def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
+    values = Var(f"{access.tensor.name}_vals")
+    if it.name in (access.tensor.name, access.tensor.shares):
+        return call("load", values, env.beside(access.tensor, it.position), lanes)
+    base = env.strided_position(access, tuple(v for v in access.indices if v != var))
+    step: LoopExpr = Const(0)
+    for at, index in enumerate(access.indices):
+        step = step + stride_of(access, at) if index == var else step
+    return call("gather", values, base, step, it.mode.crd, it.position, lanes)
+
+
+def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
+    """The access's position, held in a variable unless it is one already; each of several copies has one."""
+    place = env.position(access)
+    if isinstance(place, Var | Const) and (env.copy is None or env.copy[0] not in access.indices):
+        return place
+    named = env.own(f"p{access.tensor.name}", access.indices)
+    setup.append(Assign(named, place))
+    return named
+
+
+def load(env: Env, tensor: str, place: LoopExpr) -> LoopExpr:
+    """Load a tile; lanes past the extent, in the last register, are 0."""
+    lanes = env.lanes
+    if lanes is None:
+        raise ValueError("a vector load needs a vector loop")
+    if lanes.left is not None:
+        return call("load_first", Var(f"{tensor}_vals"), place, lanes.left, *lanes.shape)
+    return call("load", Var(f"{tensor}_vals"), place, *lanes.shape)

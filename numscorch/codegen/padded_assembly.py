@@ -1,0 +1,65 @@
+"""Spaced results: each parent has as much room for its entries as their number says, which is known before they are copied.
+
+Padded levels are appended to below each parent, and what is left of its room is then filled; in hash tables, each entry is
+entered. The result has one such level, below a dense one, and dense levels below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..ir.format import Format
+from ..ir.index import IndexVar
+from ..ir.level import Level, Mode
+from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, Store
+from .result_assembly import Assembly
+
+
+def is_spaced(format: Format) -> bool:
+    """Whether a result has a level in which each parent has its own room.
+
+    >>> is_spaced(Format("(i, j) -> (i: dense, j: hash)")), is_spaced(Format("ds"))
+    (True, False)
+    """
+    return any(level.spaced for level in format.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Spacing(Assembly):
+    """How the entries of each parent are written into its room."""
+
+    def begin(self, block: Expr) -> Block:
+        return ()
+
+    def end(self, block: Expr) -> Block:
+        return ()
+
+    def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
+        at = self.access.indices.index(var)
+        if at == 1:
+            return body if self.appends_values else (*self.found(coords), *body, *self.append(coords))
+        if at > 1:
+            return body
+        mode = self.mode(1, coords)
+        start, closing = self._level.opened(mode), self._level.closed(mode, self.counters[0])
+        opened = () if start is None else (Assign(self.counters[0], start),)
+        return (*opened, *body, *(() if closing is None else (Do(closing),)))
+
+    def found(self, coords: Mapping[IndexVar, Expr]) -> Block:
+        """The place at which the next entry is entered."""
+        place = self._level.entered(*self._here(coords))
+        return () if place is None else (Assign(self.counters[0], place),)
+
+    def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
+        mode, coordinate = self._here(coords)
+        if self._level.entered(mode, coordinate) is not None:
+            return ()
+        return (Store(mode.crd, self.counters[0], coordinate), Accumulate(self.counters[0], Const(1)))
+
+    @property
+    def _level(self) -> Level:
+        return self.format.levels[1]
+
+    def _here(self, coords: Mapping[IndexVar, Expr]) -> tuple[Mode, Expr]:
+        return self.mode(1, coords), coords[self.access.level_var(1)]

@@ -1,0 +1,90 @@
+"""Pruned results: of each row that is made only what is kept is appended, without a branch for each value.
+
+An entry is stored where the condition of its value says so, ``where(condition, value, 0)``, or where it is among the largest of its
+block. The lanes of a register are packed at once; a single value is always written, and the next one overwrites it unless it is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ScheduleError
+from ..ir import index as ix
+from ..ir.functions import is_zero
+from ..ir.loop import Assign, BinOp, Block, Const, Expr, Store, Var, call
+from .environment import Env, Lanes, size_of
+from .expressions import lower_product
+from .result_assembly import Assembly
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What an entry would be, and when it is stored: where ``condition`` is 0, or where it isn't; None is everywhere."""
+
+    value: ix.Expr
+    condition: ix.Expr | None
+    is_dropped: bool = False
+
+
+def choice_of(value: ix.Expr) -> Choice:
+    """What a pruned result's value says.
+
+    >>> from ..ir.notation import parse_expr
+    >>> print(choice_of(parse_expr("where(abs(x[i]) <= t, 0, x[i])")).condition)
+    abs(x[i]) <= t
+    >>> choice_of(parse_expr("x[i]")).condition is None
+    True
+    """
+    *others, last = ix.factors_of(value)
+    if isinstance(last, ix.Call) and last.function == "where":
+        condition, kept, dropped = last.args
+        if is_zero(dropped):
+            return Choice(ix.product([*others, kept]), condition)
+        if is_zero(kept):
+            return Choice(ix.product([*others, dropped]), condition, is_dropped=True)
+    return Choice(value, None)
+
+
+def append_pruned(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
+    """Append one value, or a tile, where they are kept."""
+    if env.lanes is not None and env.lanes.var in stmt.lhs.indices:
+        return _append_tile(stmt, assembly, env, env.lanes)
+    name, choice = stmt.lhs.tensor.name, choice_of(stmt.rhs)
+    product, value = lower_product(choice.value, env, as_vector=False), Var(f"{name}_value")
+    before, is_kept = _is_kept(stmt, choice, env)
+    write = (Assign(value, product.scalar), Store(Var(f"{name}_vals"), env.position(stmt.lhs), value))
+    return (*product.setup, *write, *before, *assembly.append_if(is_kept, env.coords))  # a branch would be mispredicted
+
+
+def _is_kept(stmt: ix.Assignment, choice: Choice, env: Env) -> tuple[Block, Expr]:
+    """Whether one value is kept, and what is computed before."""
+    if stmt.lhs.tensor.largest is not None:
+        n, m = stmt.lhs.tensor.largest
+        if not isinstance(choice.value, ix.Access) or len(choice.value.indices) != 1:
+            raise ScheduleError(f"{stmt}: the {n} largest of {m} are those of a row that lies in memory")
+        (var,) = choice.value.indices
+        larger = call("outranked", Var(f"{choice.value.tensor.name}_vals"), env.coords[var], Const(m), size_of(var))
+        return (), BinOp("<", larger, Const(n))
+    if choice.condition is None:
+        return (), Const(1)
+    condition = lower_product(choice.condition, env, as_vector=False)
+    return condition.setup, BinOp("==" if choice.is_dropped else "!=", condition.scalar, Const(0.0, stmt.lhs.tensor.dtype))
+
+
+def _append_tile(stmt: ix.Assignment, assembly: Assembly, env: Env, lanes: Lanes) -> Block:
+    name, choice = stmt.lhs.tensor.name, choice_of(stmt.rhs)
+    (counter,) = assembly.counters
+    product = lower_product(choice.value, env, as_vector=True)
+    condition = None if choice.condition is None else lower_product(choice.condition, env, as_vector=True)
+    out: list[Assign] = [assign for assign in (*product.setup, *(condition.setup if condition else ())) if isinstance(assign, Assign)]
+    arrays = (Var(f"{name}_vals"), Var(f"{name}{len(stmt.lhs.indices)}_crd"))
+    value, left = Var(f"{name}_value"), () if lanes.left is None else (lanes.left,)
+    out.append(Assign(value, product.value()))
+    if stmt.lhs.tensor.largest is not None:
+        n, m = stmt.lhs.tensor.largest
+        kept: Expr = call("largest_first" if left else "largest", value, Const(n), Const(m), *left)
+    else:
+        kept = call("splat", Const(1.0, stmt.lhs.tensor.dtype), lanes.lanes) if condition is None else condition.value()
+        kept = call("eq", kept, Const(0.0, stmt.lhs.tensor.dtype)) if choice.is_dropped else kept
+    args = (*arrays, counter, env.coords[lanes.var], value, kept, *left)
+    return (*out, Assign(counter, call("appended_first" if left else "appended", *args)))

@@ -1,0 +1,48 @@
+"""Placed results: entries come in another order than they are stored in, and are put where they belong.
+
+``heads`` has a number for each parent of the result's sparse levels, and for each worker. Counting, it is how many
+entries the worker has found for the parent; filling, where the next one goes. Each worker takes the same blocks both times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..ir.index import IndexVar
+from ..ir.loop import Assign, Block, Const, Expr, Stmt, Store, Var
+from .result_assembly import Assembly
+
+
+@dataclass(frozen=True, slots=True)
+class Placement(Assembly):
+    """How one result's entries are placed: while counting, or while filling."""
+
+    def begin(self, block: Expr) -> Block:
+        return ()
+
+    def end(self, block: Expr) -> Block:
+        return ()
+
+    def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
+        return body
+
+    @property
+    def heads(self) -> Var:
+        """The array of this worker, as C_heads."""
+        return Var(f"{self.access.tensor.name}_heads")
+
+    def found(self, coords: Mapping[IndexVar, Expr]) -> Block:
+        """The place of the next entry below its parent."""
+        ((first, _),) = self.runs
+        return () if self.counting else (Assign(self.counters[0], self.heads[self.place(first - 1, coords)]),)
+
+    def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
+        ((first, last),) = self.runs
+        parent = self.place(first - 1, coords)
+        if self.counting:
+            return (Store(self.heads, parent, Const(1), add=True),)
+        stores: list[Stmt] = [
+            Store(self._array(at, "crd"), self.counters[0], coords[self.access.level_var(at)]) for at in range(first, last + 1)
+        ]
+        return (*stores, Store(self.heads, parent, self.counters[0] + 1))

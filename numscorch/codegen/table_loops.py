@@ -1,0 +1,103 @@
+"""Loops whose coordinates are known when a kernel is made: their bodies are written once for each, with registers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+from ..ir import index as ix
+from ..ir.level import Segment
+from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, Stmt, Var, call
+from .coiteration import at_position
+from .environment import Env, Iterator, size_of
+from .unroll_and_jam import interleaved
+from .workspaces import is_held
+
+Lower = Callable[[ix.Stmt, Env], Block]
+
+
+def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
+    """The positions of one level, chunk by chunk, and in a chunk one kind after the other, with a loop for each."""
+    it = env.iterated(stmt.var)[0]
+    if it.name in env.walked:
+        return (For(it.position, *env.walked[it.name], at_position(stmt.var, it, it.position, env, lambda found: lower(stmt.body, found))),)
+    chunk, start, stop = Var(f"{stmt.var}_chunk"), Var(f"{it.position.name}_start"), it.end
+    first, *ends = it.level.kind_starts(it.mode, chunk)
+    body: list[Stmt] = []
+    for kind, end in enumerate(ends):
+        inner = replace(env, kinds={**env.kinds, it.name: kind})
+        step = at_position(stmt.var, it, it.position, inner, lambda found: lower(stmt.body, found))
+        body += [Assign(start, stop if kind else first), Assign(stop, end), For(it.position, start, stop, step)]
+    first_chunk, last_chunk = _chunks(stmt.var, it, env)
+    return (For(chunk, first_chunk, last_chunk, tuple(body)),)
+
+
+def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
+    """The body for the positions of each kind, chunk by chunk; how many there are is a constant in all chunks but the last, shorter one."""
+    it, chunk = env.iterated(stmt.var)[0], Var(f"{stmt.var}_chunk")
+    start, stop = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_end")
+    empty = BinOp("==", chunk, Const(0))
+    chosen = next(a for a in ix.operands_of(stmt) if a.tensor.name == it.name).tensor.format.levels[-1].constants
+
+    def kinds(whole: bool) -> Block:
+        body: list[Stmt] = []
+        starts = it.level.kind_starts(it.mode, chunk, whole)
+        for kind, (first, last) in enumerate(pairwise(starts)):
+            if not whole:
+                body += [Assign(start, first), Assign(stop, last)]
+            bounds = (first, last) if whole else (start, stop)
+            walked = replace(
+                env, kinds={**env.kinds, it.name: kind}, walked={**env.walked, it.name: bounds}, rows=chosen[kind], first=empty
+            )
+            body += lower(stmt.body, walked)
+        return tuple(body)
+
+    first_chunk, last_chunk = _chunks(stmt.var, it, env)
+    last_chunk = call("max", last_chunk, Const(1)) if first_chunk == Const(0) else last_chunk  # it writes zeros where there are no columns
+    wholes = Var(f"{stmt.var}_whole")
+    known = Assign(wholes, call("min", last_chunk, size_of(stmt.var) // it.level.kind_chunk))
+    return (known, For(chunk, first_chunk, wholes, kinds(True)), For(chunk, wholes, last_chunk, kinds(False)))
+
+
+def _chunks(var: ix.IndexVar, it: Iterator, env: Env) -> tuple[Expr, Expr]:
+    """The first chunk, and one past the last: of a tile, which has whole ones, or of all positions."""
+    start, end = env.bounds(var)
+    each = it.level.kind_chunk
+    return start if start == Const(0) else start // each, (end + (each - 1)) // each
+
+
+def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
+    """The body at each coordinate; what all of them load is loaded once."""
+    copies = []
+    for at, (coordinate, found) in enumerate(_coordinates(stmt, env)):
+        inner = replace(env.bind(stmt.var, Const(coordinate), found), copy=(stmt.var, at))
+        copies.append(lower(_at(stmt.body, stmt.var, coordinate), inner))
+    return interleaved(copies)
+
+
+def _coordinates(stmt: ix.Forall, env: Env) -> list[tuple[int, dict[str, Segment]]]:
+    """The coordinates of the loop, and the positions that they are found at: all that there are registers for, or those of a kind."""
+    iterators = env.iterated(stmt.var)
+    if not iterators:
+        held = next(access.tensor for a in ix.assignments(stmt) for access in (a.lhs, *ix.accesses_in(a.rhs)) if is_held(access.tensor))
+        return [(coordinate, {}) for coordinate in (range(len(registers_of(held))) if env.rows is None else env.rows)]
+    it = iterators[0]
+    first: Expr = it.bounds[0]
+    return [(coordinate, {it.name: it.segment(first + at)}) for at, coordinate in enumerate(it.level.constants[env.kinds[it.name]])]
+
+
+def _at(stmt: ix.Stmt, var: ix.IndexVar, coordinate: int) -> ix.Stmt:
+    """The statement with the register of a coordinate in place of the workspace that has one for each."""
+
+    def register(access: ix.Access) -> ix.Access:
+        held = is_held(access.tensor) and access.indices == (var,)
+        return ix.Access(registers_of(access.tensor)[coordinate], ()) if held else access
+
+    return ix.map_expr(stmt, register)
+
+
+def registers_of(space: ix.TensorVar) -> tuple[ix.TensorVar, ...]:
+    """A scalar for each coordinate of a workspace, as t_0, t_1, ..."""
+    size = getattr(space.format.levels[0], "size", 0)
+    return tuple(ix.TensorVar(f"{space.name}_{coordinate}_", ix.SCALAR, space.dtype) for coordinate in range(size))

@@ -1,0 +1,168 @@
+"""The same network by several libraries: from the same weights, on the same layouts, in turns.
+
+Two graph convolutions, as in Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ...errors import NumscorchError
+from ...nn import GCNConv
+from ...nn.graphs import gcn_norm
+from ...tensors.sparse_tensor import SparseTensor
+from .data import Task
+
+HIDDEN, DROPOUT, RATE, DECAY, EPOCHS = 16, 0.5, 0.01, 5e-4, 200  # as in the paper, section 5.2
+SECONDS, FEWEST = 20.0, 3  # after the first epoch, training stops after so many seconds, but not before a few epochs
+MOST_APART = 1e-4  # relative difference of the losses of the first epoch
+OURS, TORCH = "numscorch.nn.GCNConv", "torch.sparse"
+
+
+class TorchConv(torch.nn.Module):
+    """A graph convolution as it is written with torch alone: a product for the weights, one for the neighbours."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.lin = torch.nn.Linear(inputs, outputs, bias=False)
+        self.bias = torch.nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x: Tensor, normalised: Tensor) -> Tensor:
+        """The features after the convolution."""
+        made: Tensor = normalised @ self.lin(x) + self.bias
+        return made
+
+
+class Network(torch.nn.Module):
+    """Two convolutions of one library, with dropout before each."""
+
+    def __init__(self, convolution: Any, task: Task):
+        super().__init__()
+        self.first = convolution(task.features.shape[1], HIDDEN)
+        self.second = convolution(HIDDEN, task.classes)
+
+    def forward(self, x: Any, graph: Any) -> Tensor:
+        """The scores of each node and class."""
+        hidden = self.first(dropped(x) if self.training else x, graph).relu()
+        scores: Tensor = self.second(functional.dropout(hidden, DROPOUT, self.training), graph)
+        return scores
+
+
+def dropped(x: Any) -> Any:
+    """Features with half of the stored values dropped, in the same layout."""
+    if isinstance(x, SparseTensor):
+        return x.with_values(functional.dropout(x.values, DROPOUT))
+    if x.layout is torch.sparse_csr:
+        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), functional.dropout(x.values(), DROPOUT), x.shape)
+    return functional.dropout(x, DROPOUT)
+
+
+@dataclass(eq=False)
+class Runner:
+    """A network of one library with its inputs, and the seconds, losses and accuracies of its epochs."""
+
+    name: str
+    network: Network
+    features: Any
+    graph: Any
+    seconds: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    validated: list[float] = field(default_factory=list)
+    tested: float = 0.0
+
+    def __post_init__(self) -> None:
+        first, second = self.network.first.parameters(), self.network.second.parameters()
+        self.optimizer = torch.optim.Adam([{"params": first, "weight_decay": DECAY}, {"params": second}], lr=RATE)
+
+    def epoch(self, task: Task) -> None:
+        """A training step, then a validation."""
+        torch.manual_seed(len(self.seconds))  # so that all drop the same features
+        start = time.perf_counter()
+        self.network.train()
+        self.optimizer.zero_grad()
+        scores = self.network(self.features, self.graph)
+        loss = functional.cross_entropy(scores[task.train], task.labels[task.train])
+        loss.backward()
+        self.optimizer.step()
+        self.network.eval()
+        with torch.no_grad():
+            right = self.network(self.features, self.graph).argmax(1) == task.labels
+        self.seconds.append(time.perf_counter() - start)
+        self.losses.append(loss.item())
+        self.validated.append(right[task.validation].double().mean().item())
+        self.tested = right[task.test].double().mean().item()
+
+    @property
+    def rate(self) -> float:
+        """Epochs a second, without the first one: of the median."""
+        return 1 / statistics.median(self.seconds[1:])
+
+
+def runners(task: Task) -> list[Runner]:
+    """The network by each library that is installed, all with the first one's weights."""
+    stored = task.features.to_torch() if isinstance(task.features, SparseTensor) else task.features
+    normalised = gcn_norm(task.adj_t).to_torch()
+    made = [
+        Runner(OURS, Network(GCNConv, task), task.features, task.adj_t),
+        Runner(TORCH, Network(TorchConv, task), stored, normalised),
+    ]
+    try:
+        import torch_geometric
+        from torch_geometric.nn import GCNConv as Theirs
+    except ImportError:
+        pass  # the report says so
+    else:
+        network = Network(lambda inputs, outputs: Theirs(inputs, outputs, normalize=False), task)
+        made.append(Runner(f"torch_geometric {torch_geometric.__version__}", network, stored, normalised))
+    for other in made[1:]:
+        other.network.load_state_dict(made[0].network.state_dict())
+    return made
+
+
+def race(task: Task) -> list[Runner]:
+    """Train all, an epoch each in turn.
+
+    Raises:
+        NumscorchError: the losses of the first epoch differ.
+    """
+    entered = runners(task)
+    show_progress(f"epoch 1/{EPOCHS}, for which kernels are compiled")
+    for runner in entered:
+        runner.epoch(task)
+    check_equal(entered)
+    stop = time.perf_counter() + SECONDS
+    for number in range(1, EPOCHS):
+        show_progress(f"epoch {number + 1}/{EPOCHS}")
+        at = number % len(entered)
+        for runner in entered[at:] + entered[:at]:
+            runner.epoch(task)
+        if number + 1 >= FEWEST and time.perf_counter() > stop:
+            break
+    show_progress("")
+    return entered
+
+
+def check_equal(entered: list[Runner]) -> None:
+    """Check that the losses of the first epoch, computed before the first step, are equal."""
+    for other in entered[1:]:
+        if not difference(entered[0].losses[:1], other.losses[:1]) <= MOST_APART * abs(other.losses[0]):
+            raise NumscorchError(f"the first loss is {entered[0].losses[0]} by numscorch, but {other.losses[0]} by {other.name}")
+
+
+def difference(ours: list[float], theirs: list[float]) -> float:
+    """The largest difference between two lists of losses."""
+    return max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+
+
+def show_progress(text: str) -> None:
+    """Say on a terminal how far training is; the next line takes its place."""
+    if sys.stdout.isatty():
+        print(f"{text:<60}", end="\r", flush=True)

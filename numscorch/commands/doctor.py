@@ -1,0 +1,177 @@
+"""What this installation consists of, and whether each part is as it should be."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from ..errors import NumscorchError
+from ..machine import kernel_cache, threads
+from ..machine.memory import size_in_words
+
+Range = tuple[tuple[int, ...], tuple[int, ...]]
+
+# From the first to before the second: what the tests run with.
+TESTED: dict[str, Range] = {
+    "python": ((3, 11), (3, 15)),
+    "torch": ((2, 13), (2, 14)),
+    "numba": ((0, 68), (0, 69)),
+    "llvmlite": ((0, 50), (0, 51)),
+    "numpy": ((2, 0), (2, 5)),
+    "tbb": ((2021, 6), (2024,)),
+}
+SIMD = ("sse4.2", "avx", "fma", "f16c", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512bf16", "neon", "sve")
+WIDE = {"avx2", "avx512f", "neon"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report; ``advice`` says what to do, or why it is fine."""
+
+    name: str
+    value: str
+    ok: bool
+    advice: str = ""
+
+
+def report() -> list[Check]:
+    """Examine the installation. Imports Numba and starts its threading layer."""
+    return [*_versions(), _processor(), *_threads(), _cache(), *_numbas_cache()]
+
+
+def render(checks: Iterable[Check]) -> str:
+    """The report as text: one line a check, advice below it."""
+    lines = []
+    for check in checks:
+        lines.append(f"{'ok' if check.ok else '!!'}  {check.name:<16} {check.value}")
+        if check.advice:
+            lines.append(textwrap.indent(textwrap.fill(check.advice, 96), " " * 21))
+    return "\n".join(lines)
+
+
+def print_report() -> bool:
+    """Print the report; whether everything is as it should be."""
+    checks = report()
+    print(render(checks))
+    return all(check.ok for check in checks)
+
+
+def _versions() -> list[Check]:
+    return [_version(name, bounds) for name, bounds in TESTED.items()]
+
+
+def _version(name: str, bounds: Range) -> Check:
+    installed = platform.python_version() if name == "python" else _installed(name)
+    if installed is None:
+        return _missing(name)
+    low, high = bounds
+    inside = low <= _numbers(installed) < high
+    tested = f"tested from {_dotted(low)} to before {_dotted(high)}"
+    return Check(name, installed, inside, "" if inside else f"{tested}: a result may differ or a kernel fail to compile")
+
+
+def _missing(name: str) -> Check:
+    if name == "tbb":
+        wheels = sys.platform != "darwin" and platform.machine().lower() in {"x86_64", "amd64"}
+        return Check(name, "not installed", not wheels, "pip install tbb" if wheels else "has no wheel for this platform")
+    return Check(name, "not installed", False, f"pip install {name}")
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version.
+
+    >>> _numbers("2.13.0+cpu"), _numbers("3.12.0rc1")
+    ((2, 13, 0), (3, 12))
+    """
+    numbers: list[int] = []
+    for part in version.partition("+")[0].split("."):
+        if not part.isdecimal():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
+
+
+def _processor() -> Check:
+    import llvmlite.binding as llvm
+
+    present = {name for name, has in llvm.get_host_cpu_features().items() if has}
+    found = [name for name in SIMD if name in present]
+    wide = bool(WIDE & present)
+    advice = "" if wide else "no AVX2, AVX-512 or NEON: kernels run correctly, but at a fraction of the speed"
+    return Check("processor", f"{llvm.get_host_cpu_name()}: {', '.join(found) or 'no SIMD known'}", wide, advice)
+
+
+def _threads() -> list[Check]:
+    counts = _attempt("threads", _thread_counts)
+    return [_attempt("threading layer", _threading_layer), counts]
+
+
+def _attempt(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except NumscorchError as error:
+        return Check(name, "failed", False, str(error))
+
+
+def _threading_layer() -> Check:
+    name, reason = threads.layer()
+    return Check("threading layer", name, name != "workqueue", reason)
+
+
+def _thread_counts() -> Check:
+    threads.layer()
+    mine, cores = torch.get_num_threads(), _cores()
+    most = min(mine, cores)
+    used = threads.workers()
+    advice = "" if used >= most else f"NUMBA_NUM_THREADS allows fewer than torch's {mine}: unset it, or set it to {cores}"
+    if mine > cores:
+        advice = f"torch has more threads than there are cores: torch.set_num_threads({cores})"
+    return Check("threads", f"kernels {used}, torch {mine}, cores {cores}", not advice, advice)
+
+
+def _cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cache() -> Check:
+    status = kernel_cache.check_writing()
+    stored = kernel_cache.entries()
+    value = f"{status.folder or 'nowhere'} ({len(stored)} kernels, {size_in_words(sum(entry.size for entry in stored))})"
+    if status.problem is None:
+        return Check("kernel cache", value, True)
+    meanwhile = "kernels stay in memory" if status.folder is None else "kernels go to a temporary folder"
+    told = f"{status.problem}: {meanwhile} and are compiled anew in each process"
+    return Check("kernel cache", value, False, f"{told}. Set NUMSCORCH_CACHE_DIR to a folder of yours")
+
+
+def _numbas_cache() -> list[Check]:
+    """Numba's own cache folder, if the user set one: functions of other programs lie there, and Numba runs them unchecked."""
+    from numba import config
+
+    if not config.CACHE_DIR:
+        return []
+    path = Path(config.CACHE_DIR)
+    problem = kernel_cache.distrust(path) if path.is_dir() else None
+    unused = "numscorch stores no kernels there, but in its kernel cache"
+    advice = f"{problem}. {unused}; other programs with Numba run the code that they find there" if problem else unused
+    return [Check("NUMBA_CACHE_DIR", str(path), problem is None, advice)]

@@ -1,0 +1,161 @@
+"""autotune: the schedules that the cost model ranks closest are timed on the user's own operands, and the fastest is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from ..codegen.workspaces import workspaces_of
+from ..errors import ScheduleError, UnsupportedError
+from ..frontend.parser import parse_einsum
+from ..frontend.problem import Problem
+from ..frontend.statements import einsum_request, plain_request, scheduled
+from ..ir.format import Format
+from ..ir.index import Tile, Vector, loops_of, variables_in
+from ..machine.target import host
+from ..machine.threads import workers
+from ..runtime.plans import compile_source, describe_all, forget
+from ..runtime.tuned import key_of, remember
+from ..schedule import Step
+from ..schedule.loop_order import candidates
+from ..schedule.parallel import runs_in_blocks
+from ..tensors.sparse_tensor import SparseTensor
+from .dispatch import compute, pairs_for
+from .operands import admit, call_form, undeferred
+
+ORDERS = 3  # loop orders besides the cheapest one
+DEARER = 16.0  # times as dear as that by the model, at the most
+TILES = (32, 128)
+ROUNDS = 15
+CLEARLY = 0.97  # of the compiler's own time, below which another schedule is taken
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What autotune found: the schedule that is kept ("" for the compiler's own), and each one's time in seconds."""
+
+    expr: str
+    schedule: str
+    times: dict[str, float]
+
+    def __str__(self) -> str:
+        best = min(self.times.values())
+        lines = [f"{1e6 * seconds:10.1f} us {seconds / best:6.2f}  {text or 'as compiled'}" for text, seconds in self.times.items()]
+        return "\n".join([f"{self.expr}: {self.schedule or 'as compiled'} is kept", *lines])
+
+    __repr__ = __str__
+
+
+def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seconds: float = 30.0) -> Tuned:
+    """Time the schedules of an einsum that are likely to be fast, and keep the fastest for operands of about these sizes.
+
+    Later calls of :func:`einsum` with this text, in this process and others, use what was kept; ``""``, the
+    compiler's own schedule, stays unless another one takes less than 0.97 of its time.
+
+    Args:
+        expr, operands, format: as for :func:`einsum`.
+        seconds: how long it may take; schedules that are left then are not tried. At least two are.
+
+    Returns:
+        A :class:`Tuned`: ``schedule`` and ``times``; ``print`` shows a table.
+
+    Raises:
+        UnsupportedError: no operand is sparse, or there are so many that they are contracted in pairs.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.eye(64))
+    >>> "" in ns.autotune("ij,jk->ik", A, torch.ones(64, 8), seconds=1).times
+    True
+    """
+    stop = time.perf_counter() + seconds
+    text, given = call_form(expr, operands)
+    ready = [undeferred(admit(operand)) for operand in given]
+    if not any(isinstance(operand, SparseTensor) for operand in ready):
+        raise UnsupportedError(f"no operand of {text!r} is sparse: torch.einsum computes it, and there is no schedule")
+    request = einsum_request(text, tuple([operand.ndim for operand in ready]))
+    if pairs_for(request, ready):
+        raise UnsupportedError(f"{text!r} is contracted in pairs: autotune the einsum of each pair")
+    described = describe_all(ready)
+    problem, steps, _ = compile_source(request, described, format)
+    runs = _compiled(text, ready, format, ["", *_schedules(problem, steps)], stop)
+    times = _timed(runs, stop)
+    best = min(times, key=times.__getitem__)
+    kept = best if times[best] < CLEARLY * times[""] else ""
+    remember(key_of(str(request), described, format), kept)
+    forget(request)
+    return Tuned(text, kept, times)
+
+
+def _schedules(problem: Problem, steps: Sequence[Step]) -> Iterator[str]:
+    """Schedules beside the compiler's own, the likeliest first."""
+    stmt = steps[-1].stmt
+    loops = loops_of(stmt)
+    priced = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, host(), most=ORDERS + 1)
+    for choice in priced[1:]:
+        if choice.cost < DEARER * priced[0].cost:
+            yield f"reorder({', '.join(var.name for var in choice.order)})"
+    yield from (f"workspace({kind})" for kind in ("hash", "list") if workspaces_of(stmt))
+    if any(isinstance(loop.tag, Tile) for loop in loops):
+        yield "tile()"
+    vectors = [loop for loop in loops if isinstance(loop.tag, Vector)]
+    yield from (f"tile({loop.var}, {size})" for loop in vectors[:1] for size in TILES if problem.extents[loop.var] > size)
+    if vectors:
+        yield "vectorize()"
+    if workers() > 1 and any(runs_in_blocks(loop.tag) for loop in loops):
+        yield "parallelize()"
+
+
+def _compiled(text: str, operands: Sequence[Any], format: Any, schedules: Sequence[str], stop: float) -> dict[str, Any]:
+    """A function for each schedule that there was time to compile; those that can't be had are left out.
+
+    Raises:
+        RuntimeError: a schedule gives another result than the compiler's own.
+    """
+    plain = plain_request(parse_einsum(text, tuple(o.ndim for o in operands)))
+    runs: dict[str, Any] = {}
+    expected = None
+    for schedule in schedules:
+        if len(runs) > 1 and time.perf_counter() > stop:
+            break
+        request = scheduled(plain, schedule) if schedule else plain
+        with suppress(ScheduleError):
+            found = _values(compute(request, operands, format))
+            expected = found if expected is None else expected
+            if not _is_close(found, expected):
+                raise RuntimeError(f"schedule={schedule!r} gives another result: please report {text!r} with these formats")
+            runs[schedule] = lambda request=request: compute(request, operands, format)
+    return runs
+
+
+def _values(result: Any) -> torch.Tensor:
+    """Those that are stored, in order: every schedule gives one format and one pattern."""
+    values: torch.Tensor = result.coalesce().values if isinstance(result, SparseTensor) else result
+    return values
+
+
+def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether sums in another order may differ so much."""
+    if found.shape != expected.shape or (not expected.dtype.is_floating_point and not expected.dtype.is_complex):
+        return torch.equal(found, expected)
+    finite = expected[expected.isfinite()]
+    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    return torch.allclose(found, expected, rtol=1e-3, atol=1e-3 * largest, equal_nan=True)
+
+
+def _timed(runs: dict[str, Any], stop: float) -> dict[str, float]:
+    """The median time of each, in turns."""
+    times: dict[str, list[float]] = {schedule: [] for schedule in runs}
+    for at in range(ROUNDS):
+        for schedule, run in runs.items():
+            start = time.perf_counter()
+            run()
+            times[schedule].append(time.perf_counter() - start)
+        if at >= 2 and time.perf_counter() > stop:
+            break
+    return {schedule: median(taken) for schedule, taken in times.items()}

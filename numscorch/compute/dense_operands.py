@@ -1,0 +1,231 @@
+"""Requests whose operands are all dense, by torch's own operators, gradients included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..frontend.boolean_requests import logical
+from ..frontend.datatypes import WIDENED
+from ..frontend.promotion import target_of
+from ..frontend.statements import NAMES, Request
+from ..ir.functions import FUNCTIONS, start_of, terms_of
+from ..ir.index import Access, Binary, Call, Expr, Literal, is_product
+from ..machine.memory import check_bytes
+
+OTHER_FUNCTIONS: dict[str, Any] = {
+    "floor_divide": lambda a, b: torch.div(a, b, rounding_mode="floor"),  # which has a gradient, 0
+    "heaviside": lambda x, y: torch.where(x == 0, y, (x > 0).to(y.dtype)),  # torch's has none
+    "where": lambda c, a, b: torch.where(c != 0, a, b),
+    "isfinite": lambda x: torch.isfinite(x).to(x.dtype),
+    "isinf": lambda x: torch.isinf(x).to(x.dtype),
+    "isnan": lambda x: torch.isnan(x).to(x.dtype),
+}
+DENSE_FUNCTIONS: dict[str, Any] = {
+    name: OTHER_FUNCTIONS.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name) for name in FUNCTIONS
+}
+"""torch's function for each function of statements."""
+OPERATORS: dict[str, Any] = {
+    "+": torch.add,
+    "-": torch.sub,
+    "*": torch.mul,
+    "/": torch.div,
+    **{
+        op: (lambda a, b, name=name: getattr(torch, name)(a, b).to(a.dtype))
+        for op, name in {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}.items()
+    },
+}
+REDUCERS: dict[str, Any] = {
+    "=": torch.sum,
+    "+=": torch.sum,
+    "max=": torch.amax,
+    "min=": torch.amin,
+    "stored max=": torch.amax,
+    "max plus=": torch.amax,
+    "min plus=": torch.amin,
+}
+
+
+def dense_result(request: Request, *tensors: Tensor) -> Tensor:
+    """What a request asks for, of strided tensors alone.
+
+    >>> from ..frontend.statements import einsum_request
+    >>> dense_result(einsum_request("ij,kj->ik", (2, 2)), torch.ones(2, 3), torch.ones(1, 3))
+    tensor([[3.],
+            [3.]])
+    """
+    return _einsum(_product_text(request) or "", tensors) if request.is_product else dense_value(request, tensors)
+
+
+def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
+    product = matrix_product(text) if len(tensors) == 2 else None
+    made: Tensor = torch.einsum(text, *tensors) if product is None or not product.fits(*tensors) else product.of(*tensors)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """The product of two matrices, in this order or the other, each of which may be turned first.
+
+    ``torch.einsum`` comes to the same after 6 us of reading its text and moving dimensions.
+    """
+
+    is_swapped: bool
+    turned: tuple[bool, bool]
+
+    def fits(self, left: Tensor, right: Tensor) -> bool:
+        """Whether both are matrices, and nothing is broadcast."""
+        if left.ndim != 2 or right.ndim != 2:
+            return False
+        first, second = (right, left) if self.is_swapped else (left, right)
+        return first.shape[not self.turned[0]] == second.shape[self.turned[1]]
+
+    def of(self, left: Tensor, right: Tensor) -> Tensor:
+        """The product, by torch."""
+        first, second = (right, left) if self.is_swapped else (left, right)
+        return torch.mm(first.t() if self.turned[0] else first, second.t() if self.turned[1] else second)
+
+
+@lru_cache(maxsize=1024)
+def matrix_product(expr: str) -> MatrixProduct | None:
+    """The product of matrices that a text spells out; None where it is something else.
+
+    >>> matrix_product("jf,of->jo")
+    MatrixProduct(is_swapped=False, turned=(False, True))
+    >>> matrix_product("ki,jk->ji")
+    MatrixProduct(is_swapped=True, turned=(False, False))
+    """
+    terms, _, result = expr.replace(" ", "").partition("->")
+    left, _, right = terms.partition(",")
+    shared = set(left) & set(right)
+    if (
+        any(len(term) != 2 or len(set(term)) != 2 for term in (left, right, result))
+        or len(shared) != 1
+        or set(result) != set(left) ^ set(right)
+    ):
+        return None
+    (summed,) = shared
+    is_swapped = result[0] in right
+    first, second = (right, left) if is_swapped else (left, right)
+    return MatrixProduct(is_swapped, (first[0] == summed, second[1] == summed))
+
+
+def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
+    """What a request asks for; indices that the result lacks are reduced.
+
+    Raises:
+        SizeError: the result, or what is reduced to it, is larger than the memory limit.
+    """
+    target = target_of(request, tensors)
+    if target is None:
+        return _value(request, tensors)
+    dtype = target.computed
+    if dtype is torch.bool:
+        request, dtype = logical(request), WIDENED[torch.bool]
+    return _value(request, [tensor.to(dtype) for tensor in tensors]).to(target.result)
+
+
+def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
+    """What a request asks for, of tensors of one data type."""
+    if (text := _product_text(request)) is not None:
+        _check_size(request, tensors, request.subscripts.result)
+        product = _einsum(text, tensors)
+        if torch._C._functorch.is_functorch_wrapped_tensor(product):  # of a transform, in which memory has no address
+            return product.clone()
+        is_view = any(product.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in tensors)
+        return product.clone(memory_format=torch.contiguous_format) if is_view else product
+    names = list(dict.fromkeys([*request.subscripts.result, *(n for term in request.subscripts.operands for n in term)]))
+    _check_size(request, tensors, names)
+    aligned = [_aligned(tensor, term, names) for tensor, term in zip(tensors, request.subscripts.operands, strict=True)]
+    if request.value is None:
+        raise ValueError(f"{request} has no value to compute")
+    value = torch.broadcast_tensors(value_of(terms_of(request.value, request.op), aligned, tensors[0].dtype), *aligned)[0]
+    summed = list(range(len(request.subscripts.result), len(names)))
+    if not summed:
+        copied: Tensor = value.clone(memory_format=torch.contiguous_format)  # never a view of an operand
+        return copied
+    if request.op == "*=":
+        multiplied: Tensor = value.flatten(len(request.subscripts.result)).prod(-1, dtype=value.dtype)
+        return multiplied
+    if any(value.shape[dim] == 0 for dim in summed):
+        return _without_terms(request.op, request.value, value, summed)
+    reduced: Tensor = REDUCERS[request.op](value, dim=summed)
+    return reduced
+
+
+def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str]) -> None:
+    """Refuse a dense tensor with these indices that is larger than the memory limit.
+
+    Raises:
+        SizeError: with the sizes.
+    """
+    sizes: dict[str, int] = {}
+    for tensor, term in zip(tensors, request.subscripts.operands, strict=True):
+        for name, size in zip(term, tensor.shape, strict=True):
+            sizes[name] = max(sizes.get(name, 1), size)
+    shape = [sizes[name] for name in names]
+    what = f"the dense value {'x'.join(map(str, shape))} of dense operands"
+    way_out = "to compute it at a sparse operand's entries alone, multiply by that operand first, in a statement of its own"
+    check_bytes(prod(shape) * max((tensor.itemsize for tensor in tensors), default=1), what, request, way_out)
+
+
+def _without_terms(op: str, expr: Expr, value: Tensor, summed: Sequence[int]) -> Tensor:
+    """The reduction of no terms: its identity, through which a gradient of 0 flows to the terms."""
+    start = start_of(op, expr, str(value.dtype).removeprefix("torch."))
+    filled: Tensor = value.sum(dim=list(summed)).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
+    return filled
+
+
+@lru_cache(maxsize=1024)
+def _product_text(request: Request) -> str | None:
+    """torch's einsum of a request that sums the product of its operands, each once and in order; None for another one."""
+    if request.op not in ("=", "+="):
+        return None
+    text = " * ".join(f"{NAMES[at]}[{','.join(term)}]" if term else NAMES[at] for at, term in enumerate(request.subscripts.operands))
+    if request.value is not None and (not is_product(request.value) or str(request.value) != text):
+        return None
+    names = list(dict.fromkeys(n for term in request.subscripts.operands for n in term))
+    letters = {name: "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[at] for at, name in enumerate(names)}
+    terms = ("".join(letters[n] for n in term) for term in (*request.subscripts.operands, request.subscripts.result))
+    *left, right = terms
+    return f"{','.join(left)}->{right}"
+
+
+def _aligned(tensor: Tensor, term: Sequence[str], names: Sequence[str]) -> Tensor:
+    """The tensor with a dimension for every name; a repeated one is its diagonal."""
+    term = list(term)
+    while len(set(term)) < len(term):
+        name = next(n for n in term if term.count(n) > 1)
+        first, second = [at for at, n in enumerate(term) if n == name][:2]
+        tensor = tensor.diagonal(dim1=first, dim2=second)
+        term = [n for at, n in enumerate(term) if at not in (first, second)] + [name]
+    tensor = tensor.permute([term.index(n) for n in names if n in term])
+    return tensor.reshape([tensor.shape[[n for n in names if n in term].index(n)] if n in term else 1 for n in names])
+
+
+def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """An expression of tensors that have a dimension for each index, in one order."""
+    match expr:
+        case Access(tensor) if not tensor.has_values:
+            return torch.ones_like(tensors[NAMES.index(tensor.name)], dtype=dtype)
+        case Access(tensor):
+            return tensors[NAMES.index(tensor.name)]
+        case Literal(value):
+            return torch.tensor(value, dtype=dtype)
+        case Binary(op, left, right):
+            result: Tensor = OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
+            return result
+        case Call(function, args):
+            called: Tensor = function_of(function)(*(value_of(arg, tensors, dtype) for arg in args))
+            return called
+
+
+def function_of(name: str) -> Any:
+    """A function of statements, of dense tensors: torch's of the same name, in most cases."""
+    return DENSE_FUNCTIONS[name]

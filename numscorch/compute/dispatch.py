@@ -1,0 +1,189 @@
+"""compute: one request, of text or of statements.Request, on operands: to a plan, to pairs, or to torch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..convert.dense import has_torch_layout
+from ..errors import UnsupportedError
+from ..frontend.boolean_requests import logical
+from ..frontend.contraction import Pair, pairs_of
+from ..frontend.datatypes import WIDENED
+from ..frontend.operand import Operand
+from ..frontend.problem import wanted_format
+from ..frontend.promotion import Promotion, target_of, unread_in
+from ..frontend.statements import Request, einsum_request
+from ..ir.format import COO, Format, as_format, sorted_format
+from ..runtime.plans import find_plan, known_plan, remember
+from ..schedule.facts import rounded
+from ..tensors.ledgers import is_listed, note
+from ..tensors.sparse_tensor import SparseTensor
+from . import gradients
+from .chains import Chain, Recorder
+from .dense_operands import dense_result
+from .empty_reductions import in_sparse_format, semiring_zero
+from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_native, undeferred
+from .outputs import check_before, write
+from .shortcuts import remember_call
+
+current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside
+
+
+def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
+    """The result of an einsum's text or of a request; operands and results as in :func:`numscorch.einsum`."""
+    if format is not None and not isinstance(format, str):
+        format = as_format(format)
+    if current_transform() is not None:
+        return _with_gradients(_request(expr, operands), operands, format, out)
+    ready, signatures = identify(operands)
+    request = _request(expr, operands)
+    plan = known_plan(request, format, signatures)
+    if type(plan) is Chain:
+        if out is None:
+            return plan.run(*ready)
+        plan = None
+    if plan is None:
+        if torch.is_grad_enabled() and gradients.wanted(operands):
+            return _with_gradients(request, operands, format, out)
+        kinds = set(map(type, ready))
+        if SparseTensor not in kinds:
+            return _dense(request, ready, format, out)
+        if Deferred in kinds:
+            ready, signatures = identify(list(map(undeferred, ready)))
+        if (target := target_of(request, ready)) is not None:
+            return _promoted(request, operands, target, format, out)
+        if pairs := pairs_for(request, ready):
+            return _in_pairs(pairs, ready, format, out, (request, format, *signatures))
+        plan = find_plan(request, format, ready, signatures)
+    if out is not None:
+        check_before(out, plan.problem)
+        return write(out, plan.run(*ready))
+    result = plan.run(*ready)
+    requested = plan.problem.requested
+    if requested is None and (type(result) is Tensor or not is_all_native(operands)):
+        if format is None and type(expr) is str:
+            remember_call(expr, request, operands, ready, plan)
+        return result
+    return stored_as(result, requested, is_all_native(operands), format is not None, semiring_zero(request, result.dtype))
+
+
+def _request(expr: str | Request, operands: Sequence[Any]) -> Request:
+    """The request of an einsum's text; behind this door, there is no text."""
+    return einsum_request(expr, tuple([operand.ndim for operand in operands])) if isinstance(expr, str) else expr
+
+
+def _with_gradients(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
+    """The same where operands require grad.
+
+    Raises:
+        UnsupportedError: there is an ``out``, into which no gradient flows.
+    """
+    for operand in operands:
+        check_is_tensor(operand)
+    taken = list(map(gradients.attached, operands))
+    if SparseTensor not in map(type, taken):
+        return _dense(request, taken, format, out)
+    if out is not None:
+        raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
+    if (target := target_of(request, taken)) is not None:
+        result = _promoted(request, taken, target, format, None)
+    elif pairs := pairs_for(request, taken):
+        result = _in_pairs(pairs, taken, format, None)
+    else:
+        result = gradients.differentiable(request, taken, format, compute)
+    return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
+
+
+def _promoted(request: Request, operands: Sequence[Any], target: Promotion, format: Any, out: Any) -> Any:
+    """The result in a data type, computed in another one, to which operands of other types are converted first.
+
+    16-bit values are computed with, and added up, in 32 bits, and the result is rounded once; uint8 in 16, truth values in 8. A
+    mask, or what stands within ``stored``, has values of any type, which nothing reads.
+    """
+    unread = unread_in(request, len(operands))
+    if target.computed is torch.bool:
+        request = logical(request)
+    dtype = WIDENED.get(target.computed, target.computed)
+    taken = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
+    with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # of which torch's parts would narrow
+        result = compute(request, taken, format).to(target.result)
+    return result if out is None else write(out, result)
+
+
+def converted(operand: Any, dtype: torch.dtype) -> Any:
+    """The operand in the data type that it is computed with: a copy of its values, which a ledger lists."""
+    if operand.dtype == dtype:
+        return operand
+    if is_listed() and operand.ndim:
+        values = operand._values if isinstance(operand, SparseTensor) else operand
+        count = values.numel() if values.layout is STRIDED else values._nnz()
+        note("copy", f"{operand.dtype} values of {tuple(operand.shape)} as {dtype}", count * dtype.itemsize)
+    return operand.to(dtype)
+
+
+def pairs_for(request: Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
+    """In which pairs to contract the operands of an einsum, if not all at once; operands of about the same size share a path."""
+    if not request.is_product or len(operands) < 3:
+        return ()
+    return pairs_of(request.subscripts, tuple(tuple(o.shape) for o in operands), tuple(map(_stored, operands)))
+
+
+def _stored(operand: SparseTensor | Tensor | Operand) -> int | None:
+    """About how many values a sparse operand stores; None for a dense one."""
+    if isinstance(operand, SparseTensor):
+        return rounded(operand.pattern.nnz)
+    if isinstance(operand, Operand):
+        return None if operand.format.is_dense else rounded(operand.counts[-1])
+    return None if operand.layout is STRIDED else rounded(operand._nnz())
+
+
+def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
+    """Contract pair after pair; the last one makes the result. The steps are kept as a chain under ``key``, where there is one."""
+    left, recorder = list(operands), Recorder()
+    places = list(range(len(operands)))
+    for at, pair in enumerate(pairs):
+        two, reads = (left[pair.left], left.pop(pair.right)), (places[pair.left], places.pop(pair.right))
+        last = at == len(pairs) - 1
+        request = _request(pair.expr, two)
+        left[pair.left] = made = compute(request, two, format if last else None, out if last else None)
+        places[pair.left] = len(operands) + at
+        if key is not None:
+            recorder.note(request, format if last else None, reads, two, made)
+    if key is not None and isinstance(left[0], Tensor) and (chain := recorder.chain()) is not None:
+        remember(key, chain)
+    return left[0]
+
+
+def _dense(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
+    """All-dense expressions are torch's, gradient included."""
+    tensors: list[Any] = [o.tensor if isinstance(o, Deferred) else o for o in operands]
+    result: Any = dense_result(request, *tensors)
+    wanted = wanted_format(format, result.ndim)
+    if wanted is not None:
+        zero = semiring_zero(request, result.dtype)
+        result = stored_as(result, wanted, native=True) if wanted.is_dense else in_sparse_format(result, wanted, zero)
+    return result if out is None else write(out, result)
+
+
+def stored_as(result: Any, requested: Format | None, native: bool, asked: bool = True, zero: float = 0.0) -> Any:
+    """The result in the format asked for; torch's, where every operand is torch's and it has the layout. ``zero`` is that of a semiring."""
+    if requested is not None and not requested.is_dense:
+        result = in_sparse_format(result, requested, zero)
+    if isinstance(result, SparseTensor) and requested is not None and requested.is_dense:
+        result = result.to_dense()
+    if isinstance(result, SparseTensor):
+        result = result.to(sorted_format(result.format)) if native and not asked else result
+        if not native or (asked and not has_torch_layout(result.pattern)):
+            return result
+        return (result if has_torch_layout(result.pattern) else result.to(COO(result.ndim))).to_torch()
+    order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
+    if order == sorted(order) and result.is_contiguous():
+        return result
+    if order != sorted(order):
+        note("copy", f"the dense result {tuple(result.shape)} in mode order {tuple(order)}", result.nbytes)
+    return result.permute(order).contiguous().permute([order.index(d) for d in range(result.ndim)])

@@ -1,0 +1,205 @@
+"""Fitting: a function that calls a plan where the operands are as those that it was made for.
+
+Strided tensors are checked by one call of torch's guards, which compare class, data type, layout, shape, strides, whether they
+require grad, and the modes that are on (``vmap``, ``autocast``, ``inference_mode``). The rest is written as source, as the binder does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch._C._dynamo.guards import TensorGuards
+from torch.autograd import forward_ad
+from torch.nn import Parameter
+
+from ..runtime.plans import Plan
+from ..tensors.sparse_tensor import SparseTensor
+from . import native
+from .outputs import check_before, write
+
+MOST_FITTINGS = 8  # of one expression: with other shapes or strides, other classes of tensors, or other modes of torch
+MOST_PATTERNS = 256  # signatures of patterns for which a fitting keeps plans
+ABSENT: Any = object()
+
+
+def is_fit(operand: Any) -> bool:
+    """Whether guards can check an operand: a SparseTensor, or a tensor of torch whose class is no subclass; a sparse one of torch must
+    have been wrapped, and the wrapper remembered.
+
+    >>> is_fit(torch.ones(2)), is_fit([1.0, 2.0])
+    (True, False)
+    """
+    if type(operand) is SparseTensor:
+        return not operand.pattern.is_dense
+    if type(operand) is not torch.Tensor and type(operand) is not Parameter:
+        return False
+    entry = native._wrappers.get(id(operand))
+    return operand.layout is torch.strided or (entry is not None and entry[0]() is operand)
+
+
+class Fitting:
+    """Operands like those given, apart from the patterns of sparse ones; for each signature of these, the plan that computes the result.
+
+    Args:
+        operands: each is fit.
+        constants: further operands of the plans, which are not arguments of a call: the mask.
+        takes_out: whether plans are called where there is an ``out``.
+
+    ``call`` is a method ``__call__`` that takes the operands and ``out``; where the operands differ it calls ``_checked``, and
+    ``_traced`` in programs that torch compiles. ``find`` takes the operands, and returns their plan; ABSENT for new patterns, and None
+    for operands that differ otherwise.
+    """
+
+    __slots__ = ("call", "count", "find", "plans")
+
+    def __init__(self, operands: Sequence[Any], constants: Sequence[Any], takes_out: bool):
+        self.count, self.plans = len(operands), dict[Hashable, Any]()
+        source = _Source(operands, constants, takes_out)
+        scope: dict[str, Any] = {
+            "ABSENT": ABSENT,
+            "SparseTensor": SparseTensor,
+            "fits": _guards([_guarded(operands[at]) for at in source.apart]),
+            "forward_ad": forward_ad,
+            "is_grad_enabled": torch.is_grad_enabled,
+            "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
+            "plans": self.plans,
+            "receive": receive,
+            "wrapped": native._wrappers,
+        }
+        scope |= {f"o{at}": constant for at, constant in enumerate(constants, len(operands))}
+        exec(compile(source.text(), "<binder of a bound einsum>", "exec"), scope)
+        self.call: Callable[..., Any] = scope["call"]
+        self.find: Callable[..., Any] = scope["find"]
+
+    def keep(self, patterns: Sequence[Any], plan: Any) -> None:
+        """Keep the plan of operands with these patterns; past the bound, the oldest goes."""
+        while len(self.plans) >= MOST_PATTERNS:
+            self.plans.pop(next(iter(self.plans)), None)
+        self.plans[key_of(patterns)] = plan
+
+
+class Fittings:
+    """The fittings of one expression."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        self.known: tuple[Fitting, ...] = ()
+
+    def found(self, operands: Sequence[Any]) -> Fitting | None:
+        """The fitting with a plan for these operands."""
+        for fitting in self.known:
+            if len(operands) == fitting.count and (plan := fitting.find(*operands)) is not None and plan is not ABSENT:
+                return fitting
+        return None
+
+    def learnt(
+        self, operands: Sequence[Any], constants: Sequence[Any], patterns: Sequence[Any], plan: Any, takes_out: bool
+    ) -> Fitting | None:
+        """A fitting that keeps the plan of operands with these patterns; None if there are as many as there may be."""
+        alike = (own for own in self.known if len(operands) == own.count and own.find(*operands) is not None)
+        if (fitting := next(alike, None)) is None:
+            if len(self.known) >= MOST_FITTINGS:
+                return None
+            fitting = Fitting(operands, constants, takes_out)
+            self.known = (fitting, *self.known)
+        fitting.keep(patterns, plan)
+        return fitting
+
+
+def key_of(patterns: Sequence[Any]) -> Hashable:
+    """What a plan is found by: the signatures of patterns, and which of several are the same one."""
+    if len(patterns) == 1:
+        return patterns[0].signature  # type: ignore[no-any-return]
+    return (*[pattern.signature for pattern in patterns], *[one is other for one, other in combinations(patterns, 2)])
+
+
+def receive(out: Any, plan: Any, *operands: Any) -> Any:
+    """``out``, holding the result of a plan or of a chain."""
+    if isinstance(plan, Plan):
+        check_before(out, plan.problem)
+    return write(out, plan.run(*operands))
+
+
+class _Source:
+    """The text of a fitting's functions."""
+
+    def __init__(self, operands: Sequence[Any], constants: Sequence[Any], takes_out: bool):
+        names = [f"o{at}" for at in range(len(operands) + len(constants))]
+        self.given, self.constants, self.takes_out = names[: len(operands)], names[len(operands) :], takes_out
+        named = list(zip(self.given, operands, strict=True))
+        self.ours = [name for name, own in named if type(own) is SparseTensor]
+        self.strided = [name for name, own in named if type(own) is not SparseTensor and own.layout is torch.strided]
+        self.native = [name for name in self.given if name not in (*self.ours, *self.strided)]
+        self.sparse = [name for name in names if name not in self.strided]
+        tensors = [_guarded(own)[0] for own in operands]
+        numbers = list(map(id, tensors))
+        self.first = list(map(numbers.index, numbers))  # the first operand with the same tensor, which guards take once
+        self.apart = sorted(set(self.first))
+        self.of_gradients = any(tensor.requires_grad for tensor in tensors)  # which guards compare, but not the mode
+        self.detached = [name for name, own in named if name in self.strided and own.requires_grad]
+
+    def text(self) -> str:
+        """``call`` and ``find``."""
+        given = ", ".join(f"{name}=ABSENT" for name in self.given)
+        taken = ", ".join(map(self.ready, (*self.given, *self.constants)))
+        names = "".join(f"{name}, " for name in self.given)
+        run = [f"{name} = {name}.detach()" for name in self.detached]
+        run.append(f"return plan.run({taken})" + (f" if out is None else receive(out, plan, {taken})" if self.takes_out else ""))
+        before = ["not more", *([] if self.takes_out else ["out is None"])]
+        lines = [f"def call(self, {given}, *more, out=None):"]
+        lines += ["    if is_dynamo_compiling():", f"        return self._traced({names}*more, out=out)"]
+        lines += self.found(before, [f"(plan := plans.get({self.key()})) is not None"], run)
+        lines += [f"    return self._checked({names}*more, out=out)"]
+        return "\n".join([*lines, f"def find({given}):", *self.found([], [], [f"return plans.get({self.key()}, ABSENT)"])])
+
+    def found(self, before: Sequence[str], last: Sequence[str], then: Sequence[str]) -> list[str]:
+        """Lines that run where the operands are alike."""
+        kinds = [f"type({name}) is SparseTensor" for name in self.ours]
+        for name in self.native:  # as wrap, for what it remembers
+            entry = name.replace("o", "e")
+            kinds += [f"({entry} := wrapped.get(id({name}))) is not None", f"{entry}[0]() is {name}", f"{entry}[1] == {name}._version"]
+            kinds.append(f"not {name}.requires_grad")
+        tests = [*before, *kinds, "forward_ad._current_level < 0", *(["not is_grad_enabled()"] if self.of_gradients else [])]
+        guarded = [name if name in self.strided else f"{self.ready(name)}._values" for name in self.given]
+        same = [f"{guarded[at]} is {guarded[first]}" for at, first in enumerate(self.first) if at != first]
+        fits = f"fits({', '.join(guarded[at] for at in self.apart)})"
+        lines = [f"{self.ready(name)} = {name.replace('o', 'e')}[2]" for name in self.native]
+        lines += [f"if {' and '.join([fits, *same, *last])}:", *(f"    {line}" for line in then)]
+        return [f"    if {' and '.join(tests)}:", *(f"        {line}" for line in lines)]
+
+    def ready(self, name: str) -> str:
+        """The variable that a plan takes for an operand."""
+        return name.replace("o", "w") if name in self.native else name
+
+    def key(self) -> str:
+        """The expression of :func:`key_of`."""
+        patterns = [f"{self.ready(name)}.pattern" for name in self.sparse]
+        if len(patterns) == 1:
+            return f"{patterns[0]}.signature"
+        return f"({', '.join([*(f'{p}.signature' for p in patterns), *(f'{p} is {q}' for p, q in combinations(patterns, 2))])})"
+
+
+def _guarded(operand: Any) -> tuple[torch.Tensor, bool]:
+    """The tensor of an operand that guards check, and whether it is the values of a sparse one."""
+    if type(operand) is SparseTensor:
+        return operand._values, True
+    return (operand, False) if operand.layout is torch.strided else (native.wrap(operand)._values, True)
+
+
+def _guards(tensors: Sequence[tuple[torch.Tensor, bool]]) -> Callable[..., bool]:
+    """A function of tensors: whether they are like these; values of patterns may be of any number."""
+    sizes: list[Any] = []
+    strides: list[Any] = []
+    for tensor, is_values in tensors:
+        sizes.append([None] if is_values else list(tensor.shape))
+        # any stride makes a dimension of size 1 contiguous, or a tensor without entries
+        free = 1 if tensor.is_contiguous() and tensor.numel() else None
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        strides.append([None if is_values or size == free or not tensor.numel() else step for size, step in steps])
+    guards: Any = TensorGuards
+    check: Callable[..., bool] = guards(*[tensor for tensor, _ in tensors], dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+    return check

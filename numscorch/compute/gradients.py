@@ -1,0 +1,336 @@
+"""Gradients: each is a request of its own, compiled as any other.
+
+Of ``C[i,k] = A[i,j] * B[j,k]`` and a gradient G of C, that of B is ``G[i,k] * A[i,j]``, and that of A is ``G[i,k] * B[j,k]``
+where A stores something: a sampled product. So it takes O(nnz) memory, and has a gradient itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..convert.construct import from_coo, from_torch
+from ..convert.conversions import as_stored
+from ..errors import UnsupportedError
+from ..frontend.gradient_requests import (
+    CONSTANT,
+    EXTREMES,
+    SEMIRINGS,
+    SUMS,
+    batched_request,
+    chooses,
+    gradient_of,
+    has_reduced,
+    of_one_term,
+    ties_of,
+    value_of_request,
+    without_diagonals,
+)
+from ..frontend.problem import wanted_format
+from ..frontend.statements import NAMES, Request
+from ..ir.format import COO, Format
+from ..ir.functions import is_zero, simplified, terms_of
+from ..ir.index import is_product
+from ..tensors.packing import at_entries
+from ..tensors.parameter import unwrapped
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+from .dense_operands import value_of
+from .empty_reductions import in_dense_format, in_sparse_format, semiring_zero
+from .native import wrap
+from .operands import STRIDED, strided
+from .product_gradients import multiplied
+
+Compute = Callable[..., Any]  # dispatch.compute, which computes with gradients where these are asked for
+
+
+def wanted(operands: Sequence[Any]) -> bool:
+    """Whether some operand requires grad; what is no tensor has no such attribute.
+
+    >>> wanted([torch.ones(2)]), wanted([torch.ones(2), torch.ones(2, requires_grad=True)])
+    (False, True)
+    """
+    try:
+        for operand in operands:
+            if (operand._values if type(operand) is SparseTensor else operand).requires_grad:
+                return True
+    except AttributeError:
+        return False  # and is refused as no tensor
+    return False
+
+
+def transformed() -> bool:
+    """Whether a transform of torch.func is at work, as vmap."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
+def attached(operand: Any) -> Any:
+    """A SparseTensor for what has a sparse level, a strided tensor for what has none; gradients flow to the operand."""
+    operand = unwrapped(operand)
+    if isinstance(operand, SparseTensor):
+        return strided(operand) if operand.pattern.is_dense else operand
+    if not isinstance(operand, Tensor) or operand.layout is STRIDED:
+        return operand
+    if not operand.requires_grad:
+        return wrap(operand)
+    if operand.layout is torch.sparse_coo and (not operand.is_coalesced() or operand.dense_dim()):
+        return from_torch(operand)
+    return SparseTensor(wrap(operand).pattern, operand.values().reshape(-1))
+
+
+def differentiable(request: Request, operands: Sequence[Any], format: Format | str | None, compute: Compute) -> Any:
+    """The result of a request on SparseTensors and strided tensors, through which gradients flow; ``compute`` is ``dispatch.compute``.
+
+    Raises:
+        UnsupportedError: the reduction has no gradient.
+    """
+    if not has_reduced(request) and request.op not in ("=", CONSTANT):
+        request = of_one_term(request)
+    if request.op == "*=" and wanted(operands):
+        return _in_format(multiplied(request, operands, format, compute), format, request)
+    if request.op not in (*SUMS, *EXTREMES, CONSTANT, "*="):
+        raise UnsupportedError(f"{request.op} reductions have no gradient: pass x.detach(), or A.with_values(A.values.detach())")
+    if (same := _by_values(request, operands)) is not None:
+        return _in_format(same, format, request)
+    names = request.subscripts.operands
+    if any(len(set(own)) < len(own) for own in names):
+        operands = [_diagonal(o, own) for o, own in zip(operands, names, strict=True)]
+        request = without_diagonals(request)
+    call = Call(request, format, operands, compute)
+    through: Any = _Transformed if transformed() else _Through
+    made: Tensor = through.apply(call, *map(_values, operands))
+    return made if call.result is None else SparseTensor.trusted(call.result, made)
+
+
+def _values(operand: SparseTensor | Tensor) -> Tensor:
+    return operand._values if isinstance(operand, SparseTensor) else operand
+
+
+def _in_format(made: SparseTensor | Tensor, format: Format | str | None, request: Request) -> Any:
+    asked, zero = wanted_format(format, made.ndim), semiring_zero(request, made.dtype)
+    if asked is None:
+        return made
+    if asked.is_dense:
+        return in_dense_format(made, zero) if isinstance(made, SparseTensor) else made
+    return in_sparse_format(made, asked, zero)
+
+
+# ---- entry by entry
+
+
+def _by_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None:
+    """What is computed entry by entry of tensors that share a pattern, by torch, of their values; None where it isn't that."""
+    sparse = [o for o in operands if isinstance(o, SparseTensor)]
+    pattern, result = sparse[0].pattern, request.subscripts.result
+    for operand, names in zip(operands, request.subscripts.operands, strict=True):
+        if isinstance(operand, SparseTensor):
+            if operand.pattern is not pattern or names != result or len(set(names)) < len(names):
+                return None
+        elif operand.ndim:
+            return None
+    value = value_of_request(request)
+    named = {NAMES[at] for at, o in enumerate(operands) if isinstance(o, SparseTensor)}
+    if not is_zero(simplified(value, named)):
+        return None
+    value = terms_of(value, request.op)
+    return SparseTensor(pattern, at_entries(pattern, lambda *given: value_of(value, given, sparse[0].dtype), *map(_values, operands)))
+
+
+# ---- diagonals
+
+
+def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTensor | Tensor:
+    """The operand with a dimension for each name."""
+    once = list(dict.fromkeys(names))
+    if len(once) == len(names):
+        return operand
+    if isinstance(operand, Tensor):
+        return _strided_diagonal(operand, list(names))
+    entries = operand.to(COO(operand.ndim))
+    indices = entries.indices()
+    firsts = [names.index(name) for name in names]
+    kept = (indices == indices[firsts]).all(0).nonzero().reshape(-1)
+    places = [names.index(name) for name in once]
+    shape = [operand.shape[at] for at in places]
+    return from_coo(indices[places][:, kept], entries.values[kept], shape)
+
+
+def _strided_diagonal(tensor: Tensor, names: list[str]) -> Tensor:
+    once = list(dict.fromkeys(names))
+    while len(set(names)) < len(names):
+        name = next(n for n in names if names.count(n) > 1)
+        first, second = [at for at, n in enumerate(names) if n == name][:2]
+        tensor = tensor.diagonal(dim1=first, dim2=second)
+        names = [n for at, n in enumerate(names) if at not in (first, second)] + [name]
+    return tensor.permute([names.index(n) for n in once])
+
+
+# ---- through a kernel
+
+
+class Call:
+    """One call: what is computed of which patterns, and the result's pattern once there is one."""
+
+    def __init__(self, request: Request, format: Format | str | None, operands: Sequence[Any], compute: Compute):
+        self.request, self.format, self.compute = request, format, compute
+        self.operands: Sequence[Any] = operands
+        self.patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
+        self.shapes = [tuple(o.shape) for o in operands]
+        self.result: Pattern | None = None
+
+    def run(self, values: Sequence[Tensor] | None = None) -> Tensor:
+        """The result, or its values; of other values, if these are given."""
+        if values is not None:
+            pairs = zip(values, self.patterns, strict=True)
+            self.operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in pairs]
+        taken = [o if isinstance(o, SparseTensor) else o.detach() for o in self.operands]
+        self.operands = ()
+        made = self.compute(self.request, taken, self.format)
+        if isinstance(made, SparseTensor):
+            self.result = made.pattern
+        return _values(made)
+
+    def again(self, values: Sequence[Tensor]) -> Any:
+        """The same call for other values."""
+        operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, self.patterns, strict=True)]
+        made = differentiable(self.request, operands, self.format, self.compute)
+        if isinstance(made, SparseTensor):
+            self.result = made.pattern
+        return made
+
+    def tensor(self, at: int, values: Tensor) -> SparseTensor | Tensor:
+        """An operand again."""
+        pattern = self.patterns[at]
+        values = values.conj() if values.is_complex() else values
+        return values if pattern is None else SparseTensor(pattern, values)
+
+    def extents(self) -> dict[str, int]:
+        """The size of each index."""
+        found: dict[str, int] = {}
+        for names, shape in zip(self.request.subscripts.operands, self.shapes, strict=True):
+            found |= {name: size for name, size in zip(names, shape, strict=True) if found.get(name, 1) == 1}
+        return found
+
+    def stretched(self) -> tuple[frozenset[str], ...]:
+        """Those indices of each operand along which it has size 1, and others more."""
+        extents, terms = self.extents(), zip(self.request.subscripts.operands, self.shapes, strict=True)
+        return tuple([frozenset(n for n, size in zip(names, shape, strict=True) if size != extents[n]) for names, shape in terms])
+
+    def annihilating(self) -> tuple[int, ...]:
+        """The operands without whose entry there is no term, in a semiring, or the term is 0, being a product."""
+        if self.request.op not in SEMIRINGS and not is_product(value_of_request(self.request)):
+            return ()
+        return tuple(k for k, p in enumerate(self.patterns) if p is not None and k != self.request.mask)
+
+    def gradient(self, at: int, upstream: Tensor, values: Sequence[Tensor], result: Tensor | None) -> Tensor | None:
+        """The gradient of an operand, or of its values."""
+        names, pattern = self.request.subscripts.operands[at], self.patterns[at]
+        extents, stretched = self.extents(), self.stretched()
+        shared = frozenset(k for k, p in enumerate(self.patterns) if self.result is not None and p is self.result)
+        is_sparse = pattern is not None and not pattern.format.is_full
+        present = frozenset(self.annihilating()) if self.request.op in SEMIRINGS else frozenset()
+        if self.request.mask is not None and self.result is None:  # the upstream gradient is dense
+            present |= {self.request.mask}
+        made = gradient_of(self.request, at, is_sparse, stretched, shared, present)
+        if made is None:
+            return None
+        if made.folded:
+            upstream = upstream * prod((values[k].conj() for k in made.folded[1:]), start=values[made.folded[0]].conj())
+        operands: list[Any] = [upstream if self.result is None else SparseTensor(self.result, upstream)]
+        if result is not None:
+            operands.append(result if self.result is None else SparseTensor(self.result, result))
+        operands += [self.tensor(k, values[k]) for k in made.reads]
+        operands += [self.tensor(k, torch.ones_like(values[k], dtype=upstream.dtype)) for k in made.present]
+        if made.masked and pattern is not None:
+            operands.append(SparseTensor(pattern, values[at].detach()))  # of which just the pattern is read
+        found = self.compute(made.request, operands, None if is_sparse else "dense")
+        if isinstance(found, Tensor):
+            found = _as_shaped(found, made.kept, names, self.shapes[at])
+        found_values = found if pattern is None else as_stored(found, pattern)
+        scale = prod(extents[name] for name in made.repeated)
+        return found_values * scale if scale != 1 else found_values
+
+    def shares(self, result: Tensor, upstream: Tensor, values: Sequence[Tensor]) -> Tensor:
+        """The upstream gradient of a largest or smallest term, shared out between those that are equal."""
+        of_result = [result] if self.result is None else [SparseTensor(self.result, result)] * 2
+        present = self.annihilating()
+        ones = (self.tensor(k, torch.ones_like(values[k])) for k in present)
+        ties = ties_of(self.request, self.result is not None, present)
+        counted = self.compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values) if k != self.request.mask), *ones])
+        counts = counted if self.result is None else as_stored(counted, self.result)
+        if present and self.request.op not in SEMIRINGS:  # terms that are 0 since nothing is stored
+            terms = prod(size for name, size in self.extents().items() if name not in self.request.subscripts.result)
+            counts = counts + terms * (result == 0)
+        return upstream / counts.clamp(min=1)  # entries without a term have none to share with
+
+
+def _as_shaped(found: Tensor, kept: Sequence[str], names: Sequence[str], shape: Sequence[int]) -> Tensor:
+    """A dense gradient in its operand's shape: along other dimensions than the kept ones it is the same everywhere."""
+    sizes = [size if name in kept else 1 for name, size in zip(names, shape, strict=True)]
+    return found.reshape(sizes).expand(tuple(shape))
+
+
+class _Through(torch.autograd.Function):
+    """A request as a function of the values of its operands."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *values: Tensor) -> Tensor:
+        made = call.run()
+        _keep(ctx, call, values, made)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return _gradients(ctx, upstream)
+
+
+class _Transformed(torch.autograd.Function):
+    """The same in the form that torch.func takes, which costs several times as much for each call."""
+
+    @staticmethod
+    def forward(call: Call, *values: Tensor) -> Tensor:
+        return call.run(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _keep(ctx, inputs[0], inputs[1:], output)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return _gradients(ctx, upstream)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], call: Call, *values: Tensor) -> tuple[Tensor, int]:
+        """A batch of dense operands is a dimension more; one of sparse tensors' values is gone through."""
+        moved = [v if dim is None else v.movedim(dim, 0) for v, dim in zip(values, in_dims[1:], strict=True)]
+        batched = [dim is not None for dim in in_dims[1:]]
+        plain = call.request.value is None and not any(b and p is not None for b, p in zip(batched, call.patterns, strict=True))
+        if plain and call.result is None and (request := batched_request(call.request, tuple(batched))) is not None:
+            operands = [v if p is None else SparseTensor(p, v) for v, p in zip(moved, call.patterns, strict=True)]
+            made = differentiable(request, operands, "dense", call.compute)
+            return made, 0
+        if not info.batch_size:  # one row of zeros has the shape of all of them
+            made = _values(call.again([v.new_zeros(v.shape[1:]) if b else v for v, b in zip(moved, batched, strict=True)]))
+            return made.new_empty((0, *made.shape)), 0
+        rows = [[v[at] if b else v for v, b in zip(moved, batched, strict=True)] for at in range(info.batch_size)]
+        return torch.stack([_values(call.again(row)) for row in rows]), 0
+
+
+def _keep(ctx: Any, call: Call, values: Sequence[Tensor], made: Tensor) -> None:
+    """What the gradients need."""
+    ctx.call = call
+    ctx.save_for_backward(*values, *([made] if chooses(call.request) else []))
+
+
+def _gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of what forward takes."""
+    call, values, result = ctx.call, ctx.saved_tensors, None
+    if chooses(call.request):
+        *values, result = values
+        upstream = call.shares(result, upstream, values)
+    needed = ctx.needs_input_grad[1:]
+    return (None, *(call.gradient(at, upstream, values, result) if wanted else None for at, wanted in enumerate(needed)))

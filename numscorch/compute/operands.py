@@ -1,0 +1,141 @@
+"""What einsum is called with: its call forms, and operands as a plan takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import Parameter
+
+from ..errors import ExpressionError, OperandError, UnsupportedError
+from ..frontend.parser import from_sublists
+from ..ir.format import Format
+from ..runtime.plans import signatures_of
+from ..tensors.parameter import SparseParameter, unwrapped
+from ..tensors.sparse_tensor import SparseTensor
+from .native import wrap
+
+STRIDED = torch.strided
+is_grad_enabled, any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
+
+
+def is_strided(operand: Any) -> bool:
+    """Whether it is a strided tensor of torch."""
+    return isinstance(operand, Tensor) and operand.layout is STRIDED
+
+
+def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The text and the operands, whichever of numpy's and torch's call forms was used.
+
+    Raises:
+        ExpressionError: there are no operands, or a sublist is no list of integers.
+    """
+    if isinstance(expr, str):
+        if len(operands) == 1 and isinstance(operands[0], list | tuple):
+            operands = tuple(operands[0])
+        if operands:
+            return str(expr), operands
+    if not operands:
+        raise ExpressionError("einsum needs an expression and operands, as einsum('ij,jk->ik', A, B)")
+    text, found = from_sublists((expr, *operands))
+    return text, tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A tensor that requires grad or is lazily negated: a kernel doesn't take it as it is."""
+
+    tensor: Tensor | SparseTensor
+
+
+def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
+    """A SparseTensor for what has a sparse level, a strided tensor for what has none; deferred, if it requires grad.
+
+    Raises:
+        UnsupportedError: it is no tensor.
+    """
+    if type(operand) is Tensor and operand.layout is not STRIDED:
+        return Deferred(operand) if operand.requires_grad and is_grad_enabled() else wrap(operand)
+    if type(operand) is SparseTensor and not operand.pattern.is_dense:
+        return Deferred(operand) if operand._values.requires_grad and is_grad_enabled() else operand
+    operand = unwrapped(operand)
+    if isinstance(operand, SparseTensor):
+        if operand._values.requires_grad and is_grad_enabled():
+            return Deferred(operand)
+        return strided(operand) if operand.pattern.is_dense else operand
+    check_is_tensor(operand)
+    if operand.layout is STRIDED:
+        return Deferred(operand) if is_grad_enabled() else operand.detach().resolve_neg()
+    return Deferred(operand) if operand.requires_grad and is_grad_enabled() else wrap(operand)
+
+
+def check_is_tensor(operand: Any) -> None:
+    """Refuse numbers, arrays of others, and whatever else is no tensor.
+
+    Raises:
+        OperandError: with the way to make one of it.
+    """
+    if not isinstance(operand, SparseTensor | SparseParameter | Tensor):
+        takes = f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}"
+        if operand is None or isinstance(operand, str | Format):
+            raise OperandError(f"{takes}: only explain of a plain einsum or a statement takes formats, in their place")
+        raise OperandError(f"{takes}: wrap it with {'ns.from_scipy' if hasattr(operand, 'tocsr') else 'torch.as_tensor'}")
+
+
+def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tensor:
+    """An operand that a kernel can take, without a gradient."""
+    if not isinstance(operand, Deferred):
+        return operand
+    if isinstance(operand.tensor, SparseTensor):
+        return strided(operand.tensor).detach() if operand.tensor.pattern.is_dense else operand.tensor
+    return operand.tensor.detach().resolve_neg() if operand.tensor.layout is STRIDED else wrap(operand.tensor)
+
+
+def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
+    """The operands as :func:`admit` gives them, and what of each a plan is found by, as :func:`signatures_of` lists it.
+
+    >>> identify([torch.ones(2, 3)])[1]
+    [torch.float32, torch.Size([2, 3])]
+    """
+    ready: list[Any] = []
+    for operand in operands:
+        kind = type(operand)
+        if kind is Parameter and operand.layout is STRIDED and not is_grad_enabled():
+            operand = operand.detach()  # which is never lazily negated
+        elif kind is not Tensor or operand.requires_grad:
+            operand = admit(operand)
+        elif operand.layout is not STRIDED:
+            operand = wrap(operand)
+        elif operand.is_neg():
+            operand = Deferred(operand)
+        ready.append(operand)
+    return ready, signatures_of(ready)
+
+
+def refuse_tangents(operands: Sequence[Any]) -> None:
+    """Refuse operands with a forward-mode tangent beside a sparse one: it would be dropped."""
+    tangents = [o for o in operands if isinstance(o, Tensor) and forward_ad.unpack_dual(o).tangent is not None]
+    if tangents and any(isinstance(o, SparseTensor) or o.layout is not STRIDED for o in operands):
+        raise UnsupportedError("an operand has a forward-mode tangent, which is not compiled yet: it would be dropped silently")
+
+
+def in_autocast(operands: Sequence[Any]) -> tuple[Any, ...]:
+    """The operands as products take them within ``torch.autocast``: 32-bit floats in its data type. Sums are of 32 bits all the same."""
+    dtype = torch.get_autocast_dtype("cpu")
+    return tuple([o.to(dtype) if getattr(o, "dtype", None) is torch.float32 else o for o in map(unwrapped, operands)])
+
+
+def strided(tensor: SparseTensor) -> Tensor:
+    """The strided tensor that shares the values of a SparseTensor whose levels are all dense."""
+    order = tensor.format.mode_order
+    stored = tensor.values.view([tensor.shape[d] for d in order])
+    return stored.permute([order.index(d) for d in range(tensor.ndim)])
+
+
+def is_all_native(operands: Sequence[Any]) -> bool:
+    """Whether every operand is a torch tensor."""
+    return SparseTensor not in map(type, operands)

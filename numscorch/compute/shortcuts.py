@@ -1,0 +1,75 @@
+"""Shortcuts: calls of einsum whose operands fit those of an earlier call go straight to its plan.
+
+The plan of a call is found by the signatures of its operands, which takes about as long as a kernel of a small problem. A fitting checks in
+one step that operands are like earlier ones. It is written when two calls of an expression in a row have the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.autograd import forward_ad
+
+from ..frontend.statements import Request
+from ..runtime.plans import SHORTCUTS, Plan, is_apart
+from ..tensors.sparse_tensor import SparseTensor
+from .fitting import ABSENT, Fittings, is_fit
+from .operands import any_autocast
+
+MOST_SHORTCUTS = 1024  # expressions
+MOST_MISSES = 64  # calls of an expression that found no fitting, after which it has no shortcut: its shapes change with each call
+MISSED: Any = object()
+
+_last: dict[str, Plan | None] = {}  # by which an expression was computed last; None for one that shall have no shortcut
+
+
+class Shortcut:
+    """The fittings of an expression: ``run(shortcut, *operands)`` returns the result, or MISSED for operands unlike earlier ones."""
+
+    __slots__ = ("expr", "fittings", "misses", "request", "run")
+
+    def __init__(self, expr: str, request: Request) -> None:
+        self.expr, self.request, self.fittings, self.misses = expr, request, Fittings(), 0
+        self.run: Callable[..., Any] = Shortcut._checked
+
+    def _checked(self, *given: Any, out: Any = None) -> Any:
+        """The result for operands that are not like those of the last call."""
+        operands = tuple([operand for operand in given if operand is not ABSENT])
+        if (fitting := self.fittings.found(operands)) is None:
+            self.misses += 1
+            if self.misses > MOST_MISSES:
+                SHORTCUTS.pop(self.expr, None)
+                _last[self.expr] = None
+            return MISSED
+        self.run = fitting.call
+        return fitting.call(self, *operands)
+
+    _traced = _checked  # fittings call it in programs that torch compiles, where einsum takes no shortcuts
+
+
+def remember_call(expr: str, request: Request, operands: Sequence[Any], ready: Sequence[Any], plan: Plan) -> None:
+    """Note that a plan computed an expression, and make a shortcut if it did so the last time, too.
+
+    Args:
+        expr: the text.
+        request: what it asks for.
+        operands: what einsum was called with.
+        ready: what the plan was called with.
+        plan: it makes einsum's result, which nothing converts.
+    """
+    if (last := _last.get(expr, MISSED)) is not plan:
+        if last is None:
+            return
+        while len(_last) >= MOST_SHORTCUTS:
+            _last.pop(next(iter(_last)), None)
+        _last[expr] = plan
+        return
+    if forward_ad._current_level >= 0 or any_autocast() or is_apart() or not all(map(is_fit, operands)):
+        return
+    while len(SHORTCUTS) >= MOST_SHORTCUTS:
+        SHORTCUTS.pop(next(iter(SHORTCUTS)), None)
+    shortcut = SHORTCUTS.setdefault(expr, Shortcut(expr, request))
+    patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
+    if (fitting := shortcut.fittings.learnt(operands, (), patterns, plan, takes_out=False)) is not None:
+        shortcut.run = fitting.call

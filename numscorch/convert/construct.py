@@ -1,0 +1,323 @@
+"""SparseTensors from what others hand over: torch and SciPy tensors, and plain index arrays.
+
+Index arrays and values are taken as they are, without a copy, where their order and layout allow it;
+arrays that are built anew are int32 where that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import torch
+
+from ..errors import OperandError, SizeError, UnsupportedError
+from ..ir.format import COO, CSR, Format, as_format, dense
+from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
+from ..tensors.ledgers import note
+from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+from ..tensors.torch_layouts import COMPRESSED, compressed_pattern, hybrid_pattern
+from ..tensors.validate import disorder, validate
+from .coalescing import coalesced
+from .conversions import can_copy, nonzeros_of, to_format
+from .nmg import grouped
+from .nonzeros import listed
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+F = TypeVar("F", bound=Callable[..., SparseTensor])
+SORT = "without assume_sorted=True, from_coo sorts and sums them"
+COALESCE = "the tensor is only marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)"
+OTHERS = "from_coo, from_csr or from_scipy"
+
+
+def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, check_invariants: bool = True) -> SparseTensor:
+    """A SparseTensor from a torch tensor; gradients flow to it.
+
+    CSR, CSC, BSR, BSC and coalesced COO tensors are taken without a copy; of batches, only the starts
+    of rows are gathered.  An uncoalesced COO tensor is coalesced, and of a strided tensor the nonzeros
+    are packed: O(size).
+
+    Args:
+        tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, batched or hybrid ones too, whose values have
+            any data type that kernels can read, and to which nothing writes meanwhile.
+        format: the result's format; by default the tensor's own (BSR is ``BCSR(b0, b1)``, dimensions of
+            batches and of values are dense levels), and for strided tensors CSR in two dimensions and COO(n) otherwise.
+        check_invariants: check index arrays in O(nnz); kernels read, and write, where they say without bounds checks.
+
+    Raises:
+        FormatError: the index arrays break what their layout promises.
+        SizeError: their shapes disagree.
+        UnsupportedError: another layout, dtype or device.
+
+    >>> from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
+    SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int32 indices)
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use {way_in(tensor)}")
+    wanted = as_format(format) if format is not None else None
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(f"the tensor is on {tensor.device}, but numscorch runs on the CPU: move it with .cpu()")
+    if tensor.layout == torch.strided:
+        return _from_strided(tensor, wanted)
+    if tensor.layout == torch.sparse_coo:
+        return _from_torch_coo(tensor, wanted, check_invariants)
+    if tensor.layout in COMPRESSED:
+        return _from_torch_compressed(tensor, wanted, check_invariants)
+    layout = str(tensor.layout).removeprefix("torch.")
+    raise UnsupportedError(f"{layout} tensors are not compiled: convert it with .to_dense()")
+
+
+def way_in(given: object) -> str:
+    """Which function takes what another doesn't.
+
+    >>> way_in(np.ones(2)), way_in([1.0])
+    ('ns.from_torch(torch.from_numpy(x))', 'from_coo, from_csr or from_scipy')
+    """
+    if isinstance(given, np.ndarray):
+        return "ns.from_torch(torch.from_numpy(x))"
+    if isinstance(given, torch.Tensor):
+        return "from_torch"
+    return "ns.from_pydata" if hasattr(given, "fill_value") else "ns.from_scipy" if hasattr(given, "tocsr") else OTHERS
+
+
+def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
+    shape, values = tuple(tensor.shape), check_values(tensor)
+    format = format if format is not None else CSR if len(shape) == 2 else COO(len(shape))
+    check_order(format, shape)
+    if format.is_dense:
+        return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
+    if can_copy(values) and (found := listed(values.contiguous(), format)) is not None:
+        return _noted(SparseTensor.trusted(*found), "a strided tensor")
+    if (made := grouped(values, None, format)) is not None or (made := nonzeros_of(values, format)) is not None:
+        return _noted(made, "a strided tensor")
+    entries = values.detach().nonzero().T
+    return _noted(assemble(entries.numpy(), values[tuple(entries)], shape, format), "a strided tensor")
+
+
+def _noted(A: SparseTensor, source: str) -> SparseTensor:
+    """The tensor, entered in the ledger as made from something else."""
+    size = A.values.nbytes + sum(array.nbytes for own in A.pattern.arrays for array in own)
+    note("conversion", f"{source} to {A.format.name} {A.pattern.shape}", size)
+    return A
+
+
+def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariants: bool) -> SparseTensor:
+    if tensor.dense_dim() and not tensor.sparse_dim():
+        return _from_strided(tensor.to_dense(), format if format is not None else dense(tensor.ndim))
+    check_values(tensor._values())
+    if not tensor.is_coalesced():
+        tensor = tensor.coalesce()
+        note("copy", f"a coalesced COO tensor {tuple(tensor.shape)}", tensor._values().nbytes + tensor._indices().nbytes)
+    values = tensor.values() if tensor.requires_grad else tensor._values()
+    indices, shape = tensor._indices(), tuple(tensor.shape)
+    if not tensor.dense_dim():
+        return _from_entries(indices, values, shape, format, COALESCE, check_invariants=check_invariants)
+    entries = torch.empty(indices.shape[1], dtype=torch.int8)
+    head = _from_entries(indices, entries, shape[: tensor.sparse_dim()], None, COALESCE, check_invariants=check_invariants).pattern
+    A = SparseTensor(hybrid_pattern(head, shape), values.reshape(-1))
+    return A if format is None else to_format(A, format)
+
+
+def _from_torch_compressed(tensor: torch.Tensor, format: Format | None, check_invariants: bool) -> SparseTensor:
+    # a detached view does not keep the tensor alive, and can be made to require grad
+    values = check_values(tensor.values() if tensor.requires_grad else tensor.values().detach())
+    pattern = compressed_pattern(tensor, values, check_invariants=check_invariants)
+    if check_invariants:
+        validate(pattern)
+    A = SparseTensor(pattern, values.reshape(-1))
+    return A if format is None else to_format(A, format)
+
+
+def _without_coalesce(function: F) -> F:
+    """A constructor that refuses ``coalesce=``, which it took once."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> SparseTensor:
+        if "coalesce" in kwargs:
+            instead = "it sorts and sums entries without it; assume_sorted=True refuses unsorted ones"
+            raise OperandError(f"{function.__name__} takes no coalesce=: {instead}")
+        return function(*args, **kwargs)
+
+    return cast("F", call)
+
+
+@_without_coalesce
+def from_coo(
+    indices: torch.Tensor | ArrayLike,
+    values: torch.Tensor | ArrayLike,
+    shape: Sequence[int],
+    format: Format | str | None = None,
+    *,
+    assume_sorted: bool = False,
+    check_invariants: bool = True,
+) -> SparseTensor:
+    """A SparseTensor from coordinates and values; gradients flow to the values.
+
+    The entries may come in any order. They are sorted, and values with the same coordinates are summed, as in SciPy and in
+    ``torch.Tensor.coalesce``. O(nnz) where they are sorted already, otherwise O(nnz log nnz). Sorted entries become a COO
+    tensor without a copy.
+
+    Args:
+        indices: coordinates, shape (ndim, nnz).
+        values: shape (nnz,).
+        shape: size of every dimension.
+        format: the result's format, COO(ndim) by default.
+        assume_sorted: the entries are in increasing order, by rows or by the format's mode order, and none is repeated;
+            other entries raise FormatError.
+        check_invariants: False trusts the coordinates to be in range and, with ``assume_sorted``, in order. Kernels read and
+            write at these coordinates without bounds checks.
+
+    Raises:
+        FormatError: coordinates that are no integers or out of range; with ``assume_sorted``, also unsorted or repeated ones.
+        SizeError: lengths that disagree.
+        UnsupportedError: values that kernels can't read.
+
+    >>> from_coo([[1, 0, 1], [0, 2, 0]], [2.0, 1.0, 3.0], (2, 3)).to_dense()
+    tensor([[0., 0., 1.],
+            [5., 0., 0.]])
+    """
+    return _from_entries(indices, values, shape, format, SORT if assume_sorted else None, check_invariants=check_invariants)
+
+
+def _from_entries(
+    indices: torch.Tensor | ArrayLike,
+    values: torch.Tensor | ArrayLike,
+    shape: Sequence[int],
+    format: Format | str | None,
+    way_out: str | None,
+    *,
+    check_invariants: bool,
+) -> SparseTensor:
+    """``from_coo``; with a way out, entries must be sorted already, and the error of unsorted ones ends with it."""
+    size = as_shape(shape)
+    target = COO(len(size)) if format is None else as_format(format)
+    check_order(target, size)
+    table, entries = as_indices(indices, "indices"), as_values(values)
+    _check_lengths(table, entries, size)
+    if check_invariants:
+        check_coordinates(table.numpy(), size)
+    is_list = bool(size) and target.levels == COO(len(size)).levels
+    is_trusted = way_out is not None and not check_invariants
+    if is_list and (is_trusted or is_increasing(table.numpy(), target.mode_order)):
+        return adopted(list(table), entries, size, target)
+    if way_out is not None and check_invariants:
+        _check_sorted(table.numpy(), target, way_out)
+    made = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
+    return _noted(made, "a list of entries")
+
+
+def _check_sorted(table: np.ndarray, format: Format, way_out: str) -> None:
+    """Refuse entries that are neither in the order of rows nor in the format's mode order."""
+    by_rows = range(len(table))
+    if not is_increasing(table, by_rows) and not is_increasing(table, format.mode_order):
+        raise disordered_entry(table, by_rows, way_out)
+
+
+def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) -> None:
+    if table.ndim != 2 or table.shape[0] != len(shape):
+        hint = "; did you mean indices.T?" if table.ndim == 2 and table.shape[1] == len(shape) else ""
+        raise SizeError(f"indices has shape {tuple(table.shape)}, but shape {shape} needs ({len(shape)}, nnz){hint}")
+    if table.shape[1] != len(values):
+        raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(values)}: pass one value for each entry")
+
+
+def adopted(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
+    """Sorted coordinates are the index arrays of a COO tensor as they stand."""
+    count = len(values)
+    dtype = torch.from_numpy(np.empty(0, index_dtype_for(shape, count, indices[0].numpy().dtype))).dtype
+    rows = [indices[d].to(dtype).contiguous() for d in format.mode_order]
+    pos = torch.tensor([0, count], dtype=dtype)
+    return SparseTensor(Pattern(format, shape, ((pos, rows[0]), *((row,) for row in rows[1:]))), values)
+
+
+def assemble(
+    indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None = None
+) -> SparseTensor:
+    """Pack entries in any order; values with the same coordinates are summed. O(nnz log nnz)."""
+    if (made := coalesced(indices, values, shape, format, dtype)) is not None:
+        return made
+    pattern, slots, order = pack(indices, shape, format, dtype)
+    ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
+    if is_identity(slots, pattern.nnz):
+        return SparseTensor(pattern, ordered)
+    return SparseTensor(pattern, values.new_zeros(pattern.nnz).index_add_(0, torch.from_numpy(slots), ordered))
+
+
+@_without_coalesce
+def from_csr(
+    pos: torch.Tensor | ArrayLike,
+    crd: torch.Tensor | ArrayLike,
+    values: torch.Tensor | ArrayLike,
+    shape: Sequence[int],
+    *,
+    assume_sorted: bool = False,
+    check_invariants: bool = True,
+) -> SparseTensor:
+    """A CSR matrix from its arrays; gradients flow to the values.
+
+    The columns of a row may come in any order. Where rows are unsorted or repeat a column, the arrays are sorted copies, and
+    values in the same place are summed; otherwise nothing is copied.
+
+    Args:
+        pos: where each row starts, shape (rows + 1,); int32 or int64.
+        crd: the column of each value, shape (nnz,).
+        values: shape (nnz,).
+        shape: rows and columns.
+        assume_sorted: the columns of each row increase; other columns raise FormatError.
+        check_invariants: False trusts the index arrays, and with ``assume_sorted`` their order. Kernels read and write where
+            they say without bounds checks.
+
+    Raises:
+        FormatError: index arrays that are no CSR matrix; with ``assume_sorted``, also unsorted or repeated columns.
+        SizeError: lengths that disagree.
+        UnsupportedError: values that kernels can't read.
+
+    >>> from_csr([0, 1, 3], [2, 0, 1], [1.0, 2.0, 3.0], (2, 3)).to_dense()
+    tensor([[0., 0., 1.],
+            [2., 3., 0.]])
+    """
+    size = as_shape(shape)
+    if len(size) != 2:
+        raise SizeError(f"from_csr takes a shape of 2 dimensions, not {size}: use from_coo")
+    return from_parts(CSR, as_indices(pos, "pos"), as_indices(crd, "crd"), as_values(values), size, assume_sorted, check_invariants)
+
+
+def from_parts(
+    format: Format,
+    pos: torch.Tensor,
+    crd: torch.Tensor,
+    values: torch.Tensor,
+    shape: tuple[int, ...],
+    assume_sorted: bool = False,
+    check_invariants: bool = True,
+) -> SparseTensor:
+    """A CSR or CSC matrix from its arrays; as :func:`from_csr`."""
+    values = check_values(values)
+    for name, array in (("pos", pos), ("crd", crd)):
+        if array.ndim != 1:
+            raise SizeError(f"{name} has shape {tuple(array.shape)}: pass a 1-D array")
+    parents = shape[format.mode_order[0]]
+    if len(pos) != parents + 1:
+        raise SizeError(f"pos has {len(pos)} entries, but {format.name} of shape {shape} needs {parents + 1}: each start, and the end")
+    if len(crd) != len(values):
+        raise SizeError(f"crd has {len(crd)} entries, but values has {len(values)}: pass one value for each coordinate")
+    wide = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, len(crd)) == np.int64
+    dtype = torch.int64 if wide else torch.int32
+    pattern = Pattern(format, shape, ((), (pos.to(dtype).contiguous(), crd.to(dtype).contiguous())))
+    return checked(pattern, values, assume_sorted, check_invariants)
+
+
+def checked(pattern: Pattern, values: torch.Tensor, assume_sorted: bool = False, check_invariants: bool = True) -> SparseTensor:
+    """The tensor of these arrays, or of sorted ones if they are out of order."""
+    if check_invariants:
+        validate(pattern, order=assume_sorted)
+    if not assume_sorted and disorder(pattern) is not None:
+        return assemble(coordinates(pattern).numpy(), values, pattern.shape, pattern.format, np.dtype(pattern.index_dtype))
+    return SparseTensor(pattern, values)

@@ -1,0 +1,58 @@
+"""Matrices in n:m:g, made of dense ones without a list of their entries: which places are kept says how they are stored."""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import FormatError
+from ..ir.format import Format
+from ..ir.level import INT32_MAX
+from ..ir.nmg import Combination, Grouped
+from ..ir.nmg_combinations import kinds_at, table
+from ..ir.parts import Part
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+
+
+def grouped(tensor: torch.Tensor, kept: torch.Tensor | None, format: Format) -> SparseTensor | None:
+    """The places of a dense matrix that a mask keeps, by default those that aren't 0, in n:m:g; None for any other format.
+
+    Gradients flow to the tensor.
+
+    Raises:
+        FormatError: a column keeps too many values of a block, or too many columns keep the same; with the block.
+
+    Complexity:
+        O(size of the matrix), and the result's positions where the columns are put in order.
+
+    >>> A = grouped(torch.eye(4), torch.eye(4) > 0, Format("NMG(1, 2, 1)"))
+    >>> A, A.values
+    (SparseTensor(NMG(1, 2, 1), shape=(4, 4), nnz=8, density=0.5, float32, int32 indices), tensor([1., 1., 0., 0., 0., 0., 1., 1.]))
+    """
+    level = format.levels[1] if len(format.levels) == 3 else None
+    if not isinstance(level, Grouped) or format.parts != (Part(0, level.m), Part(1), Part(0, 1, level.m)) or tensor.numel() > INT32_MAX:
+        return None
+    kept = tensor != 0 if kept is None else kept
+    (rows, columns), blocks = tensor.shape, -(-tensor.shape[0] // level.m)
+    try:
+        crd = torch.from_numpy(level.stored(_used(kept, blocks, level.m).numpy()))
+    except FormatError as error:
+        raise FormatError(f"level 2 ({level}) of {format} {error}") from error
+    chosen = torch.from_numpy(table(level.n, level.m)[kinds_at(torch.arange(columns).numpy(), columns, level.kinds, level.g)])
+    row = torch.arange(blocks)[:, None, None] * level.m + chosen
+    places = (row * columns + crd[:, :, None]).reshape(-1)
+    flat = torch.nn.functional.pad(torch.where(kept, tensor, torch.zeros((), dtype=tensor.dtype)).reshape(-1), (0, 1))
+    values = flat.index_select(0, places.clamp_(max=rows * columns))
+    dtype = getattr(torch, level.array_dtype("crd") or "int32")
+    made = Format((format.levels[0], level, Combination(level.n, level.m, level.g)), format.parts)
+    return SparseTensor(Pattern(made, (rows, columns), ((), (crd.reshape(-1).to(dtype),), ())), values)
+
+
+def _used(kept: torch.Tensor, blocks: int, m: int) -> torch.Tensor:
+    """The rows of each block that a column keeps, as the bits of a number; shape (blocks, columns)."""
+    rows, columns = kept.shape
+    inside = torch.nn.functional.pad(kept, (0, 0, 0, blocks * m - rows)).reshape(blocks, m, columns)
+    used = torch.zeros((blocks, columns), dtype=torch.int64)
+    for place in range(m):
+        used |= inside[:, place].to(torch.int64) << place
+    return used

@@ -1,0 +1,263 @@
+"""Explanation: every stage of the compiler for one expression, as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..codegen.source import Source
+from ..compute.operands import admit, undeferred
+from ..errors import FormatError, UnsupportedError
+from ..frontend.accesses import row_major
+from ..frontend.boolean_requests import logical
+from ..frontend.datatypes import COMPILED, WIDENED
+from ..frontend.operand import Operand
+from ..frontend.problem import Problem
+from ..frontend.promotion import promotion_of
+from ..frontend.statements import NAMES, Request
+from ..ir.format import COO, CSF, Format, dense, named_formats
+from ..ir.index import PATTERN, accesses_in
+from ..ir.padded import Fixed
+from ..machine import kernel_cache
+from ..runtime.long_rows import operand_to_cut
+from ..runtime.plans import compile_tuned, describe, describe_all
+from ..schedule import Step
+from .page import notebook, save, titled
+from .roofline import Run, timed_run
+from .sketches import Sketch, sketch_of
+from .work import work_of
+
+SIZE = 1024
+ROW = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the compiler made of an expression; ``str`` shows all of it, and so does the page that ``save`` writes."""
+
+    title: str
+    operands: tuple[Operand, ...]
+    problem: Problem
+    steps: tuple[Step, ...]
+    generated: Source
+    path: Path | None
+    request: Request
+    names: tuple[str, ...] = ()
+    before: tuple[Explanation | str, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
+    after: tuple[str, ...] = ()
+    sketches: tuple[Sketch | None, ...] = ()
+    run: Run | None = None
+
+    @property
+    def where(self) -> str:
+        """The source's file."""
+        return "not written, as no folder takes files" if self.path is None else str(self.path)
+
+    @property
+    def read(self) -> list[tuple[str, Operand, str]]:
+        """The operands: by which names they are read, what is known of them, and how they are read, if not as they are."""
+        named = self.names or tuple(NAMES[: len(self.operands)])
+        told = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
+        return [(name, own, self._read_as(at)) for at, (name, own) in enumerate(zip(told, self.operands, strict=True))]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The index variables that have parts, and their parts."""
+        return variables_of_parts(self.problem)
+
+    @property
+    def source(self) -> str:
+        """The kernel's Python source."""
+        return self.generated.text
+
+    def __str__(self) -> str:
+        lines = [str(part) + "\n" for part in self.before]
+        lines += [self.title, ""]
+        lines += [f"  {name}{operand}, {operand.dtype}{remark and ', '}{remark}" for name, operand, remark in self.read]
+        first, *others = (*self.problem.members, self.problem.stmt)
+        lines += ["", f"index notation    {first}", *(f"{'':<17} {other}" for other in others)]
+        lines += [f"{'':<17}   {variable} = {parts}" for variable, parts in self.variables.items()]
+        lines += [f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})"]
+        if self.problem.layout is not None and self.problem.layout.result is not None:
+            lines += [f"{'':<17}   {self.problem.result} is written with {self.problem.layout}, and copied"]
+        if self.problem.slabs is not None:
+            lines += [f"{'':<17}   in {self.problem.slabs}, one after the other, whose copies stay in the cache"]
+        for step in self.steps:
+            lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
+        lines += [f"{name:<17} {text}" for name, text in self.notes]
+        return "\n".join([*lines, "", f"source            {self.where}", "", self.source, *self.after, *self._timed()])
+
+    __repr__ = __str__
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all of it as a page: one HTML file, which needs nothing else.
+
+        Raises:
+            FormatError: the file's name doesn't end in .html.
+            OSError: there is no such folder, or the file can't be written.
+
+        >>> import tempfile, numscorch as ns
+        >>> path = Path(tempfile.mkdtemp()) / "spmv.html"
+        >>> ns.explain("ij,j->i", ns.CSR, "dense").save(path)
+        >>> path.read_text()[:15]
+        '<!DOCTYPE html>'
+        """
+        save(path, *titled(self))
+
+    def _repr_html_(self) -> str:
+        return notebook(*titled(self, anchored=False))
+
+    def _timed(self) -> list[str]:
+        return [] if self.run is None else [f"{'timed':<17} {self.run}"]
+
+    def _read_as(self, at: int) -> str:
+        """The format in which an operand is read, where it isn't the one in which it is stored."""
+        stored, layout = self.problem.stored.get(NAMES[at], self.operands[at].format), self.problem.layout
+        if layout is not None and at in layout.operands:
+            return f"copied with {layout}"
+        if operand_to_cut(self.request, self.problem, self.operands) == at:
+            return "its long rows are taken in parts"
+        read = [access.tensor.dtype for access in accesses_in(self.problem.stmt.rhs) if access.tensor.name == NAMES[at]]
+        converted = [f"converted to {dtype}" for dtype in read[:1] if dtype not in (PATTERN, self.operands[at].dtype)]
+        return ", ".join(converted + ([] if stored == self.operands[at].format else [f"read as {stored.name}"]))
+
+
+def variables_of_parts(problem: Problem) -> dict[str, str]:
+    """For each index of the expression that operands store in parts, and for each diagonal, what it is in the variables of the loops.
+
+    >>> from ..frontend.statements import einsum_request
+    >>> from ..runtime.plans import compile_source
+    >>> variables_of_parts(compile_source(einsum_request("ij->", (2,)), (assumed(Format("BCSR(2, 4)")),), None)[0])
+    {'i': '2 * i_out + i_in', 'j': '4 * j_out + j_in'}
+    """
+    told: dict[str, str] = {}
+    for access in accesses_in(problem.stmt.rhs):
+        fmt = problem.stored.get(access.tensor.name, dense(0))
+        named = [] if fmt.is_plain else sorted(zip(fmt.parts, access.indices, strict=True), key=lambda pair: -pair[0].divisor)
+        whole = {part.dimension: var for part, var in named if part.is_whole}
+        told |= {
+            str(v): f"{whole[p.dimension]} - {whole[p.minus]} + {problem.extents[whole[p.minus]] - 1}"
+            for p, v in named
+            if p.minus is not None
+        }
+        for dimension in range(fmt.order):
+            own = [(part.divisor, var) for part, var in named if part.dimension == dimension and not part.is_whole and part.minus is None]
+            if own:
+                told[own[0][1].name.rpartition("_")[0]] = " + ".join(f"{times} * {var}" if times > 1 else str(var) for times, var in own)
+    return told
+
+
+def read_formats(expr: str, operands: Sequence[Any]) -> list[Any]:
+    """The operands of an einsum, with a format for each text.
+
+    Raises:
+        FormatError: an unknown format, or another number of operands than terms.
+
+    >>> [fmt.name for fmt in read_formats("ijk,kl->ijl", ["COO", "dense"])]
+    ['COO(3)', 'dense']
+    """
+    terms = expr.replace(" ", "").partition("->")[0].split(",")
+    if len(terms) != len(operands):
+        raise FormatError(f"{expr!r} has {len(terms)} operands, but {len(operands)} were given: give a tensor, or a format, for each")
+    return [read_format(given, len(re.findall("[A-Za-z]", term))) for given, term in zip(operands, terms, strict=True)]
+
+
+def read_format(given: Any, order: int) -> Any:
+    """The format of a text, for an operand of this order: any that Format takes, or a name, as dense or coo. What is no text stays.
+
+    Raises:
+        FormatError: it is neither.
+    """
+    if not isinstance(given, str):
+        return given
+    sized = {"dense": dense(order), "COO": COO(order), "CSF": CSF(order)}
+    known = {name.casefold(): value for name, value in (named_formats(order) | sized).items()}
+    if given.strip().casefold() in known:
+        return known[given.strip().casefold()]
+    try:
+        return Format(given)
+    except FormatError as error:
+        raise FormatError(f"{error}\n  or a name, for this operand of order {order}: {', '.join(sorted(known))}") from error
+
+
+def explained(operand: Any) -> Any:
+    """A format or its text, or a tensor as a kernel takes it."""
+    if isinstance(operand, str | Format):
+        return operand
+    return undeferred(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
+
+
+def explain_problem(request: Request, operands: Sequence[Any], format: Format | str | None, text: str | None = None) -> Explanation:
+    """Compile up to the source, write its file, and tell the story of one kernel, that of an einsum's ``text`` if there is one."""
+    text = str(request) if text is None else text
+    if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
+        raise UnsupportedError(f"every operand of {text!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
+    some = any(isinstance(o, Format) for o in operands)
+    own = [assumed(o) if isinstance(o, Format) else describe(o) for o in operands] if some else describe_all(operands)
+    request, known, _ = as_computed(request, own, [torch.float32 if isinstance(o, Format) else o.dtype for o in operands])
+    request, problem, steps, source = compile_tuned(request, known, format)
+    path = kernel_cache.store(source.name, source.text)
+    return Explanation(f"einsum {text}", known, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
+
+
+def as_computed(
+    request: Request, operands: Sequence[Operand], dtypes: Sequence[torch.dtype]
+) -> tuple[Request, tuple[Operand, ...], torch.dtype]:
+    """The request that kernels compute for operands of these data types, the operands as kernels read them, and the result's data type.
+
+    Raises:
+        UnsupportedError: as for ``promotion.target_of``.
+    """
+    target = promotion_of(request, tuple([(dtype, len(own.shape)) for dtype, own in zip(dtypes, operands, strict=True)]))
+    if target.computed is torch.bool:
+        request = logical(request)
+    dtype = COMPILED[WIDENED.get(target.computed, target.computed)]
+    narrow = (torch.bool, torch.uint8)  # which no kernel reads
+    taken = tuple([replace(own, dtype=dtype) if given in narrow else own for given, own in zip(dtypes, operands, strict=True)])
+    return request, taken, target.result
+
+
+def timed_story(
+    told: Explanation, call: Callable[[], Any], expr: str | Request, operands: Sequence[Any] | Mapping[str, Any]
+) -> Explanation:
+    """An explanation with a timed run of what it explains.
+
+    Args:
+        told: the explanation.
+        call: computes it.
+        expr, operands: as for ``measuring.work.work_of``, which says what it takes at least.
+
+    Raises:
+        UnsupportedError: a format stands for an operand.
+    """
+    given = operands.values() if isinstance(operands, Mapping) else operands
+    if any(isinstance(operand, str | Format) for operand in given):
+        raise UnsupportedError(f"timed=True: a format stands for an operand, so there is nothing to compute: pass tensors\n  {told.title}")
+    return replace(told, run=timed_run(call, lambda result: work_of(expr, operands, result)))
+
+
+def assumed(format: Format) -> Operand:
+    """A float32 tensor of size 1024 in every dimension, with 16 nonzeros below each position of a compressed level."""
+    return described(format, (SIZE,) * format.order, "float32")
+
+
+def described(format: Format, shape: tuple[int, ...], dtype: str) -> Operand:
+    """A tensor of which nothing else is known."""
+    if format.is_dense:
+        strides = dict(zip(format.mode_order, row_major(shape), strict=True))
+        return Operand(format, shape, dtype, strides=tuple(strides[d] for d in range(format.order)))
+    counts: list[int] = []
+    format = Format([Fixed(ROW) if level == Fixed() else level for level in format.levels], format.parts)
+    for at, (level, size) in enumerate(zip(format.levels, format.sizes(shape), strict=True)):
+        parents = counts[-1] if counts else 1
+        grows = size if level.full or at == 0 else min(ROW, size) if level.arrays and not level.branchless else int(level.fan(size))
+        counts.append(min(parents * grows, prod(format.sizes(shape)[: at + 1])))
+    return Operand(format, shape, dtype, "int32", counts=tuple(counts))

@@ -1,0 +1,217 @@
+"""Explanations as pages: one HTML file without anything to fetch, or a part of a notebook."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import FormatError
+from ..frontend.operand import Operand
+from ..frontend.problem import Problem
+from ..machine.atomic_files import replacing
+from ..schedule import Step
+from .highlighting import highlighted
+from .level_tree import level_list, picture, tree
+from .loop_nest import cost_table, nest, pass_list
+from .roofline import Run, report
+from .sketches import Sketch, levels_of
+
+SUFFIX = ".html"
+
+
+@cache
+def style() -> str:
+    """The style sheet of all pages; every rule is of what stands within ``.numscorch``."""
+    return files("numscorch.explanation").joinpath("style.css").read_text()
+
+
+class Story(Protocol):
+    """What a page shows of a kernel: see :class:`~numscorch.explanation.explanation.Explanation`."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def steps(self) -> tuple[Step, ...]: ...
+    @property
+    def operands(self) -> tuple[Operand, ...]: ...
+    @property
+    def read(self) -> list[tuple[str, Operand, str]]: ...
+    @property
+    def variables(self) -> Mapping[str, str]: ...
+    @property
+    def notes(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def sketches(self) -> tuple[Sketch | None, ...]: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def before(self) -> Sequence[Story | str]: ...
+    @property
+    def after(self) -> tuple[str, ...]: ...
+    @property
+    def run(self) -> Run | None: ...
+
+
+def page(title: str, body: str) -> str:
+    """A whole page.
+
+    >>> import numscorch as ns
+    >>> made = page(*titled(ns.explain("ij,j->i", ns.CSR, "dense")))
+    >>> made[:15], made.count("<h2"), made.count("<h3")
+    ('<!DOCTYPE html>', 1, 6)
+    """
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title><style>{style()}</style></head>'
+        f'<body class="numscorch"><main>{body}</main></body></html>\n'
+    )
+
+
+def notebook(title: str, body: str) -> str:
+    """The same for a cell of a notebook, folded up but for its title."""
+    folded = f"<details><summary>{escape(title)}</summary>{body}</details>"
+    return f'<style>{style()}</style><div class="numscorch cell">{folded}</div>'
+
+
+def save(path: str | PathLike[str], title: str, body: str) -> None:
+    """Write the page to a file, whose old content stays if this fails.
+
+    Raises:
+        FormatError: the file's name doesn't end in .html.
+        OSError: there is no such folder, or the file can't be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() != SUFFIX:
+        raise FormatError(
+            f"save({os.fspath(path)!r}): an explanation is a page, in a file that ends in {SUFFIX}: write {path.stem + SUFFIX!r}"
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"save({os.fspath(path)!r}): there is no folder {os.fspath(path.parent)!r}: make it first")
+    made = page(title, body).encode()
+    with replacing(path) as file:
+        file.write(made)
+
+
+def titled(story: Story, anchored: bool = True) -> tuple[str, str]:
+    """The title and the body of a page. If ``anchored``, the top has links to the sections; cells of notebooks share their names."""
+    title = _first_line(story)
+    return title, f"<h1>{escape(title)}</h1>" + _kernels(story, anchored)
+
+
+def titled_program(name: str, program: str, notes: str, story: Story | None, anchored: bool = True) -> tuple[str, str]:
+    """The same of a fused function: its program, and the kernels, or notes where there are none."""
+    rest = _kernels(story, anchored) if story is not None else _code(notes) if notes else ""
+    return name, f"<h1>{escape(name)}</h1>{_code(program)}{rest}"
+
+
+def _first_line(explained: Story) -> str:
+    """What the explanation is of: of a program, its kernels' number and the last one's statement."""
+    compiled = [own for own in (*explained.before, explained) if not isinstance(own, str)]
+    return explained.title if len(compiled) == 1 else f"{len(compiled)} kernels, the last of them: {explained.title}"
+
+
+def _kernels(explained: Story, anchored: bool) -> str:
+    """A section for each kernel, and notes of what torch computes, in the order in which they run."""
+    stories = [*explained.before, explained, *explained.after]
+    count = sum(not isinstance(own, str) for own in stories)
+    parts, links, number = [], [], 0
+    for story in stories:
+        if isinstance(story, str):
+            parts.append(f'<section class="note"><h2>Beside the kernels</h2><p>{escape(story.strip())}</p></section>')
+            continue
+        number += 1
+        name = "Kernel" if count == 1 else f"Kernel {number} of {count}"
+        anchor = f' id="kernel-{number}"' if anchored else ""
+        links.append((f"kernel-{number}", name))
+        heading = f"{name}: {story.title}" if count > 1 else name
+        body, own = _kernel(story, number if anchored else 0)
+        links += own if count == 1 else []
+        parts.append(f"<section><h2{anchor}>{escape(heading)}</h2>{body}</section>")
+    if explained.run is not None:
+        links.append(("run", "Timed run"))
+        parts.append(f"<section><h2{' id=run' if anchored else ''}>Timed run</h2>{report(explained.run)}</section>")
+    return (_contents(links) if anchored else "") + "".join(parts)
+
+
+def _contents(links: Sequence[tuple[str, str]]) -> str:
+    items = "".join(f'<li><a href="#{anchor}">{escape(name)}</a></li>' for anchor, name in links)
+    return f'<nav aria-label="On this page"><ul>{items}</ul></nav>'
+
+
+def _kernel(story: Story, number: int) -> tuple[str, list[tuple[str, str]]]:
+    """The sections of one kernel, and the anchor and the name of each."""
+    notation = *story.problem.members, story.problem.stmt
+    sections = [
+        ("Operands and result", _operands(story)),
+        ("Index notation", _code("\n".join(map(str, notation)) + _variables(story))),
+        ("Loop nest", nest(story.steps, story.problem.extents)),
+        ("Costs considered", cost_table(story.steps) or "<p>No pass compared costs.</p>"),
+        ("Passes", pass_list(story.steps) + _notes(story)),
+        ("Source", _source(story)),
+    ]
+    made, links = [], []
+    for at, (name, body) in enumerate(sections):
+        anchor = f"kernel-{number}-{at}"
+        links.append((anchor, name))
+        made.append(f"<h3{f' id={anchor}' if number else ''}>{name}</h3>{body}")
+    return "".join(made), links
+
+
+def _operands(story: Story) -> str:
+    sketches = story.sketches or (None,) * len(story.operands)
+    cards = [_card(name, own, remark, drawn) for (name, own, remark), drawn in zip(story.read, sketches, strict=True)]
+    problem = story.problem
+    result = f"{problem.result}: {'x'.join(map(str, problem.shape)) or 'scalar'} ({problem.format.name}), {problem.result.dtype}"
+    why = f"<h4>Result {escape(result)}</h4><p>{escape(problem.inference)}</p>"
+    if problem.layout is not None and problem.layout.result is not None:
+        why += f"<p>{escape(f'written with {problem.layout}, and copied')}</p>"
+    return f'<div class="cards">{"".join(cards)}<div class="card">{why}</div></div>'
+
+
+def _card(name: str, operand: Operand, remark: str, drawn: Sketch | None) -> str:
+    """An operand: its levels with their arrays, the first values as a tree, and the pattern."""
+    head = f"<h4>{escape(f'{name}{operand}, {operand.dtype}')}</h4>" + (f"<p>{escape(remark)}</p>" if remark else "")
+    if drawn is None:
+        strides = f'<p class="soft">strides {escape(str(operand.strides))}</p>' if operand.strides else ""
+        known = "" if operand.format.is_dense else '<p class="soft">positions as estimated; there are no arrays yet</p>'
+        return f'<div class="card">{head}{level_list(levels_of(operand), None, name[:1])}{strides}{known}</div>'
+    stored = "" if drawn.format == operand.format else f"<p>stored as {escape(drawn.format.name)}</p>"
+    return f'<div class="card">{head}{stored}{drawing(drawn, name[:1] if drawn.format == operand.format else "")}</div>'
+
+
+def drawing(drawn: Sketch, name: str) -> str:
+    """Levels with arrays, the first values as a tree, and the pattern as a picture."""
+    shown = tree(drawn)
+    return (
+        level_list(drawn.levels, drawn.values, name)
+        + (f'<div class="scroll" tabindex="0">{shown}</div>' if shown else "")
+        + (picture(drawn.picture, name or "the tensor") if drawn.picture is not None else "")
+    )
+
+
+def _variables(story: Story) -> str:
+    return "".join(f"\n  {variable} = {parts}" for variable, parts in story.variables.items())
+
+
+def _notes(story: Story) -> str:
+    return "".join(f"<p><b>{escape(name)}</b> {escape(text)}</p>" for name, text in story.notes)
+
+
+def _source(story: Story) -> str:
+    shown = highlighted(story.source)
+    where = f'<p class="soft">{escape(story.where)}</p>'
+    return f'{where}<pre class="source" tabindex="0" aria-label="Python source"><code>{shown}</code></pre>'
+
+
+def _code(text: str) -> str:
+    return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'

@@ -1,0 +1,184 @@
+"""Sketches: what is drawn of a tensor, in a few KB that don't keep the tensor."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..frontend.operand import Operand
+from ..ir.format import Format
+from ..ir.parts import name_of
+from ..tensors.packing import entry_count, has_gaps
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+from .positions import arrays_of, paths_to
+from .rasters import plane, sampled_raster
+
+FIRST = 8  # entries that are shown of an array,
+LEAVES = 5  # and values of the tree
+CELLS = 96  # of a raster's side
+COUNTED = 1 << 20  # positions up to which entries are counted, where some positions may hold none
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array's name, data type and length, and its first entries as text."""
+
+    name: str
+    dtype: str
+    length: int
+    first: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.first)}{', ...' if self.length > len(self.first) else ''}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level: which part of which dimension it stores, how many coordinates that has, how many positions there are, and its arrays."""
+
+    part: str
+    name: str
+    size: int
+    positions: int | None
+    arrays: tuple[Array, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A stored value, and the position and the coordinate of each level above it."""
+
+    path: tuple[tuple[int, int], ...]
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The pattern as a picture, a PNG, of the last two dimensions."""
+
+    png: bytes = field(repr=False)
+    width: int
+    height: int
+    caption: str
+
+    @property
+    def address(self) -> str:
+        """The picture within its own address, so that a page is one file."""
+        return "data:image/png;base64," + b64encode(self.png).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A tensor's format with the arrays of its levels, its first values, and a picture of its pattern."""
+
+    format: Format
+    shape: tuple[int, ...]
+    dtype: str
+    levels: tuple[Level, ...]
+    values: Array
+    leaves: tuple[Leaf, ...]
+    picture: Picture | None
+    entries: int | None
+    bytes: int
+
+    @property
+    def places(self) -> int:
+        """How many places the tensor has, stored or not."""
+        return int(np.prod([1, *self.shape], dtype=object))
+
+
+def sketch(A: SparseTensor) -> Sketch:
+    """What is drawn of a tensor: O(1) but for the entry count of formats that leave places free, which up to a million of them take.
+
+    >>> import numscorch as ns
+    >>> drawn = sketch(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]), ns.CSR))
+    >>> [str(array) for level in drawn.levels for array in level.arrays], str(drawn.values)
+    (['[0, 1, 3]', '[1, 0, 1]'], '[2, 3, 4]')
+    >>> [(leaf.path, leaf.value) for leaf in drawn.leaves]
+    [(((0, 0), (0, 1)), '2'), (((1, 1), (1, 0)), '3'), (((1, 1), (2, 1)), '4')]
+    """
+    pattern = A.pattern
+    first = _numbers(A._values)
+    values = Array("vals", str(A.dtype).removeprefix("torch."), len(A._values), first)
+    stored = [array for level in pattern.arrays for array in level]
+    size = sum(array.nbytes for array in stored) + A._values.nbytes
+    return Sketch(
+        pattern.format, pattern.shape, values.dtype, _levels(pattern), values, _leaves(A), _picture(pattern), _entries(pattern), size
+    )
+
+
+def sketch_of(operand: Any) -> Sketch | None:
+    """The sketch of an operand of explain; None of a dense tensor, or a format that stands for one."""
+    return sketch(operand) if isinstance(operand, SparseTensor) else None
+
+
+def levels_of(operand: Operand) -> tuple[Level, ...]:
+    """The levels of an operand of which no arrays are known."""
+    fmt = operand.format
+    counts = operand.counts or (None,) * len(fmt.levels)
+    named = zip(fmt.parts, fmt.levels, fmt.sizes(operand.shape), counts, strict=True)
+    return tuple(
+        Level(str(part), str(level), size, count, tuple(Array(name, "", 0, ()) for name in level.arrays))
+        for part, level, size, count in named
+    )
+
+
+def _levels(pattern: Pattern) -> tuple[Level, ...]:
+    found, fmt, stored = [], pattern.format, arrays_of(pattern)
+    for at, (part, level, size) in enumerate(zip(fmt.parts, fmt.levels, fmt.sizes(pattern.shape), strict=True)):
+        arrays = tuple(
+            Array(name, str(own.dtype), len(own), tuple(map(str, own[:FIRST].tolist())))
+            for name, own in zip(level.arrays, stored[at], strict=True)
+        )
+        found.append(Level(str(part), str(level), size, pattern.counts[at], arrays))
+    return tuple(found)
+
+
+def _numbers(values: torch.Tensor, most: int = FIRST, digits: int = 4) -> tuple[str, ...]:
+    """The first values as text; none of those that have no memory to read, as within torch's transforms."""
+    if type(values) not in (torch.Tensor, torch.nn.Parameter) or torch._C._functorch.maybe_current_level() is not None:
+        return ()
+    first = values.detach()[:most]
+    return tuple(f"{own:.{digits}g}" if isinstance(own, float | complex) else str(own) for own in first.tolist())
+
+
+def _leaves(A: SparseTensor) -> tuple[Leaf, ...]:
+    """The first stored values, where their positions tell whose they are."""
+    pattern, values = A.pattern, _numbers(A._values, 8 * LEAVES, 3)
+    paths = paths_to(pattern, np.arange(min(pattern.nnz, 8 * LEAVES)))  # more than are shown, since some may hold no entry
+    if paths is None or not pattern.format.levels:
+        return ()
+    found = []
+    for at, leaf in enumerate(paths.leaves[:LEAVES]):
+        steps = zip(paths.positions, paths.coordinates, strict=True)
+        path = tuple((int(position[at]), int(coordinate[at])) for position, coordinate in steps)
+        found.append(Leaf(path, values[leaf] if leaf < len(values) else "?"))
+    return tuple(found)
+
+
+def _entries(pattern: Pattern) -> int | None:
+    """How many entries are stored, or None where counting them takes long."""
+    if has_gaps(pattern) and pattern.nnz > COUNTED and "entry count" not in pattern.derived:
+        return None
+    return entry_count(pattern)
+
+
+def _picture(pattern: Pattern) -> Picture | None:
+    if not pattern.shape or 0 in pattern.shape:
+        return None
+    raster = sampled_raster(pattern, CELLS)
+    height, width = raster.counts.shape
+    return Picture(raster.png(), width, height, _caption(pattern, raster.room, raster.sampled))
+
+
+def _caption(pattern: Pattern, room: float, sampled: bool) -> str:
+    order = len(pattern.shape)
+    rows, columns = plane(pattern.shape)
+    axes = f"{name_of(order - 2)} downwards, {name_of(order - 1)} to the right" if order > 1 else "i to the right"
+    over = f", over all {', '.join(map(name_of, range(order - 2)))}" if order > 2 else ""
+    each = f"; a dot is about {room:,.0f} places, the stronger its colour, the more of them are stored" if room > 1 else ""
+    return f"{rows:,} x {columns:,}: {axes}{over}{each}{', of a sample of the entries' if sampled else ''}"

@@ -1,0 +1,266 @@
+"""Files of sparse tensors: Matrix Market, FROSTT, DLMC, safetensors, and numpy archives of graphs and matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from errno import EISDIR, ENOENT
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..convert.construct import from_coo, from_csr
+from ..convert.dense import to_format
+from ..errors import FormatError
+from ..ir.format import COO, CSR, Format
+from ..tensors.arrays import check_values
+from ..tensors.packing import index_dtype_for, pack
+from ..tensors.sparse_tensor import SparseTensor
+from .archives import MARK, integers_in, read_arrays, sizes_in, tensor_of
+from .foreign import unreadable
+from .readers import Entries, read_matrix_market, read_scipy_npz, read_smtx, read_tns
+from .safetensors_files import read_safetensors
+from .text import EXACT
+
+SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz", ".safetensors")
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A graph with labelled nodes: ``adj_t[target, source]`` is 1 for each edge, as :func:`numscorch.adj_t` makes.
+
+    ``features`` has a row for each node; it is None where the file has no features.
+    """
+
+    adj_t: SparseTensor
+    labels: torch.Tensor
+    train_idx: torch.Tensor
+    val_idx: torch.Tensor
+    test_idx: torch.Tensor
+    features: SparseTensor | None
+
+    def __repr__(self) -> str:
+        """The sizes alone: arrays of indices would fill the screen."""
+        features = "no features" if self.features is None else f"{self.features.shape[1]:,} features"
+        splits = f"{len(self.train_idx):,} train, {len(self.val_idx):,} val, {len(self.test_idx):,} test"
+        return f"Graph({self.adj_t.shape[0]:,} nodes, {self.adj_t.nnz:,} edges, {features}, labels of {len(self.labels):,}; {splits})"
+
+
+def suffix_of(path: str | PathLike[str]) -> str | None:
+    """The suffix that :func:`load` knows, or None.
+
+    >>> suffix_of("a/b.mtx.gz"), suffix_of("model.pt")
+    ('.mtx.gz', None)
+    """
+    name = Path(path).name.lower()
+    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
+
+
+def check_there(path: str | PathLike[str], call: str, kinds: Sequence[str] = SUFFIXES, others: str = "") -> None:
+    """That a file is there.
+
+    Raises:
+        IsADirectoryError: it is a folder; with a file in it that can be read.
+        FileNotFoundError: with the call, what it reads, and the same name with another suffix where that is there.
+    """
+    file = Path(path)
+    if file.is_dir():
+        inside = sorted(own.name for own in file.iterdir() if own.name.lower().endswith(tuple(kinds)))
+        way_out = f"did you mean {file / inside[0]}?" if inside else f"it reads {', '.join(kinds)}{others}"
+        raise IsADirectoryError(EISDIR, f"{call} reads a file, not a folder; {way_out}", str(path))
+    if file.exists():
+        return
+    stem = file.name[: len(file.name) - len(suffix_of(file) or file.suffix)]
+    near = [file.with_name(stem + kind).name for kind in kinds if stem and file.with_name(stem + kind).exists()]
+    told = f"{call} finds no such file; it reads {', '.join(kinds)}{others}{f'; did you mean {near[0]}?' if near else ''}"
+    raise FileNotFoundError(ENOENT, told, str(path))
+
+
+def load(
+    path: str | PathLike[str],
+    format: Format | str | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    shape: Sequence[int] | None = None,
+    progress: bool | None = None,
+) -> SparseTensor:
+    """Read a sparse tensor from a file, O(size of the file).
+
+    ===================  ==========================================================================
+    .mtx, .mtx.gz        Matrix Market; both triangles of a symmetric matrix; explicit zeros stay
+    .tns, .tns.gz        FROSTT: indices from 1, then the value; COO by default
+    .smtx, .smtx.gz      DLMC: the pattern of a pruned weight, with values 1
+    .npz                 what :func:`numscorch.save` wrote, in its own format; a graph's ``adj_t`` with
+                         values 1 (see :func:`load_graph`); or what ``scipy.sparse.save_npz`` wrote
+    .safetensors         what :func:`numscorch.save` wrote, in its own format; needs the package safetensors
+    ===================  ==========================================================================
+
+    Entries with the same coordinates are summed.
+
+    Args:
+        path: the file.
+        format: the result's format; CSR by default, for a tensor COO(n).
+        dtype: of the values; by default float32, and what was saved by numscorch as it was.
+        shape: the shape of a .tns file, by default that of its ``# shape:`` comment, or its largest indices.
+        progress: whether to show a bar on stderr; None does for more than 64 MB of text, where stderr is a terminal.
+
+    Raises:
+        FormatError: the file is not what its suffix says; names the line.
+        SizeError: the tensor would not fit in memory in this format.
+        UnsupportedError: complex matrices, another dtype, or a package that isn't installed.
+        OSError: the file can't be read; FileNotFoundError where there is none.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "small.mtx"
+    >>> _ = path.write_text("%%MatrixMarket matrix coordinate real symmetric\\n2 2 2\\n1 1 4\\n2 1 5\\n")
+    >>> load(path).to_dense()
+    tensor([[4., 5.],
+            [5., 0.]])
+    """
+    file, suffix, kept = Path(path), suffix_of(path), dtype
+    check_there(file, "numscorch.load")
+    wanted = Format(format) if isinstance(format, str) else format
+    dtype = torch.float32 if dtype is None else dtype
+    check_values(torch.empty(0, dtype=dtype))
+    if shape is not None and suffix not in (".tns", ".tns.gz"):
+        raise FormatError(f"shape= is for .tns files, which do not state their shape: leave it out for {file.name}")
+    match suffix:
+        case ".mtx" | ".mtx.gz":
+            return _packed(file, read_matrix_market(file, exact=dtype == torch.int64, progress=progress), wanted, dtype)
+        case ".tns" | ".tns.gz":
+            return _packed(file, read_tns(file, shape, exact=dtype == torch.int64, progress=progress), wanted, dtype)
+        case ".smtx" | ".smtx.gz":
+            return _load_smtx(file, wanted, dtype, progress)
+        case ".npz":
+            return _load_npz(file, wanted, dtype, kept, progress)
+        case ".safetensors":
+            return _as_asked(tensor_of(file, read_safetensors(file)), wanted, kept)
+        case _:
+            raise unreadable(file, SUFFIXES)
+
+
+def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Graph:
+    """Read a graph from a .npz file, O(edges + stored features).
+
+    The archive holds ``edge_index`` (2, E), sources and targets, ``labels``, ``train_idx``, ``val_idx``, ``test_idx`` and,
+    if nodes have features, their CSR arrays ``feat_indptr``, ``feat_indices``, ``feat_data``, ``feat_shape``.
+
+    Returns:
+        The graph; graph layers take its ``adj_t``. See the guide: graphs.
+
+    Raises:
+        FormatError: arrays are missing or don't fit together.
+        OSError: the file can't be read.
+    """
+    file = Path(path)
+    check_values(torch.empty(0, dtype=dtype))
+    if suffix_of(file) != ".npz":
+        raise FormatError(f"{file.name} is not an .npz archive, so it holds no graph: load(path) reads a matrix or a tensor")
+    check_there(file, "numscorch.load_graph", (".npz",))
+    arrays = read_arrays(file)
+    names = ("edge_index", "labels", "train_idx", "val_idx", "test_idx")
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise FormatError(f"{file} has no array {missing[0]!r}: a graph needs {', '.join(names)}, but it has {', '.join(arrays)}")
+    labels, train, val, test = (torch.from_numpy(integers_in(file, arrays, name)) for name in names[1:])
+    return Graph(_adj_t(file, arrays, dtype), labels, train, val, test, _features(file, arrays, dtype))
+
+
+def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dtype) -> SparseTensor:
+    indices, values, shape = entries
+    index_dtype = index_dtype_for(shape, indices.shape[1])
+    target = format if format is not None else CSR if file.name.lower().endswith((".mtx", ".mtx.gz")) else COO(len(shape))
+    return from_coo(indices.astype(index_dtype), _cast(file, values, dtype), shape, target)
+
+
+def _cast(file: Path, values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    if values.ndim != 1 or values.dtype.kind not in "fiub":
+        raise FormatError(f"{file} holds values of shape {values.shape} and dtype {values.dtype}: they must be real numbers, shape (nnz,)")
+    if values.dtype == np.int64 and dtype == torch.int64:
+        return torch.from_numpy(values)
+    read = torch.from_numpy(np.array(values, dtype=np.float64))
+    cast = read.to(dtype)
+    if not dtype.is_floating_point and not dtype.is_complex:
+        _check_whole(file, read, dtype)
+    lost = cast.isinf() & ~read.isinf()
+    if bool(lost.any()):
+        raise FormatError(f"{file} holds the value {read[lost][0].item():g}, which does not fit {dtype}: pass dtype=torch.float64")
+    return cast
+
+
+def _check_whole(file: Path, read: torch.Tensor, dtype: torch.dtype) -> None:
+    """Refuse what isn't a whole number that the type has, and what may have been rounded when it was read."""
+    least, most = (0.0, 1.0) if dtype is torch.bool else (float(torch.iinfo(dtype).min), float(torch.iinfo(dtype).max))
+    wrong = (read != read.trunc()) | (read < least) | (read > most) | (read.abs() >= EXACT)
+    if bool(wrong.any()):
+        told = f"which is no whole number that {dtype} and a file's float64 hold: pass dtype=torch.float64"
+        raise FormatError(f"{file} holds the value {read[wrong][0].item():.17g}, {told}")
+
+
+def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype, progress: bool | None) -> SparseTensor:
+    pos, crd, shape = read_smtx(file, progress=progress)
+    index_dtype = index_dtype_for(shape, len(crd))
+    ones = torch.ones(len(crd), dtype=dtype)
+    A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape)
+    if A.nnz != len(crd):
+        raise FormatError(f"{file}, line 3: {len(crd) - A.nnz} columns are listed twice in a row: a pattern has each place once")
+    return A if format is None else to_format(A, format)
+
+
+def _as_asked(A: SparseTensor, format: Format | None, dtype: torch.dtype | None) -> SparseTensor:
+    """A tensor that was saved as it was, in another format or data type where that is asked for."""
+    A = A if dtype is None else A.to(dtype)
+    return A if format is None else to_format(A, format)
+
+
+def _load_npz(file: Path, format: Format | None, dtype: torch.dtype, kept: torch.dtype | None, progress: bool | None) -> SparseTensor:
+    arrays = read_arrays(file, progress)
+    if MARK in arrays:
+        return _as_asked(tensor_of(file, arrays), format, kept)
+    if "edge_index" in arrays:
+        A = _adj_t(file, arrays, dtype)
+    elif "format" in arrays:
+        A = _from_scipy_arrays(file, arrays, dtype)
+    else:
+        kinds = f"neither {MARK} (numscorch.save) nor edge_index (a graph) nor format (scipy.sparse.save_npz)"
+        raise FormatError(f"{file} holds {kinds}: it has {', '.join(arrays)}")
+    return A if format is None else to_format(A, format)
+
+
+def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
+    layout, parts, shape = read_scipy_npz(file, arrays)
+    values = _cast(file, parts[-1], dtype)
+    if layout == "coo":
+        return from_coo(parts[0], values, shape, CSR if len(shape) == 2 else None)
+    if layout == "csr":
+        return from_csr(parts[0], parts[1], values, shape)
+    # the arrays of a CSC matrix are those of its transpose in CSR
+    return to_format(from_csr(parts[0], parts[1], values, shape[::-1]).T, CSR)
+
+
+def _adj_t(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
+    edges = integers_in(file, arrays, "edge_index", 2)
+    if edges.shape[0] != 2:
+        raise FormatError(f"{file}: edge_index has shape {edges.shape}: it must hold integers of shape (2, edges)")
+    nodes = arrays["labels"].size if "labels" in arrays else int(edges.max(initial=-1)) + 1
+    if edges.size and (edges.min() < 0 or edges.max() >= nodes):
+        wrong = int(edges.min() if edges.min() < 0 else edges.max())
+        raise FormatError(f"{file}: edge_index names node {wrong}, but there are {nodes} nodes, counted from 0")
+    pattern, _, _ = pack(edges[::-1], (nodes, nodes), CSR)
+    return SparseTensor(pattern, torch.ones(pattern.nnz, dtype=dtype))
+
+
+def _features(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor | None:
+    if "feat_data" not in arrays:
+        return None
+    missing = [name for name in ("feat_indptr", "feat_indices", "feat_shape") if name not in arrays]
+    if missing:
+        raise FormatError(f"{file} has feat_data, but no array {missing[0]!r}")
+    shape, values = sizes_in(file, arrays, "feat_shape"), _cast(file, arrays["feat_data"], dtype)
+    pos, crd = (integers_in(file, arrays, name) for name in ("feat_indptr", "feat_indices"))
+    narrow = index_dtype_for(shape, len(values))
+    # numbers that don't fit are out of range, which is found then
+    pos, crd = (array.astype(narrow) if array.max(initial=0) <= np.iinfo(narrow).max else array for array in (pos, crd))
+    return from_csr(pos, crd, values, shape)

@@ -1,0 +1,126 @@
+"""Copies: the statement by which a tensor's entries are written in another format, whatever their coordinates are called there.
+
+``B[i1_by4, i0, i1_of4] = A[i0, i1] * Q1[i1, i1_by4, i1_of4]`` reads rows and writes blocks of columns: the factor Q1 stores
+nothing, and says which block a column is in. Loops run in the order in which the tensor is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ..ir.coordinate_maps import Difference, Joined, Quotient
+from ..ir.derived_formats import flattened
+from ..ir.format import Format
+from ..ir.index import RELATION, Access, Assignment, IndexVar, TensorVar, product, variables_in
+from ..ir.level import INT32_MAX, Level
+from ..ir.levels import Dense
+from ..ir.parts import Part
+from ..schedule.facts import Facts, Target
+from ..schedule.loop_order import candidates
+from ..schedule.options import AUTOMATIC, Options
+from .operand import Operand
+from .parser import Subscripts
+from .problem import Problem
+from .statements import NAMES, Form, Request
+
+SOURCE, RESULT = NAMES[0], NAMES[1]
+
+
+@lru_cache(maxsize=1024)
+def copying(source: Format, target: Format | None) -> Request:
+    """The entries of a tensor of one format in another; None stands for a dense tensor."""
+    names = tuple(f"i{dimension}" for dimension in range(source.order))
+    subscripts = Subscripts((names,), names)
+    if target is not None:
+        return Request(subscripts, options=Options(order=_loops(source, target)), form=Form(copies=True))
+    return Request(subscripts, options=Options(order=tuple(names[d] for d in source.mode_order)) if source.is_plain else AUTOMATIC)
+
+
+def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
+    """The problem of :func:`copying`."""
+    wide = source.index_dtype == "int64" or max(source.shape, default=0) > INT32_MAX
+    read = Access(TensorVar(SOURCE, flattened(source.format), source.dtype, source.index_dtype), _indices(source.format))
+    written = TensorVar(RESULT, flattened(target), source.dtype, "int64" if wide else "int32")
+    value = product([read, *_renamings(source.format, target, source.shape)])
+    extents = _extents(source.format, source.shape) | _extents(target, source.shape)
+    facts = Facts.of(
+        {var: extents[var] for var in variables_in(value)},
+        {SOURCE: (read.tensor.format, source.counts)},
+        machine.lanes(source.dtype),
+        machine,
+    )
+    stmt = Assignment(Access(written, _indices(target)), value)
+    return Problem(stmt, extents, facts, "a copy", source.shape, target, {SOURCE: source.format}, {SOURCE: ()})
+
+
+def _extents(format: Format, shape: Sequence[int]) -> dict[IndexVar, int]:
+    """The extents of dimensions, and of their parts."""
+    parts = [*map(Part, range(len(shape))), *format.parts]
+    return {variable(part): part.extent(shape) for part in parts}
+
+
+def can_be_copied(source: Format, target: Format) -> bool:
+    """Whether one kernel copies a format's entries, in the order in which they are stored, to another one."""
+    operand = Operand(source, (1,) * source.order, "float32", "int32", counts=(1,) * len(source.levels))
+    problem, order = copy_problem(operand, target, Target()), copying(source, target).options.order
+    return bool(candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, Target(), order))
+
+
+def variable(part: Part) -> IndexVar:
+    """The variable of a part of a dimension.
+
+    >>> [str(variable(part)) for part in (Part(1), Part(1, 4), Part(1, 1, 4), Part(1, minus=0))]
+    ['i1', 'i1_by4', 'i1_of4', 'i1_i0']
+    """
+    text = f"i{part.dimension}" + (f"_by{part.divisor}" if part.divisor > 1 else "") + (f"_of{part.modulus}" if part.modulus else "")
+    return IndexVar(text if part.minus is None else f"{text}_i{part.minus}")
+
+
+def _indices(format: Format) -> tuple[IndexVar, ...]:
+    """The variables of an access to a tensor as a loop nest sees it."""
+    parts = [Part(dimension) for dimension in range(format.order)] if format.is_plain else format.parts
+    return tuple(map(variable, parts))
+
+
+def _loops(source: Format, target: Format) -> tuple[str, ...]:
+    """The loops: the source's levels, and what follows from those above, as soon as it does."""
+    waiting, found = _renamings(source, target, (1,) * source.order), list[IndexVar]()
+    for part in source.parts:
+        found.append(variable(part))
+        while ready := [access for access in waiting if set(_given(access)) <= set(found)]:
+            waiting = [access for access in waiting if access not in ready]
+            found += [var for access in ready for var in access.indices if var not in found]
+    return tuple(var.name for var in found)
+
+
+def _given(access: Access) -> list[IndexVar]:
+    """The variables from which the others of a renaming follow."""
+    return [access.level_var(at) for at, level in enumerate(access.tensor.format.levels) if level.full]
+
+
+def _renamings(source: Format, target: Format, shape: Sequence[int]) -> list[Access]:
+    """The factors that say how the parts of one format follow from those of another."""
+    new = [part for part in target.parts if part not in source.parts]
+    needed = {part.dimension for part in new} | {part.minus for part in new if part.minus is not None}
+    found: list[Access] = []
+    for dimension in sorted(needed):
+        whole = Part(dimension)
+        if whole not in source.parts:
+            parts = sorted((p for p in source.parts if p.dimension == dimension and p.minus is None), key=lambda p: -p.divisor)
+            uneven = shape[dimension] % parts[0].divisor != 0
+            sizes = tuple(part.extent(shape) for part in parts[1:])
+            found.append(_renaming(f"J{dimension}", [*parts, whole], [*(Dense(),) * len(parts), Joined(sizes, uneven)]))
+        own = [part for part in new if part.dimension == dimension and part.minus is None and not part.is_whole]
+        if blocked := sorted(own, key=lambda part: -part.divisor):
+            quotients = [Quotient(part.divisor, part.modulus) for part in blocked]
+            found.append(_renaming(f"Q{dimension}", [whole, *blocked], [Dense(), *quotients]))
+    return found + [_diagonal(part, part.minus) for part in new if part.minus is not None]
+
+
+def _diagonal(part: Part, row: int) -> Access:
+    return _renaming(f"D{part.dimension}", [Part(row), Part(part.dimension), part], [Dense(), Dense(), Difference()])
+
+
+def _renaming(name: str, parts: Sequence[Part], levels: Sequence[Level]) -> Access:
+    return Access(TensorVar(name, Format.flat(levels), RELATION), tuple(map(variable, parts)))

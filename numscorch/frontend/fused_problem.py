@@ -1,0 +1,208 @@
+"""Fused requests: several statements for one kernel, which passes on what is between them a row at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..ir.derived_formats import flattened
+from ..ir.format import Format, dense
+from ..ir.functions import simplified
+from ..ir.gradient import times
+from ..ir.index import (
+    PATTERN,
+    RETURNED,
+    Access,
+    Assignment,
+    Binary,
+    Call,
+    Expr,
+    IndexVar,
+    Literal,
+    TensorVar,
+    factors_of,
+    mapped,
+    variables_in,
+    with_dtype,
+)
+from ..ir.levels import Compressed, Dense
+from ..ir.workspace_levels import Beside
+from ..schedule.facts import Facts, Target
+from .accesses import letters_of, row_major
+from .dtype_rules import common_dtype
+from .operand import Operand
+from .problem import Problem, extents_of, index_dtype_of
+from .statements import NAMES, Request, only_patterns
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Member:
+    """A statement whose result only later ones read: its name in the kernel, which is no letter, indices, value and operator.
+
+    ``owner`` is the operand outside of whose entries the value is 0, if there is one; computed alone, its result would have the
+    owner's format where it ``is_stored``, and be dense otherwise.
+    """
+
+    name: str
+    indices: tuple[IndexVar, ...]
+    value: Expr
+    op: str
+    owner: Access | None
+    is_stored: bool = False
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether its result lies beside the owner's entries, rather than being a number or a row of its own."""
+        return self.owner is not None and self.owner.level_var(len(self.owner.indices) - 1) in self.indices
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FusedRequest(Request):
+    """A request whose value reads, besides operands, what ``members`` make, which share the loops over ``outer``.
+
+    ``owner`` is the operand outside of whose entries the value is 0, if there is one, whose pattern the result keeps where it
+    ``keeps`` it. Of the members, numbers in the shared loops may be ``returned`` as well, by name, after the result.
+    """
+
+    members: tuple[Member, ...] = ()
+    outer: tuple[IndexVar, ...] = ()
+    owner: Access | None = None
+    keeps: bool = False
+    returned: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> list[Expr]:
+        """The expressions of all members, and of the result."""
+        return [*(member.value for member in self.members), *([] if self.value is None else [self.value])]
+
+
+def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Target) -> Problem:
+    """The problem of a fused request, with a statement for each member."""
+    dtype = common_dtype([operands[at] for at in valued(request)])
+    extents = extents_of(request, operands)
+    tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
+    result, strides = _result(request, extents, operands, tensors, dtype)
+    rows = {member.name: _row(member, request.outer, dtype) for member in request.members}
+    reader = _Reader(request, tensors, rows)
+    statements = []
+    for member in request.members:
+        inner = tuple(var for var in member.indices if var not in request.outer)
+        value = with_dtype(reader.read(member.value, member.owner), dtype)
+        statements.append(Assignment(Access(rows[member.name], inner), value, _compound(member.op, member.value, member.indices)))
+        if member.name in request.returned:
+            written = _returned(member, extents, dtype)
+            strides[written.tensor.name] = row_major(tuple(extents[var] for var in member.indices))
+            statements.append(Assignment(written, statements[-1].lhs))
+    last = request.value or Access(result.tensor, ())
+    value = with_dtype(reader.read(last, request.owner), dtype)
+    stmt = Assignment(result, value, _compound(request.op, last, result.indices))
+    counts = {NAMES[at]: (op.format, op.counts) for at, op in enumerate(operands) if not op.format.is_dense}
+    facts = Facts.of(extents, counts, target.lanes(dtype), target)
+    stored = {NAMES[at]: op.format for at, op in enumerate(operands) if not op.format.is_dense}
+    strides |= {NAMES[at]: op.strides for at, op in enumerate(operands) if op.format.is_dense}
+    shape = tuple(extents[var] for var in result.indices)
+    kept = tuple(range(len(shape))) if request.keeps else ()
+    fmt = result.tensor.format
+    why = f"the pattern of {result.tensor.shares}" if request.keeps else "each entry is written once"
+    return Problem(stmt, extents, facts, why, shape, fmt, stored, strides, kept, members=tuple(statements), outer=request.outer)
+
+
+def valued(request: FusedRequest) -> list[int]:
+    """The numbers of the operands whose values are read, not just their patterns."""
+    return [at for at in range(len(request.subscripts.operands)) if at not in only_patterns(request)]
+
+
+def _tensor(name: str, operand: Operand) -> TensorVar:
+    if operand.format.is_dense:
+        letters = letters_of(operand.shape, operand.strides)
+        return TensorVar(name, dense(len(operand.shape)), operand.dtype, strides=letters)
+    return TensorVar(name, flattened(operand.format), operand.dtype, operand.index_dtype)
+
+
+def _result(
+    request: FusedRequest, extents: dict[IndexVar, int], operands: Sequence[Operand], tensors: dict[str, TensorVar], dtype: str
+) -> tuple[Access, dict[str, tuple[int, ...]]]:
+    """What the last statement writes, and its strides."""
+    name, indices = NAMES[len(operands)], tuple(map(IndexVar, request.subscripts.result))
+    if request.keeps and request.owner is not None:
+        owner = tensors[request.owner.tensor.name]
+        return Access(TensorVar(name, owner.format, dtype, owner.index_dtype, shares=owner.name), indices), {}
+    if request.form.prunes:
+        made = TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True, largest=request.form.largest)
+        return Access(made, indices), {}
+    shape = tuple(extents[var] for var in indices)
+    strides = row_major(shape)
+    return Access(TensorVar(name, dense(len(shape)), dtype, strides=letters_of(shape, strides)), indices), {name: strides}
+
+
+def by_rows(order: int) -> Format:
+    """Dense levels above a compressed one."""
+    return Format([*[Dense()] * (order - 1), Compressed()])
+
+
+def _returned(member: Member, extents: Mapping[IndexVar, int], dtype: str) -> Access:
+    """Where a number of the shared loops is written for the caller."""
+    shape = tuple(extents[var] for var in member.indices)
+    letters = letters_of(shape, row_major(shape))
+    return Access(TensorVar(f"{member.name}{RETURNED}", dense(len(shape)), dtype, strides=letters, is_returned=True), member.indices)
+
+
+def _row(member: Member, outer: tuple[IndexVar, ...], dtype: str) -> TensorVar:
+    """What is kept of a member's result: a number, a row, or one beside a row of its owner."""
+    name = member.name
+    inner = [var for var in member.indices if var not in outer]
+    if not inner:
+        return TensorVar(name, dense(0), dtype)
+    if member.owner is None or not member.is_beside:
+        return TensorVar(name, dense(1), dtype, strides="1")
+    return TensorVar(name, Format((Beside(),)), dtype, shares=member.owner.tensor.name)
+
+
+def _compound(op: str, value: Expr, indices: Sequence[IndexVar]) -> str:
+    """The operator by which a statement joins its terms: a sum where none is given; none where each result has one term."""
+    if not set(variables_in(value)) - set(indices):
+        return "="
+    return "+=" if op == "=" else op
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Values in the tensors of the kernel and the rows that it keeps."""
+
+    request: FusedRequest
+    tensors: Mapping[str, TensorVar]
+    rows: Mapping[str, TensorVar]
+
+    def read(self, value: Expr, owner: Access | None) -> Expr:
+        """The value where the owner stores an entry: times its pattern, unless its values are a factor anyway.
+
+        What is stored elsewhere in the value is so there, too: the owner is the only sparse operand.
+        """
+        made = simplified(_without_ones(mapped(value, self._access)))
+        if owner is None or any(isinstance(f, Access) and f.tensor.name == owner.tensor.name for f in factors_of(made)):
+            return made
+        return Binary("*", self._pattern(owner.tensor.name, owner.indices), made)
+
+    def _access(self, access: Access) -> Expr:
+        name = access.tensor.name
+        if not access.tensor.has_values:
+            return Literal(1.0, "float32")
+        if name not in self.rows:
+            return Access(self.tensors[name], access.indices)
+        return Access(self.rows[name], tuple(var for var in access.indices if var not in self.request.outer))
+
+    def _pattern(self, name: str, indices: tuple[IndexVar, ...]) -> Access:
+        return Access(replace(self.tensors[name], dtype=PATTERN), indices)
+
+
+def _without_ones(expr: Expr) -> Expr:
+    """The expression without factors of 1."""
+    match expr:
+        case Binary("*", left, right):
+            return times(_without_ones(left), _without_ones(right))
+        case Binary(op, left, right):
+            return Binary(op, _without_ones(left), _without_ones(right))
+        case Call(function, args):
+            return Call(function, tuple(map(_without_ones, args)))
+        case Access() | Literal():
+            return expr

@@ -1,0 +1,139 @@
+"""einsum text to subscripts: numpy's notation, with errors that point at the place."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Integral
+
+import numpy as np
+
+from ..errors import ExpressionError
+
+ELLIPSIS = "..."
+_NO_ARROW = re.compile(r"[-=]*>|[-=]+|[\u2192\u21d2]")  # what people write for ->
+
+
+@dataclass(frozen=True, slots=True)
+class Subscripts:
+    """The index names of every operand, and of the result.
+
+    >>> parse_einsum("ij,jk", (2, 2))
+    Subscripts(operands=(('i', 'j'), ('j', 'k')), result=('i', 'k'))
+    """
+
+    operands: tuple[tuple[str, ...], ...]
+    result: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ",".join(map("".join, self.operands)) + "->" + "".join(self.result)
+
+
+@lru_cache(maxsize=1024)
+def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
+    """Read an einsum expression for operands of these ranks.
+
+    Without ``->`` the result has the indices that occur once, in alphabetical order, after the
+    dimensions of an ellipsis, as in numpy. An ellipsis stands for named dimensions ``e0``, ``e1``,
+    ..., aligned at the right; a result without it sums over them, as in torch.
+
+    Raises:
+        ExpressionError: unknown characters, a wrong number of operands or indices, output
+            indices that are unknown or repeated.
+    """
+    left, arrow, right = expr.partition("->")
+    if not arrow and (found := _NO_ARROW.search(expr)):
+        raise pointed(expr, found.start(), f"{found[0]!r} is no arrow: did you mean ->?")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise ExpressionError(f"{expr!r} has {len(terms)} terms for {len(ranks)} operands: write one term for each, separated by commas")
+    places = _places(terms)
+    hidden = [_hidden(expr, term, rank, place) for term, rank, place in zip(terms, ranks, places, strict=True)]
+    most = max(hidden)
+    operands = tuple(_names(expr, t, n, most, p) for t, n, p in zip(terms, hidden, places, strict=True))
+    if not arrow:
+        return Subscripts(operands, _implicit(operands, most))
+    result = _names(expr, right, most, most, len(left) + 2)
+    _check_result(expr, operands, result, len(left) + 2)
+    return Subscripts(operands, result)
+
+
+def _places(terms: list[str]) -> list[int]:
+    places, at = [], 0
+    for term in terms:
+        places.append(at)
+        at += len(term) + 1
+    return places
+
+
+def _hidden(expr: str, term: str, rank: int, place: int) -> int:
+    """How many dimensions an operand's ellipsis stands for."""
+    named = sum(c.isalpha() for c in term)
+    if ELLIPSIS in term and rank >= named:
+        return rank - named
+    if named != rank:
+        raise pointed(expr, place, f"{term.strip()!r} names {named} dimensions, but its operand has {rank}: name each, or use ...")
+    return 0
+
+
+def _names(expr: str, term: str, hidden: int, most: int, place: int) -> tuple[str, ...]:
+    names: list[str] = []
+    at = 0
+    first = term.find(ELLIPSIS)
+    while at < len(term):
+        if term.startswith(ELLIPSIS, at) and at == first:
+            names += [f"e{d}" for d in range(most - hidden, most)]
+            at += len(ELLIPSIS)
+        elif term[at].isascii() and term[at].isalpha():
+            names.append(term[at])
+            at += 1
+        elif term[at].isspace():
+            at += 1
+        else:
+            raise pointed(expr, place + at, f"{term[at]!r} is no index: use letters, commas, one ... in a term, and one ->")
+    return tuple(names)
+
+
+def _implicit(operands: Sequence[tuple[str, ...]], hidden: int) -> tuple[str, ...]:
+    counts = Counter(name for operand in operands for name in operand if len(name) == 1)
+    return (*(f"e{d}" for d in range(hidden)), *sorted(name for name, count in counts.items() if count == 1))
+
+
+def _check_result(expr: str, operands: Sequence[tuple[str, ...]], result: tuple[str, ...], place: int) -> None:
+    known = {name for operand in operands for name in operand}
+    for name in result:
+        at = expr.find(name, place) if len(name) == 1 else place
+        if name not in known:
+            raise pointed(expr, at, f"the result's index {name} is in no operand: the known ones are {', '.join(sorted(known))}")
+        if result.count(name) > 1:
+            raise pointed(expr, expr.rfind(name), f"the result's index {name} is repeated: name each once")
+
+
+def pointed(expr: str, place: int, why: str) -> ExpressionError:
+    """The error of a text, with a caret below the place that it is about."""
+    return ExpressionError(f"{why}\n  {expr}\n  {' ' * place}^")
+
+
+def from_sublists(args: Sequence[object]) -> tuple[str, list[object]]:
+    """Turn numpy's other call form, ``einsum(A, [0, 1], B, [1, 2], [0, 2])``, into text and operands.
+
+    Raises:
+        ExpressionError: a sublist holds something other than integers 0 to 51 and ``...``; a sublist may be an array.
+    """
+    pairs, result = (args[:-1], args[-1]) if len(args) % 2 else (args, None)
+    operands, terms = list(pairs[::2]), [_letters(sub) for sub in pairs[1::2]]
+    text = ",".join(terms)
+    return (text if result is None else f"{text}->{_letters(result)}"), operands
+
+
+def _letters(sublist: object) -> str:
+    names = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    if isinstance(sublist, np.ndarray) and sublist.ndim == 1:
+        sublist = sublist.tolist()
+    if not isinstance(sublist, list | tuple) or not all(s is Ellipsis or (isinstance(s, Integral) and 0 <= int(s) < 52) for s in sublist):
+        shown = repr(sublist) if isinstance(sublist, list | tuple | str | int | None) else f"a {type(sublist).__name__}"
+        raise ExpressionError(f"{shown} is no sublist: give integers from 0 to 51, or ..., as in einsum(A, [0, 1], B, [1, 2], [0, 2])")
+    return "".join(ELLIPSIS if s is Ellipsis else names[int(s)] for s in sublist)

@@ -1,0 +1,346 @@
+"""From subscripts and operands to an assignment: names, sizes, broadcasting, diagonals, the result's format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..errors import FormatError, ScheduleError, SizeError, UnsupportedError
+from ..ir.derived_formats import can_be_assembled, without_parts
+from ..ir.format import CSF, Format, as_format, dense
+from ..ir.functions import REDUCTIONS, is_zero, simplified, start_of
+from ..ir.index import Access, Assignment, IndexVar, TensorVar, accesses_in, is_product, variables_in
+from ..ir.level import INT32_MAX
+from ..ir.levels import Dense
+from ..ir.parts import Part
+from ..schedule import tuning
+from ..schedule.cost import estimated_fill
+from ..schedule.facts import Facts, Target
+from ..schedule.format_inference import infer_format, with_format
+from ..schedule.loop_order import cheapest, is_contiguous, unit_stride
+from ..schedule.options import Options
+from .accesses import Accesses
+from .dtype_rules import check_operators, computed_dtype
+from .operand import Operand
+from .parser import Subscripts
+from .promotion import unread_in
+from .relayout import Layout, Slabs, layouts, relaid
+from .splitting import SparseTerm, Splitting, split
+from .statements import MOST_OPERANDS, NAMES, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An assignment whose result has its format, the exact extents, and the facts for scheduling.
+
+    ``inference`` says why the result has its format; ``requested`` is the format that the result
+    is converted to afterwards, None where it is stored so at once.  ``format`` is the result's,
+    ``stored`` those in which sparse operands are read, by name, where the statement has a level for each part;
+    ``strides`` are those of dense tensors, in ``layout`` where they are copied to another one, and ``permutation``
+    turns a kept pattern's dimensions into the result's. ``rows`` is how long the first dimension, but for those of
+    size 1, of a dense result's memory is there, where that is longer than its size; of a ``spaced`` one the rows lie apart.
+    ``members`` are statements that one kernel runs before, in the same loops over ``outer``. Kernels are made for one of the ``slabs``.
+    """
+
+    stmt: Assignment
+    extents: Mapping[IndexVar, int]
+    facts: Facts
+    inference: str
+    shape: tuple[int, ...]
+    format: Format
+    stored: Mapping[str, Format]
+    strides: Mapping[str, tuple[int, ...]]
+    permutation: tuple[int, ...] = ()
+    requested: Format | None = None
+    layout: Layout | None = None
+    rows: int | None = None
+    spaced: bool = False
+    members: tuple[Assignment, ...] = ()
+    outer: tuple[IndexVar, ...] = ()
+    slabs: Slabs | None = None
+
+    @property
+    def result(self) -> TensorVar:
+        """The result's variable."""
+        return self.stmt.lhs.tensor
+
+
+def make_problem(request: Request | Subscripts, operands: Sequence[Operand], target: Target, format: Format | str | None = None) -> Problem:
+    """Name the operands A, B, ..., reconcile sizes, and choose the result's format.
+
+    Raises:
+        SizeError: an index has two sizes, neither of which is 1.
+        UnsupportedError: the data type lacks an operator, or there are too many operands.
+    """
+    if len(operands) > MOST_OPERANDS:
+        raise UnsupportedError(f"{len(operands)} operands are more than the {MOST_OPERANDS} that an expression may have: split it")
+    request = Request(request) if isinstance(request, Subscripts) else request
+    dtype, unread = computed_dtype(request, operands), unread_in(request, len(operands))
+    check_operators(request, dtype)
+    operands = [op if at in unread else replace(op, dtype=dtype) for at, op in enumerate(operands)]
+    return _in_best_layout(_problem_of(request, operands, target, format, None), request, operands, target, format)
+
+
+def _in_best_layout(
+    problem: Problem, request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None
+) -> Problem:
+    """The problem, or that of dense operands, and a dense result, which are copied to another layout, if these cost less."""
+    best, least = problem, 0.0
+    for layout, copies in layouts(request, operands, problem.shape, problem.result.dtype):
+        if layout.result is not None and not problem.result.is_dense:
+            continue
+        given = [relaid(op, layout.operands[at]) if at in layout.operands else op for at, op in enumerate(operands)]
+        other = _problem_of(request, given, target, format, layout)
+        if best is problem:
+            loops = cheapest(problem.stmt, problem.facts, target)
+            inner = loops.order[-1]
+            lanes, extent = target.lanes(problem.result.dtype), problem.extents[inner]
+            slow = extent < tuning.SHORT_SUM * lanes and _sums_slowly(problem.stmt, loops.order, layout)
+            as_stored = all(unit_stride(access, inner) for access in loops.converted if inner in access.indices)
+            if as_stored and not slow and is_contiguous(problem.stmt, inner) and extent >= lanes:
+                return problem  # registers are filled as it is
+            least = loops.cost * (tuning.SHORT_SUM if slow else 1)
+        cost = cheapest(other.stmt, other.facts, target).cost + copies
+        if cost < least:
+            best, least = other, cost
+    return best
+
+
+def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], layout: Layout) -> bool:
+    """Whether, of a single register, the lanes are added up, or the terms lie on a line of the cache each, and would not in the layout."""
+    around = [var for var in order[-2:-1] if var.name == layout.index]
+    return any(var not in stmt.lhs.indices for var in (order[-1], *around))
+
+
+def _problem_of(
+    request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None, layout: Layout | None
+) -> Problem:
+    """The problem of operands in their layout."""
+    wanted = wanted_format(format, len(request.subscripts.result))
+    accesses = _accesses(request, operands, extents_of(request, operands), wanted, format == "infer")
+    accesses = replace(accesses, last=None if layout is None else layout.result)
+    padded = accesses.may_be_padded()
+    problem = _made(replace(accesses, padded=padded), target, format, wanted)
+    if padded is not None and not problem.result.is_dense:
+        padded, problem = None, _made(accesses, target, format, wanted)
+    problem = replace(problem, layout=layout, spaced=request.form.spaced or (layout is not None and layout.result is not None))
+    if padded is None:
+        return problem
+    parts = [accesses.extents[var] for var in accesses.splitting.variables(padded)]
+    return replace(problem, rows=prod(parts))
+
+
+def _made(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
+    """The problem of operands that are read so."""
+    request = accesses.request
+    dtype = computed_dtype(request, accesses.operands)
+    stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense))
+    facts = accesses.facts(stmt, target)
+    return _problem(_choose_format(stmt, accesses, facts, format, wanted), accesses, facts)
+
+
+def check_loops(problem: Problem, options: Options) -> None:
+    """Refuse a schedule that names a loop which the statement hasn't; an index that is stored in parts has a loop for each.
+
+    Raises:
+        ScheduleError: with the loops there are.
+    """
+    loops = [var.name for var in variables_in(problem.stmt.rhs)]
+    for directive, wanted in (("parallelize", options.parallel), ("vectorize", options.vector)):
+        if wanted and wanted not in loops:
+            parts = [loop for loop in loops if loop.startswith((f"{wanted}_out", f"{wanted}_in"))]
+            way_out = f"{wanted} is stored in parts: its loops are {', '.join(parts)}" if parts else "name one of these"
+            raise ScheduleError(
+                f"{directive}({wanted}): no loop runs over {wanted}, only over {', '.join(loops)}\n  {problem.stmt}     {way_out}"
+            )
+
+
+def _accesses(
+    request: Request, operands: Sequence[Operand], extents: dict[IndexVar, int], wanted: Format | None, literal: bool
+) -> Accesses:
+    """How the operands are read; the extents of parts enter ``extents``."""
+    sizes = {var.name: size for var, size in extents.items()}
+    splitting, formats = _split(request, operands, sizes, wanted, literal)
+    extents |= splitting.extents(sizes)
+    return Accesses(request, operands, formats, splitting, extents)
+
+
+def _problem(choice: Choice, accesses: Accesses, facts: Facts) -> Problem:
+    """The problem of a statement whose result has its format."""
+    names, shape = accesses.request.subscripts.result, accesses.shape
+    stmt, strides = accesses.with_strides(choice.stmt, shape)
+    stored = {NAMES[at]: fmt for at, fmt in enumerate(accesses.formats) if fmt is not None}
+    shares = stmt.lhs.tensor.shares
+    if shares is None:
+        result = result_format(stmt, accesses.parts)
+        return Problem(stmt, accesses.extents, facts, choice.why, shape, result, stored, strides, requested=choice.requested)
+    permutation = tuple(accesses.request.subscripts.operands[NAMES.index(shares)].index(name) for name in names)
+    kept = stored[shares].permuted(permutation)
+    requested = choice.requested if choice.requested != kept else None
+    return Problem(stmt, accesses.extents, facts, choice.why, shape, kept, stored, strides, permutation, requested)
+
+
+def index_dtype_of(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -> str:
+    """The data type of an assembled result's index arrays."""
+    wide = any(op.index_dtype == "int64" for op in operands if not op.format.is_dense)
+    return "int64" if wide or max(extents.values(), default=0) > INT32_MAX else "int32"
+
+
+def extents_of(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
+    """The extent of every index; size 1 gives way to any other, but not on a diagonal."""
+    found: dict[IndexVar, tuple[int, int]] = {}
+    for at, (names, operand) in enumerate(zip(request.subscripts.operands, operands, strict=True)):
+        for name, size in zip(names, operand.shape, strict=True):
+            if (above := operand.shape[names.index(name)]) != size:
+                raise _clash(request, operands, name, (at, above), (at, size))
+            known, where = found.get(IndexVar(name), (1, at))
+            if size != known and 1 not in (size, known):
+                raise _clash(request, operands, name, (where, known), (at, size))
+            if known == 1:
+                found[IndexVar(name)] = (size, at)
+    return {var: size for var, (size, _) in found.items()}
+
+
+def _clash(request: Request, operands: Sequence[Operand], name: str, first: tuple[int, int], second: tuple[int, int]) -> SizeError:
+    subs = request.subscripts
+    listed = "     ".join(f"{NAMES[at]}: {operand}" for at, operand in enumerate(operands))
+    if first[0] == second[0]:
+        return SizeError(
+            f"index {name} takes the diagonal of {NAMES[first[0]]}, whose sizes differ there: {first[1]} and {second[1]}\n  {listed}"
+        )
+    terms = [f"{NAMES[at]}[{','.join(names)}]" for at, names in enumerate(subs.operands)]
+    value = " * ".join(terms) if request.value is None else str(request.value)
+    hint = reversed_hint(subs, operands, name, second[0], NAMES)
+    return SizeError(
+        f"index {name} has size {first[1]} in {NAMES[first[0]]} but {second[1]} in {NAMES[second[0]]}\n"
+        f"  {NAMES[len(operands)]}[{','.join(subs.result)}] = {value}     {listed}{hint}"
+    )
+
+
+def reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, at: int, called: Sequence[str]) -> str:
+    """Suggest that an operand be transposed where its other dimension would fit; errors call the operands by these names."""
+    names, shape = subs.operands[at], operands[at].shape
+    swapped = names[::-1]
+    wanted = [operands[o].shape[t.index(name)] for o, t in enumerate(subs.operands) if name in t and o != at]
+    fits = len(names) == 2 and wanted and shape[swapped.index(name)] == wanted[0]
+    return f"     did you mean {called[at]}[{','.join(swapped)}]?" if fits else ""
+
+
+def _split(
+    request: Request, operands: Sequence[Operand], sizes: Mapping[str, int], wanted: Format | None, literal: bool
+) -> tuple[Splitting, list[Format | None]]:
+    """How indices are split into parts, and the formats in which operands are read."""
+    names = request.subscripts.operands
+    leads = [request.value is None or is_zero(simplified(request.value, {name})) for name in NAMES[: len(names)]]
+    given = zip(names, operands, leads, strict=True)
+    tensors = [None if op.format.is_dense else SparseTerm(own, op.shape, op.format, leading) for own, op, leading in given]
+    if all(tensor is None or (tensor.format.is_plain and tensor.format.is_ordered) for tensor in tensors):
+        return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
+    result = request.subscripts.result
+    keepers = [at for at, t in enumerate(tensors) if t is not None and sorted(t.names) == sorted(result)]
+    kept = len(keepers) == 1 and leads[keepers[0]]
+    several = sum(t is not None for t in tensors) > 1
+    alone = kept and not several
+    sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
+    if result and not kept and (several or literal if wanted is None else not wanted.is_dense):
+        sums = False  # a sparse result is made row by row, not along diagonals
+    own = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
+    appended = set() if wanted is not None and wanted.is_dense else set(result)
+    if alone:  # the last block of a dimension may bring an edge to walk beside
+        appended -= {names[keepers[0]][part.dimension] for part in operands[keepers[0]].format.parts if part.is_whole}
+    if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change
+        tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
+    return split(tensors, sizes, own, appended, sums)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The statement with its result's format, why it has that, and the format that the result is converted to afterwards."""
+
+    stmt: Assignment
+    why: str
+    requested: Format | None = None
+
+
+def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
+    """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
+    request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents)
+    inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.form.in_order)
+    inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
+    if _is_filled_without_terms(stmt, accesses):
+        return Choice(stmt if request.mask is None else inferred, "entries without terms are not 0", wanted)
+    if request.form.exact and wanted is None and inferred.lhs.tensor.shares is None:
+        return Choice(_assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored")
+    if wanted is None:
+        return _filled(stmt, inferred, why, facts) if format == "auto" else Choice(inferred, why)
+    would = f"asked for; {why}, would be {result_format(inferred, parts).name}"
+    if wanted.is_dense:
+        return Choice(stmt, would, None if wanted.is_row_major else wanted)
+    if inferred.lhs.tensor.shares is not None:
+        return Choice(inferred, why if wanted == inferred.lhs.tensor.format else f"{why}, then converted to {wanted.name}", wanted)
+    if wanted == result_format(inferred, parts):
+        return Choice(inferred, why)
+    if can_be_assembled(wanted) and set(wanted.parts) == set(parts):
+        order = [parts.index(part) for part in wanted.parts]
+        if _fits_edges(stmt, [stmt.lhs.indices[at] for at in order]):
+            return Choice(_assembled(stmt, Format(wanted.levels, order), index_dtype), would)
+    if inferred.lhs.tensor.format.is_dense:
+        inferred = _assembled(stmt, CSF(len(parts)), index_dtype)
+    return Choice(inferred, f"{why}, then converted to {wanted.name}", wanted)
+
+
+def _fits_edges(stmt: Assignment, variables: Sequence[IndexVar]) -> bool:
+    """Whether loops in this order reach each block of an uneven dimension before what lies in it: its end depends on the block."""
+    edges = [access for access in accesses_in(stmt.rhs) if any(level.ends for level in access.tensor.format.levels)]
+    return all([var for var in variables if var in edge.indices] == [var for var in edge.indices if var in variables] for edge in edges)
+
+
+def _is_filled_without_terms(stmt: Assignment, accesses: Accesses) -> bool:
+    """Whether a reduced index has size 0, and the reduction of no terms is not 0, so that every entry of the result has a value."""
+    request = accesses.request
+    reduced = set(variables_in(stmt.rhs)) - set(stmt.lhs.indices)
+    if request.op not in REDUCTIONS or all(accesses.extents[var] for var in reduced):
+        return False
+    return not REDUCTIONS[request.op].of_stored and start_of(request.op, stmt.rhs, stmt.lhs.tensor.dtype) != 0
+
+
+def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> Choice:
+    """Dense where the result would be about full anyway."""
+    if not inferred.lhs.tensor.is_assembled:
+        return Choice(inferred, why)
+    fill = estimated_fill(inferred, facts)
+    told = f"about {fill:.0%} of the result would be stored"
+    return Choice(inferred, f"{why}; {told}") if fill < tuning.FULL_RESULT else Choice(stmt, f"{told}, so it is dense; {why}")
+
+
+def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:
+    """The statement with a format for its result; an assembled one has index arrays of its own."""
+    made = with_format(stmt, fmt)
+    if not made.lhs.tensor.is_assembled:
+        return made
+    return replace(made, lhs=Access(replace(made.lhs.tensor, index_dtype=index_dtype), made.lhs.indices))
+
+
+def result_format(stmt: Assignment, parts: Sequence[Part]) -> Format:
+    """The format of a result whose statement has these parts of its dimensions for indices."""
+    fmt = stmt.lhs.tensor.format
+    if all(part.is_whole for part in parts) or stmt.lhs.tensor.shares is not None:
+        return fmt
+    if fmt.is_dense:
+        return dense(len({part.dimension for part in parts}))
+    return Format([Dense() if level.full else level for level in fmt.levels], [parts[m] for m in fmt.mode_order])
+
+
+def wanted_format(format: Format | str | None, order: int) -> Format | None:
+    """The format that the result must have; None where it is inferred.
+
+    Raises:
+        FormatError: it is no format, or has another number of dimensions.
+    """
+    if format is None or format in ("infer", "auto"):
+        return None
+    wanted = dense(order) if format == "dense" else as_format(format)
+    if wanted.order != order:
+        raise FormatError(f"format={wanted.name} has {wanted.order} dimensions, but the result has {order}")
+    return wanted

@@ -1,0 +1,238 @@
+"""Promotion: the data type in which operands of several types are computed, as torch's operators and functions choose it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UnsupportedError
+from ..ir.functions import FUNCTIONS, OPERATORS, TESTS
+from ..ir.index import Access, Binary, Call, Expr, Literal, factors_of, literals_in, variables_in
+from .datatypes import SUMMED_LONG, WIDENED
+from .narrow_integers import check_wrapping
+from .statements import NAMES, Request, only_patterns
+
+Kind = tuple[torch.dtype, int]  # a tensor's data type, and how many dimensions it has
+NUMBERS = {"int": 1, "float": 0.5, "complex": 1j}  # one of each type, by which torch promotes
+EXACT = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})  # which no number but a complex one promotes
+OPERANDS = frozenset(NAMES)
+SMALL = range(-128, 128)  # numbers with which truth values are compared in 8 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """The data type of a request's result, and the one in which it is computed, to which operands are converted.
+
+    They differ where truth values are compared with larger numbers.
+    """
+
+    result: torch.dtype
+    computed: torch.dtype
+
+
+def target_of(request: Request, operands: Sequence[Any]) -> Promotion | None:
+    """The data types where operands, or the result, are converted; None where a kernel takes all of them unchanged.
+
+    Raises:
+        UnsupportedError: a whole number of the request does not fit the integers that it is computed in, or a value that may have
+            overflowed uint8 is converted.
+
+    >>> from .statements import einsum_request
+    >>> product = einsum_request("ij,j->i", (2, 1))
+    >>> target_of(product, [torch.ones(2, 3), torch.ones(3)])
+    >>> target_of(product, [torch.ones(2, 3), torch.ones(3, dtype=torch.int64)])
+    Promotion(result=torch.float32, computed=torch.float32)
+    """
+    dtypes = {operand.dtype for operand in operands}
+    if len(dtypes) == 1 and dtypes <= EXACT and not has_complex_number(request):
+        return None
+    target = promotion_of(request, tuple([(operand.dtype, operand.ndim) for operand in operands]))
+    unread = unread_in(request, len(operands))
+    read = {operand.dtype for at, operand in enumerate(operands) if at not in unread}
+    return None if read == {target.computed} == {target.result} and WIDENED.keys().isdisjoint(dtypes) else target
+
+
+def unread_in(request: Request, count: int) -> frozenset[int]:
+    """The operands of which just the pattern is read, whose data types don't matter; none if that is so of all of them."""
+    unread = only_patterns(request)
+    return unread if len(unread) < count else frozenset()
+
+
+def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
+    """The data types of a request, of operands of these kinds.
+
+    Raises:
+        UnsupportedError: as for :func:`target_of`.
+
+    >>> from .statements import einsum_request
+    >>> [promotion_of(einsum_request(text, (2,)), ((torch.int8, 2),)).result for text in ("ij->i", "ij->ji")]
+    [torch.int64, torch.int8]
+    """
+    return _promotion_of(request, kinds, torch.get_default_dtype())
+
+
+@lru_cache(maxsize=4096)
+def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtype) -> Promotion:
+    """The data types if ``default`` is torch's default data type."""
+    unread = unread_in(request, len(kinds))
+    if request.value is None:
+        dtype = result_type(kind for at, kind in enumerate(kinds) if at not in unread)
+        long = dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread)
+        return Promotion(torch.int64, torch.int64) if long else Promotion(dtype, dtype)
+    typing = _Typing(kinds, unread, default)
+    found = typing.of(request.value)
+    dtype = found[0] if isinstance(found, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
+    if dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread):
+        for factor in factors_of(request.value):
+            typing.convert(factor, dtype, torch.int64)
+        dtype = torch.int64
+    large = dtype is torch.bool and any(isinstance(n, complex) or n not in SMALL for n in typing.numbers)
+    computed = torch.int64 if large or (dtype is torch.bool and typing.is_long) else dtype
+    for number in typing.numbers:
+        check_number(number, computed)
+    truths = frozenset(NAMES[at] for at, (own, _) in enumerate(kinds) if own is torch.bool)
+    check_wrapping(request, truths, typing.converted, is_uint8=dtype is torch.uint8)
+    return Promotion(dtype, computed)
+
+
+def _is_summed_long(request: Request, kinds: Sequence[Kind], unread: frozenset[int]) -> bool:
+    """Whether torch adds up narrow integers, or counts truth values, in int64: some index of one factor alone is summed."""
+    if request.op not in ("=", "+="):
+        return False
+    subscripts = request.subscripts
+    if request.value is None:
+        terms = [frozenset(term) for at, term in enumerate(subscripts.operands) if at not in unread]
+    else:
+        terms = [frozenset(map(str, variables_in(factor))) for factor in factors_of(request.value) if not _is_unread(factor, unread)]
+    uses = Counter(name for term in terms for name in term if name not in subscripts.result)
+    return min(uses.values(), default=0) == 1
+
+
+def _is_unread(factor: Expr, unread: frozenset[int]) -> bool:
+    return isinstance(factor, Access) and (not factor.tensor.has_values or NAMES.index(factor.tensor.name) in unread)
+
+
+@dataclass(slots=True)
+class _Typing:
+    """Finds the data type of an expression, part by part, and collects what is to be checked.
+
+    ``numbers`` are the request's, alone and as folded; ``converted`` are the parts of uint8 or bool that others promote; a truth
+    value ``is_long`` where whole numbers of 64 bits are compared for it.
+    """
+
+    kinds: tuple[Kind, ...]
+    unread: frozenset[int]
+    default: torch.dtype
+    numbers: list[complex] = field(default_factory=list)
+    converted: list[Expr] = field(default_factory=list)
+    is_long: bool = False
+
+    def of(self, expr: Expr) -> Kind | complex | None:
+        """A tensor's kind; the value of a part of numbers alone; None for a pattern, which promotes nothing."""
+        match expr:
+            case Literal(value):
+                return self._noted(value, is_whole=not expr.is_float)
+            case Access(tensor) if tensor.name not in OPERANDS:
+                return None  # what a fused kernel makes of floats, all of one type
+            case Access(tensor):
+                at = NAMES.index(tensor.name)
+                return None if at in self.unread or (not tensor.has_values and len(self.unread) > 0) else self.kinds[at]
+            case Binary(op, left, right):
+                return self._joined((left, right), OPERATORS[op], op in TESTS, is_whole=op != "/")
+            case Call(function, args):
+                own = FUNCTIONS[function]
+                return self._joined(args, own.value, False, is_whole=own.whole is not None)
+
+    def _noted(self, value: complex, is_whole: bool) -> complex:
+        number = int(value.real) if is_whole and not isinstance(value, complex) and float(value).is_integer() else value
+        self.numbers.append(number)
+        return number
+
+    def _joined(self, args: Sequence[Expr], evaluate: Any, is_test: bool, is_whole: bool) -> Kind | complex | None:
+        """The kind of a function of arguments; it has integers of integers if it ``is_whole``."""
+        found = [self.of(arg) for arg in args]
+        tensors = [own for own in found if isinstance(own, tuple)]
+        numbers = [own for own in found if own is not None and not isinstance(own, tuple)]
+        if not tensors:
+            folds = len(numbers) == len(args) and not any(isinstance(own, complex) for own in numbers)
+            whole = is_whole and all(isinstance(own, int) for own in numbers)
+            return self._noted(evaluate(*numbers), whole) if folds else max(numbers, key=_rank, default=None)
+        order = max(order for _, order in tensors)
+        if is_test:
+            numbers = [own for own in numbers if not isinstance(own, int)]
+            weak = [(dtype, own) for dtype, own in tensors if not own and order and not dtype.is_floating_point and not dtype.is_complex]
+            self.is_long |= any(dtype is not torch.bool for dtype, _ in weak)
+            tensors = [own for own in tensors if own not in weak]
+        dtype = result_type(tensors, max(numbers, key=_rank, default=None))
+        if not is_whole and not dtype.is_floating_point and not dtype.is_complex:
+            dtype = self.default
+        for arg, own in zip(args, found, strict=True):
+            if isinstance(own, tuple):
+                self.convert(arg, own[0], dtype)
+        return dtype, order
+
+    def convert(self, expr: Expr, dtype: torch.dtype, target: torch.dtype) -> None:
+        """Note that a part of one data type is converted to another."""
+        if dtype in (torch.uint8, torch.bool) and dtype is not target:
+            self.converted.append(expr)
+
+
+def _rank(number: complex) -> int:
+    """How much a number promotes: whole numbers least, complex ones most."""
+    return list(NUMBERS).index(type(number).__name__)
+
+
+def result_type(kinds: Iterable[tuple[torch.dtype, int]], number: complex | None = None) -> torch.dtype:
+    """torch's data type for tensors, and a number, joined by operators; complex64 where torch has complex32.
+
+    >>> result_type([(torch.int64, 1), (torch.float32, 2), (torch.float64, 0)])
+    torch.float32
+    >>> result_type([(torch.int64, 1)], 0.5), result_type([(torch.bool, 1)], 2), result_type([(torch.int8, 1)], 2)
+    (torch.float32, torch.int64, torch.int8)
+    """
+    return _result_type(frozenset((dtype, order > 0) for dtype, order in kinds), type(number).__name__, torch.get_default_dtype())
+
+
+@lru_cache(maxsize=1024)
+def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, default: torch.dtype) -> torch.dtype:
+    """The data type if ``default`` is torch's default data type, which ``torch.result_type`` reads."""
+    tensors = [dtype for dtype, has_dimensions in kinds if has_dimensions]
+    scalars = [dtype for dtype, has_dimensions in kinds if not has_dimensions]
+    made = [torch.empty(shape, dtype=reduce(torch.promote_types, own)) for shape, own in (((1,), tensors), ((), scalars)) if own]
+    dtype = torch.result_type(made[0], made[-1])
+    if number in NUMBERS:
+        dtype = torch.result_type(torch.empty([1] * bool(tensors), dtype=dtype), NUMBERS[number])
+    return torch.complex64 if dtype is torch.complex32 else dtype
+
+
+@lru_cache(maxsize=4096)
+def has_complex_number(request: Request) -> bool:
+    """Whether a number of a request is complex, which promotes floats."""
+    return any(isinstance(number, complex) for value in request.read for number in literals_in(value))
+
+
+def check_number(number: complex, dtype: torch.dtype) -> None:
+    """Refuse a whole number that an integer data type lacks."""
+    if isinstance(number, int) and dtype is not torch.bool and not dtype.is_floating_point and not dtype.is_complex:
+        number_as(number, dtype)
+
+
+def number_as(number: complex, dtype: torch.dtype) -> Tensor:
+    """A number in a data type.
+
+    Raises:
+        UnsupportedError: the data type lacks it.
+
+    >>> number_as(2, torch.float32)
+    tensor(2.)
+    """
+    try:
+        return torch.tensor(number, dtype=dtype)
+    except (RuntimeError, ValueError, OverflowError) as error:
+        raise UnsupportedError(f"the number {number} does not fit {dtype}: convert the tensors with .to(torch.float64)") from error

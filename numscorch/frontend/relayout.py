@@ -1,0 +1,156 @@
+"""Dense operands and results that kernels read and write in another layout: copies in which one index is contiguous.
+
+Where an index lies side by side in every dense tensor that has it, a register takes several of its coordinates. In
+``x @ W.t()`` the batch does not: each row of ``x`` would be gathered from, for each row of ``W``. Transposed, ``x`` is read
+a register at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import TypeVar
+
+from ..ir.index import is_product
+from ..schedule import tuning
+from ..schedule.options import AUTOMATIC
+from .operand import Operand
+from .parser import Subscripts
+from .statements import Form, Request
+
+LINE = 16  # values that are loaded from one line of the cache
+T = TypeVar("T")
+LANES = ("float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The index that is contiguous, the operands that are copied so, and whether the result is: each with the place of the index."""
+
+    index: str
+    operands: Mapping[int, int]
+    result: int | None
+
+    def __str__(self) -> str:
+        return f"{self.index} contiguous"
+
+
+def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int], dtype: str) -> Iterator[tuple[Layout, float]]:
+    """The layouts that may pay, and what the copies cost; ``shape`` is that of a dense result, which is row-major.
+
+    >>> from ..ir.format import CSR, dense
+    >>> from .parser import parse_einsum
+    >>> x, W = Operand(dense(2), (64, 9), "float32", strides=(9, 1)), Operand(CSR, (5, 9), "float32", counts=(5, 20))
+    >>> found = layouts(Request(parse_einsum("bi,oi->bo", (2, 2))), (x, W), (64, 5), "float32")
+    >>> [(str(layout), layout.operands, layout.result) for layout, _ in found]
+    [('b contiguous', {0: 0}, 0)]
+    """
+    names, result = request.subscripts.operands, request.subscripts.result
+    if request.options != AUTOMATIC or dtype not in LANES or request.op not in ("=", "+="):
+        return
+    if request.value is not None and not is_product(request.value):
+        return
+    sparse = {name for own, op in zip(names, operands, strict=True) if not op.format.is_dense for name in own}
+    if not sparse:
+        return
+    found = dict.fromkeys(name for own, op in zip(names, operands, strict=True) if op.format.is_dense for name in own)
+    for name in (name for name in found if name not in sparse and all(own.count(name) < 2 for own in names)):
+        given = enumerate(zip(names, operands, strict=True))
+        moved = {at: own.index(name) for at, (own, op) in given if name in own and _is_apart(op, own.index(name))}
+        last = result.index(name) if name in result[:-1] and shape[result.index(name)] > 1 else None
+        values = sum(prod(operands[at].shape) for at in moved) + (prod(shape) if last is not None else 0)
+        if values:
+            yield Layout(name, moved, last), tuning.COST_MOVE * values + tuning.COST_COPY * (len(moved) + (last is not None))
+
+
+def _is_apart(operand: Operand, dimension: int) -> bool:
+    """Whether neighbours along a dimension of a dense operand don't lie side by side."""
+    return operand.format.is_dense and operand.shape[dimension] > 1 and operand.strides[dimension] not in (0, 1)
+
+
+def relaid(operand: Operand, dimension: int) -> Operand:
+    """A dense operand once it is copied with a dimension last."""
+    return replace(operand, strides=strides_with_last(operand.shape, dimension))
+
+
+def with_last(shape: Sequence[T], last: int) -> tuple[T, ...]:
+    """The sizes, that of one dimension after all others.
+
+    >>> with_last((2, 3, 4), 0)
+    (3, 4, 2)
+    """
+    return (*shape[:last], *shape[last + 1 :], shape[last])
+
+
+@lru_cache(maxsize=64)
+def moving(order: int, last: int, back: bool = False) -> Request:
+    """A dense tensor with one dimension moved after all others, or back.
+
+    >>> str(moving(2, 0)), str(moving(3, 0, back=True))
+    ('ab->ba', 'bca->abc')
+    """
+    names = tuple("abcdefghijklmnopqrstuvwxyz"[:order])
+    moved = (*names[:last], *names[last + 1 :], names[last])
+    return Request(Subscripts((moved,), names)) if back else Request(Subscripts((names,), moved), form=Form(spaced=True))
+
+
+def row_length(size: int) -> int:
+    """By how much the rows of a copy are apart: where these are long, by an odd number of lines of the cache.
+
+    A tile of columns lies in few sets of the cache where rows are a power of two apart, and registers that cross a line take
+    two loads.
+
+    >>> row_length(100), row_length(512), row_length(4000)
+    (100, 528, 4016)
+    """
+    lines = -(-size // LINE)
+    return LINE * (lines | 1) if lines >= tuning.PADDED_ROW else size
+
+
+def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]:
+    """Strides, in values, of a tensor whose dimension ``last`` is contiguous; without gaps, and row-major, by default.
+
+    >>> strides_with_last((2, 3, 4), 0), strides_with_last((2, 3), None)
+    ((1, 8, 2), (3, 1))
+    """
+    order = [d for d in range(len(shape)) if d != last] + ([] if last is None else [last])
+    strides, step = [0] * len(shape), 1
+    for dimension in reversed(order):
+        strides[dimension] = step
+        step *= row_length(shape[dimension]) if dimension == last else shape[dimension]
+    return tuple(strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Slabs:
+    """How many coordinates of an index are taken at once, of how many; and which dimension it is of each operand that has it."""
+
+    index: str
+    size: int
+    extent: int
+    dimensions: dict[int, int]
+
+    def __str__(self) -> str:
+        return f"slabs of {self.size} of {self.index}"
+
+    def of(self, operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        """The operands of one slab."""
+
+        def narrowed(at: int, operand: Operand) -> Operand:
+            shape = list(operand.shape)
+            if at in self.dimensions:
+                shape[self.dimensions[at]] = self.size
+            return replace(operand, shape=tuple(shape))
+
+        return tuple(narrowed(at, operand) for at, operand in enumerate(operands))
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where slabs start: the last one ends where the extent does, and repeats what it shares with the one before.
+
+        >>> Slabs("b", 256, 600, {}).starts
+        (0, 256, 344)
+        """
+        return tuple(min(start, self.extent - self.size) for start in range(0, self.extent, self.size))

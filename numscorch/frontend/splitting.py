@@ -1,0 +1,179 @@
+"""Splitting: an index variable that some operand stores in parts becomes a variable for each part.
+
+``A[i,j]`` in blocks of 4 x 4 is an order-4 tensor ``A[i_out,j_out,i_in,j_in]``, and a dense ``x[j]`` is
+``x[j_out,j_in]`` with strides (4, 1): after that, blocks are nothing special to the compiler.  Where a
+dimension is no multiple of its block, a pattern that stores nothing keeps the loops inside it.  A
+diagonal is a variable of its own, which is summed over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..ir.derived_formats import without_parts
+from ..ir.format import Format, sorted_format
+from ..ir.implicit import Within
+from ..ir.index import RELATION, Access, IndexVar, TensorVar
+from ..ir.level import Level
+from ..ir.levels import Dense
+from ..ir.parts import Part
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTerm:
+    """A sparse tensor of an expression: its index names, shape and format, and whether the value is 0 where it stores nothing."""
+
+    names: Names
+    shape: tuple[int, ...]
+    format: Format
+    leads: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """The parts that each split variable has, outermost first."""
+
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+
+    def variables(self, name: str) -> list[IndexVar]:
+        """The variables of a dimension's parts, outermost first; itself where it isn't split."""
+        parts = self.parts.get(name)
+        if parts is None:
+            return [IndexVar(name)]
+        inner = [f"{name}_in{at or ''}" for at in range(len(parts) - 1)]
+        return [IndexVar(f"{name}_out"), *map(IndexVar, reversed(inner))]
+
+    def level_variable(self, names: Names, part: Part) -> IndexVar:
+        """The variable of one part of a tensor with these index names."""
+        name = names[part.dimension]
+        if part.minus is not None:
+            return diagonal(names, part)
+        if name not in self.parts:
+            return IndexVar(name)
+        place = [(own.divisor, own.modulus) for own in self.parts[name]].index((part.divisor, part.modulus))
+        return self.variables(name)[place]
+
+    def spread(self, names: Names, strides: Sequence[int]) -> tuple[tuple[IndexVar, ...], tuple[int, ...]]:
+        """The variables and strides of a dense tensor: a part moves by the stride times what it was divided by."""
+        variables: list[IndexVar] = []
+        steps: list[int] = []
+        for name, stride in zip(names, strides, strict=True):
+            variables += self.variables(name)
+            steps += [stride * part.divisor for part in self.parts.get(name, (Part(0),))]
+        return tuple(variables), tuple(steps)
+
+    def result_parts(self, names: Names) -> list[Part]:
+        """The parts of a result with these names: whole dimensions and blocks, then what is within blocks."""
+        split = [(at, self.parts.get(name, (Part(0),))) for at, name in enumerate(names)]
+        outer = [own[0].moved({own[0].dimension: at}) for at, own in split]
+        return outer + [part.moved({part.dimension: at}) for at, own in split for part in own[1:]]
+
+    def extents(self, sizes: Mapping[str, int]) -> dict[IndexVar, int]:
+        """The extents of all parts."""
+        found = {}
+        for name, parts in self.parts.items():
+            shape = {part.dimension: sizes[name] for part in parts}
+            for var, part in zip(self.variables(name), parts, strict=True):
+                found[var] = part.extent([shape.get(d, 0) for d in range(part.dimension + 1)])
+        return found
+
+    def edges(self, extents: Mapping[IndexVar, int], padded: str | None = None) -> list[Access]:
+        """For each split index whose size is no multiple of its block, the pattern of what lies inside; not for a ``padded`` one."""
+        found = []
+        for name, parts in self.parts.items():
+            left = extents[IndexVar(name)] % parts[0].divisor
+            if left and name != padded:
+                inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(left))), RELATION)
+                found.append(Access(inside, tuple(self.variables(name))))
+        return found
+
+
+def diagonal(names: Names, part: Part) -> IndexVar:
+    """The variable of a difference of two dimensions."""
+    return IndexVar(f"{names[part.dimension]}_{names[part.minus or 0]}")
+
+
+def split(
+    tensors: Sequence[SparseTerm | None], sizes: Mapping[str, int], result: SparseTerm | None, appended: set[str], sums: bool
+) -> tuple[Splitting, list[Format | None]]:
+    """How to split the variables, and in which format to read each sparse operand.
+
+    An operand with parts is read as it is if all sparse tensors that share its variables have the
+    same parts there; otherwise it is stored plainly first.  Diagonals are read as they are in ``sums`` of products.
+    """
+    formats = [None if tensor is None else tensor.format for tensor in tensors]
+    result = result if result is not None and _can_be_native(result, sizes, sums=False) else None
+    for at, tensor in enumerate(tensors):
+        if tensor is not None and not _can_be_native(tensor, sizes, sums):
+            formats[at] = without_parts(tensor.format)
+    for at, fmt in enumerate(_in_order(tensors, formats, appended)):
+        if fmt is not formats[at] and any(level.alone is not level for level in (formats[at] or Format("")).levels):
+            formats[at] = without_parts(formats[at] or Format(""))  # blocks in order have nothing of their own to gain
+    while True:
+        found = _signatures([*zip(tensors, formats, strict=True), (result, result.format if result else None)])
+        clashing = {name for name, parts in found.items() if len(parts) > 1}
+        pairs = enumerate(zip(tensors, formats, strict=True))
+        wrong = [at for at, (tensor, fmt) in pairs if tensor and fmt and not fmt.is_plain and clashing & set(tensor.names)]
+        if not wrong:
+            agreed = {name: next(iter(parts)) for name, parts in found.items() if name not in clashing}
+            return Splitting({name: parts for name, parts in agreed.items() if len(parts) > 1}), _in_order(tensors, formats, appended)
+        for at in wrong:
+            formats[at] = without_parts(formats[at] or Format(""))
+
+
+def _signatures(tensors: Sequence[tuple[SparseTerm | None, Format | None]]) -> dict[str, set[tuple[Part, ...]]]:
+    """For each index name, the ways in which sparse tensors store it."""
+    found: dict[str, set[tuple[Part, ...]]] = {}
+    for tensor, fmt in tensors:
+        if tensor is not None and fmt is not None:
+            for dimension, parts in _signature(fmt).items():
+                found.setdefault(tensor.names[dimension], set()).add(parts)
+    return found
+
+
+def _signature(fmt: Format) -> dict[int, tuple[Part, ...]]:
+    """For each dimension the parts that are stored of it, outermost first, as if of dimension 0."""
+    parts: dict[int, list[Part]] = {}
+    for part in sorted(fmt.parts, key=lambda p: -p.divisor):
+        if part.minus is None:
+            parts.setdefault(part.dimension, []).append(Part(0, part.divisor, part.modulus))
+    return {dimension: tuple(own) for dimension, own in parts.items()}
+
+
+def _can_be_native(tensor: SparseTerm, sizes: Mapping[str, int], sums: bool) -> bool:
+    """Whether a tensor could be read part by part: no diagonal of it, nothing broadcast, blocks before what is in them."""
+    fmt = tensor.format
+    if fmt.is_plain:
+        return True
+    if len(set(tensor.names)) < len(tensor.names) or any(sizes[n] != s for n, s in zip(tensor.names, tensor.shape, strict=True)):
+        return False
+    if any(part.minus is not None for part in fmt.parts) and not sums:
+        return False
+    for dimension, parts in _signature(fmt).items():
+        stored = tuple(Part(0, part.divisor, part.modulus) for part in fmt.parts if part.dimension == dimension and part.minus is None)
+        uneven = sizes[tensor.names[dimension]] % parts[0].divisor != 0
+        if stored != parts or (len(parts) > 2 and uneven):
+            return False
+    return True
+
+
+def _in_order(tensors: Sequence[SparseTerm | None], formats: Sequence[Format | None], appended: set[str]) -> list[Format | None]:
+    """Formats whose coordinates come in order, where they are walked together with others or a dimension, or appended to a result."""
+    pairs = list(zip(tensors, formats, strict=True))
+    walked = Counter(name for tensor, fmt in pairs if tensor and fmt for name in _names(tensor, fmt, lambda level: not level.full))
+    ordered: list[Format | None] = []
+    for tensor, fmt in pairs:
+        loose = _names(tensor, fmt, lambda level: not level.is_ordered) if tensor and fmt else []
+        runs = fmt is not None and any(not (level.is_ordered or level.is_unique) for level in fmt.levels)
+        shared = runs or (tensor is not None and (not tensor.leads or any(walked[name] > 1 or name in appended for name in loose)))
+        ordered.append(sorted_format(fmt) if fmt is not None and loose and shared else fmt)
+    return ordered
+
+
+def _names(tensor: SparseTerm, fmt: Format, chosen: Callable[[Level], bool]) -> list[str]:
+    """The index names of the levels that are chosen."""
+    return [tensor.names[part.dimension] for part, level in zip(fmt.parts, fmt.levels, strict=True) if chosen(level)]

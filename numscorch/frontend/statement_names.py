@@ -1,0 +1,45 @@
+"""Names in statements: short ones for indices, and those of operands that are derived, as A[:,0] and :j."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import chain, count
+
+from ..ir.index import Assignment, IndexVar, variables_in
+
+INDEX = re.compile(r"[A-Za-z]\d*")  # longer names could be those of generated variables and functions
+SIZE = ":"  # starts the name of an operand that is 1 along an index
+
+
+def short_names(stmts: Iterable[Assignment]) -> dict[IndexVar, IndexVar]:
+    """A letter, or a letter and a number, for each index of a longer name, which could be that of a variable of a kernel.
+
+    >>> from ..ir.notation import parse_stmt
+    >>> {str(var): str(short) for var, short in short_names([parse_stmt("y[row] = A[row,r] * x[r,col]")]).items()}
+    {'row': 'r0', 'col': 'c'}
+    """
+    found = dict.fromkeys(var for stmt in stmts for var in (*stmt.lhs.indices, *variables_in(stmt.rhs)))
+    taken = {var.name for var in found if INDEX.fullmatch(var.name)}
+    short: dict[IndexVar, IndexVar] = {}
+    for var in found:
+        if not INDEX.fullmatch(var.name):
+            letter = next((char for char in var.name if char.isascii() and char.isalpha()), "i")
+            name = next(name for name in chain([letter], (f"{letter}{at}" for at in count())) if name not in taken)
+            taken.add(name)
+            short[var] = IndexVar(name)
+    return short
+
+
+def base_of(name: str) -> str:
+    """The name that an operand is given by: of ``A[:,0]`` it is A, of an index's size the index's.
+
+    >>> base_of("A[:,0]"), base_of(":j"), base_of("A")
+    ('A', 'j', 'A')
+    """
+    return name[1:] if is_size(name) else name.partition("[")[0]
+
+
+def is_size(name: str) -> bool:
+    """Whether an operand is 1 along an index, of which only the size is given."""
+    return name.startswith(SIZE)

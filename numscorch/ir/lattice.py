@@ -1,0 +1,97 @@
+"""Merge lattices: which operands may hold values, together, while a variable is co-iterated.
+
+A lattice has a point for each set of operands at which the expression isn't 0; the others are
+exhausted there, or absent (Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra
+Compiler", OOPSLA 2017, section 5).  Which sets these are follows from putting 0 in place of the
+absent operands, whatever operators there are: a product leaves one point, a sum a point for each
+set of its terms, and a function whose value isn't 0 where all are absent makes the loop visit
+every coordinate.  A set whose value is that of a smaller one needs no point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import combinations
+
+from ..errors import UnsupportedError
+from .functions import is_zero, simplified
+from .index import Access, Expr, IndexVar, accesses_in
+
+MOST = 8  # operands that one loop may co-iterate: 2**8 sets to look at
+
+
+@dataclass(frozen=True, slots=True)
+class Lattice:
+    """Sets of operands, the larger ones first; ``whole`` where a value may stand at every coordinate."""
+
+    points: tuple[frozenset[str], ...]
+    whole: bool = False
+
+    @property
+    def iterated(self) -> frozenset[str]:
+        """Every operand that some point has."""
+        return frozenset().union(*self.points)
+
+    @property
+    def least(self) -> list[frozenset[str]]:
+        """The points that contain no other."""
+        return [p for p in self.points if not any(q < p for q in self.points)]
+
+    @property
+    def is_walk(self) -> bool:
+        """Whether one operand is walked alone, so that its positions can be cut into blocks."""
+        return not self.whole and len(self.iterated) == 1
+
+    def below(self, point: frozenset[str]) -> list[frozenset[str]]:
+        """The points whose operands are among this one's, itself first."""
+        return [p for p in self.points if p <= point]
+
+    def __str__(self) -> str:
+        return " > ".join("{" + ", ".join([*sorted(p), *(["all"] if self.whole else [])]) + "}" for p in self.points)
+
+
+def make_lattice(var: IndexVar, expr: Expr) -> Lattice:
+    """The merge lattice of an expression at one variable.
+
+    Raises:
+        UnsupportedError: more operands are co-iterated than there may be.
+
+    >>> from ..ir.format import CSR
+    >>> from ..ir.index import TensorVar
+    >>> from ..ir.notation import parse_expr
+    >>> tensors = {name: TensorVar(name, CSR) for name in "ABC"}
+    >>> print(make_lattice(IndexVar("j"), parse_expr("(A[i,j] + B[i,j]) * C[i,j]", tensors)))
+    {A, B, C} > {A, C} > {B, C}
+    """
+    names = list(dict.fromkeys(a.tensor.name for a in accesses_in(expr) if is_iterated(a, var)))
+    if len(names) > MOST:
+        raise UnsupportedError(f"{len(names)} sparse operands share {var}, and {MOST} may: split the expression")
+    values: dict[frozenset[str], Expr] = {}
+    for chosen in (frozenset(c) for size in range(len(names) + 1) for c in combinations(names, size)):
+        value = simplified(expr, set(names) - chosen)
+        if not is_zero(value) and not any(value == values[smaller] for smaller in values if smaller < chosen):
+            values[chosen] = value
+    return Lattice(tuple(sorted(values, key=len, reverse=True)), frozenset() in values)
+
+
+def least_sets(expr: Expr, names: Collection[str]) -> list[frozenset[str]]:
+    """The smallest sets of these operands whose presence keeps the expression from being 0.
+
+    >>> from ..ir.notation import parse_expr
+    >>> [sorted(chosen) for chosen in least_sets(parse_expr("A[i] * B[i] + C[i] * x[i]"), "ABC")]
+    [['C'], ['A', 'B']]
+    """
+    used = sorted({a.tensor.name for a in accesses_in(expr)} & set(names))
+    found: list[frozenset[str]] = []
+    for chosen in (frozenset(c) for size in range(len(used) + 1) for c in combinations(used, size)):
+        if not any(smaller <= chosen for smaller in found) and not is_zero(simplified(expr, set(used) - chosen)):
+            found.append(chosen)
+    return found
+
+
+def is_iterated(access: Access, var: IndexVar) -> bool:
+    """Whether a loop over the variable iterates a level of this access."""
+    if access.tensor.is_dense or access.tensor.is_scalar:
+        return False
+    return any(v == var and not access.tensor.format.level_of(d).full for d, v in enumerate(access.indices))

@@ -1,0 +1,217 @@
+"""The levels of n:m:g: every coordinate has n of m values, and as many coordinates have the same n of them as any other n.
+
+So there is no index for each value: the coordinates of a chunk are stored in an order in which those with one combination of
+n places stand together, and the combination follows from where they stand (``combinations.py``; Ivanov, Ben-Nun, Hoefler et
+al., "STen: Productive and Efficient Sparsity in PyTorch", 2023, section 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+from typing import ClassVar
+
+import numpy as np
+
+from ..errors import FormatError
+from .level import Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
+from .loop import Const, Expr, Table, call
+from .nmg_assignment import assigned
+from .nmg_combinations import MOST_KINDS, kinds_at, listed, masks, starts, table
+from .padded import Fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing(Level):
+    """What both levels know: n values of every m, and g coordinates of a chunk for each of the C(m, n) combinations."""
+
+    n: int
+    m: int
+    g: int
+
+    @property
+    def kinds(self) -> int:
+        """How many combinations there are."""
+        return comb(self.m, self.n)
+
+    @property
+    def chunk(self) -> int:
+        """How many coordinates share out the combinations among them."""
+        return self.kinds * self.g
+
+    def check(self, shape: str) -> None:
+        if not 1 <= self.n <= self.m or self.g < 1:
+            raise FormatError(f"{self} is no level: it keeps n values of every m, with 1 <= n <= m, and g >= 1 columns for each choice")
+        if self.m > 62 or self.kinds > MOST_KINDS:
+            raise FormatError(f"{self}: there are {self.kinds} choices of {self.n} out of {self.m}, and a format lists up to {MOST_KINDS}")
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped(Sharing):
+    """Every coordinate once, in ``crd``: chunk by chunk, and within a chunk combination by combination; a combination level follows."""
+
+    bits: int = 0
+    spelling: ClassVar[str] = "grouped"
+    letter: ClassVar[str] = "g"
+    arrays: ClassVar[tuple[str, ...]] = ("crd",)
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    def check(self, shape: str) -> None:
+        Sharing.check(self, shape)
+        check_bits(self, self.bits)
+
+    def check_below(self, below: Level | None) -> None:
+        if not isinstance(below, Combination) or (below.n, below.m, below.g) != (self.n, self.m, self.g):
+            raise FormatError(
+                f"{self} needs the level below it to be {Combination(self.n, self.m, self.g)}, as in NMG(n, m, g), not {below}"
+            )
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start = mode.parent.begin * mode.size
+        return start, start + mode.size
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return crd_at(mode, position, self.bits)
+
+    def array_dtype(self, name: str) -> str | None:
+        return f"uint{self.bits}" if self.bits else None
+
+    @property
+    def kind_chunk(self) -> int:
+        return self.chunk
+
+    def kind_starts(self, mode: Mode, chunk: Expr, whole: bool = False) -> list[Expr]:
+        first = chunk * Const(self.chunk)
+        start = mode.parent.begin * mode.size + first
+        if whole:
+            return [start + kind * self.g for kind in range(self.kinds + 1)]
+        width = call("min", Const(self.chunk), mode.size - first)
+        return [start, *(start + (width * kind) // self.kinds for kind in range(1, self.kinds)), start + width]
+
+    def room(self, entries: Entries) -> int:
+        return times(entries.count, entries.size)
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        check_width(self.bits, entries.size)
+        used = np.zeros((entries.count, entries.size), dtype=np.int64)
+        at = np.flatnonzero(entries.first)
+        parents, coordinates = entries.parents[at], entries.coordinates[at]
+        if len(at):
+            used[parents, coordinates] = np.bitwise_or.reduceat(1 << entries.below[0], at)
+        crd = self.stored(used)
+        slots = np.empty_like(crd)
+        np.put_along_axis(slots, crd, np.broadcast_to(np.arange(entries.size), crd.shape), axis=1)
+        positions = entries.parents * entries.size + slots[entries.parents, entries.coordinates]
+        return self, (crd.reshape(-1),), positions, times(entries.count, entries.size)
+
+    def stored(self, used: np.ndarray) -> np.ndarray:
+        """The order in which coordinates are stored, from the places below that each uses, as bits; both of shape (parents, size).
+
+        Raises:
+            FormatError: one uses more than n, or too many use the same.
+        """
+        counts = np.bitwise_count(used)
+        if (counts > self.n).any():
+            block, column = np.argwhere(counts > self.n)[0]
+            raise FormatError(
+                f"keeps {self.n} of every {self.m} values, but block {block} has {counts[block, column]} at coordinate {column}: "
+                f"leave out the least, as sparsify.n_m_g({self.n}, {self.m}, {self.g}) does"
+            )
+        blocks, size = used.shape
+        crd, whole = np.empty(used.shape, dtype=np.int64), size // self.chunk * self.chunk
+        for first, last in ((0, whole), (whole, size)):
+            if first < last and blocks:
+                width = min(self.chunk, last - first)
+                own = self._order(used[:, first:last].reshape(blocks, -1, width), first)
+                crd[:, first:last] = (own + np.arange(first, last, width)[:, None]).reshape(blocks, -1)
+        return crd
+
+    def _order(self, used: np.ndarray, first: int) -> np.ndarray:
+        """Within each chunk of each parent, the coordinates by their combinations."""
+        width = used.shape[2]
+        capacity = np.diff(starts(width, self.kinds))
+        kinds, failed = assigned(used.reshape(-1, width), masks(self.n, self.m), capacity)
+        if len(failed):
+            block, chunk = divmod(int(failed[0]), used.shape[1])
+            self._refuse(
+                used[block, chunk], capacity, f"block {block}, coordinates {first + chunk * width} to {first + (chunk + 1) * width - 1}"
+            )
+        order: np.ndarray = np.argsort(kinds.astype(np.uint16), axis=1, kind="stable").reshape(used.shape)  # sorted by radix
+        return order
+
+    def _refuse(self, used: np.ndarray, capacity: np.ndarray, where: str) -> None:
+        """Say which combination too many coordinates of a chunk have."""
+        chosen = (used[:, None] == masks(self.n, self.m)).sum(axis=0)
+        kind = int(np.argmax(chosen - capacity))
+        if chosen[kind] > capacity[kind]:
+            found = f"{chosen[kind]} of them keep the places {listed(self.n, self.m)[kind]}, where there is room for {capacity[kind]}"
+        else:
+            found = f"they can't share out the {self.kinds} combinations of {self.n} places evenly"
+        raise FormatError(f"{where}: {found}; sparsify.n_m_g({self.n}, {self.m}, {self.g}) keeps what fits")
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * size
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        positions = (stored.parents[:, None] * stored.size + np.arange(stored.size)).reshape(-1)
+        return Children(stored.size, arrays[0][positions], positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Combination(Sharing):
+    """The n of m coordinates that a position of the grouped level above has, from a table: nothing is stored."""
+
+    spelling: ClassVar[str] = "combination"
+    letter: ClassVar[str] = "k"
+
+    @property
+    def constants(self) -> tuple[tuple[int, ...], ...]:
+        return listed(self.n, self.m)
+
+    @property
+    def alone(self) -> Level:
+        return Fixed(self.n)
+
+    def check(self, shape: str) -> None:
+        Sharing.check(self, shape)
+        above = str(Grouped(self.n, self.m, self.g))
+        if not shape.endswith((above, *(f"{above[:-1]}, bits={bits})" for bits in (8, 16)))):
+            raise FormatError(f"{self} needs the level above it to be {above}, as in NMG(n, m, g)")
+
+    def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
+        return None if sizes[at] == self.m else f"chooses among {self.m} coordinates, but there are {sizes[at]}: store i % {self.m} in it"
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start = mode.parent.begin * self.n
+        return start, start + self.n
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        size, column = mode.sizes[mode.at - 1], mode.outer[-1]  # which is in the chunk that it is stored in
+        place, width = mode.parent.begin % size % self.chunk, call("min", Const(self.chunk), size - column // self.chunk * self.chunk)
+        kind = ((place + 1) * self.kinds - Const(1)) // width
+        values = tuple(coordinate for chosen in listed(self.n, self.m) for coordinate in chosen)
+        return Table(f"{mode.name}_table", values, kind * self.n + (position - mode.parent.begin * self.n))
+
+    def _kinds(self, parents: np.ndarray, size: int) -> np.ndarray:
+        return kinds_at(parents % size, size, self.kinds, self.g) if size else parents
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        if (problem := self.fits(entries.at, entries.sizes)) is not None:
+            raise FormatError(problem)
+        chosen = table(self.n, self.m)[self._kinds(entries.parents, entries.sizes[entries.at - 1])]
+        places = (chosen < entries.coordinates[:, None]).sum(axis=1)
+        return self, (), entries.parents * self.n + places, times(entries.count, self.n)
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * self.n
+
+    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+        kinds = self._kinds(stored.parents, stored.sizes[stored.at - 1])
+        positions = (stored.parents[:, None] * self.n + np.arange(self.n)).reshape(-1)
+        return Children(self.n, table(self.n, self.m)[kinds].reshape(-1), positions)
+
+    def fan(self, size: float) -> float:
+        return float(self.n)

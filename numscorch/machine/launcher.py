@@ -1,0 +1,81 @@
+"""The launcher: machine code that calls the entry of a kernel for each worker, compiled once in an installation."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib.resources import files
+from typing import Any
+
+from . import address_space, collector, interrupts, kernel_cache, threads
+from .compile_log import tell
+from .fingerprints import OPTIONS, hashed
+from .machine_code import Stored, stored_code
+from .target import host
+
+Launch = Callable[[int, int, int, int], None]
+Entry = Callable[[int, bytes], int]
+address_of: Callable[[bytes], int] = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p)
+_launch: Launch | None = None
+
+
+def callable_at(address: int) -> Entry:
+    """The entry at an address as a function of a worker's number and the words; it runs without the interpreter's lock."""
+    entry: Entry = _ENTRY(address)
+    return entry
+
+
+def launcher(lock: AbstractContextManager[Any]) -> Launch:
+    """A function of an entry's address, the address of the words, the number of workers, and the address of a word: 1 if one fails.
+
+    Starts the threads. It is compiled, or loaded from the cache, within the lock.
+    """
+    global _launch
+    if _launch is None:
+        with lock:
+            _launch = _launch or _built()
+    return _launch
+
+
+def name() -> str:
+    """The launcher's name among the kernels of the cache."""
+    return f"kernel_{hashed(_text(), host())}"
+
+
+def keep(lock: AbstractContextManager[Any]) -> None:
+    """Store the launcher in the cache, if it isn't there: this process may have loaded it from another folder."""
+    with lock:
+        if stored_code(name(), _text()) is None:
+            _built()
+
+
+def _text() -> str:
+    return files("numscorch").joinpath("machine/launch_loop.py").read_text()
+
+
+def _built() -> Launch:
+    with interrupts.deferred(), collector.paused():  # what is imported or compiled halfway stays so
+        address_space.check_room()
+        return _compiled()
+
+
+def _compiled() -> Launch:
+    import numba
+    from numba import types
+
+    from .launch_loop import launch
+
+    threads.prepare()
+    own, text, signature = name(), _text(), (types.int64,) * 4
+    kernel_cache.store(own, text)
+    dispatcher: Any = numba.njit(parallel=True, nogil=True, **OPTIONS)(launch)
+    dispatcher._cache = stored = Stored(own, text)
+    started = time.perf_counter()
+    dispatcher.compile(signature)
+    if not stored.was_found:
+        tell(own, text, time.perf_counter() - started)
+    made: Launch = dispatcher.overloads[signature].entry_point
+    return made

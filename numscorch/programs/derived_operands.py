@@ -1,0 +1,109 @@
+"""Operands that a program derives from what it is given: slices, as ``A[:,0]``, and ones along an index that only has a size.
+
+The parser names such an operand by how it is derived: ``A[i,0]`` reads the operand ``A[:,0]``, and ``:j`` is 1 for each coordinate of j.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from ..errors import ExpressionError, RangeError, UnsupportedError
+from ..frontend.statement_names import SIZE, base_of, is_size
+from ..frontend.statements import Part, parse_program
+from ..tensors.sparse_tensor import SparseTensor
+
+Key = tuple[int | slice, ...]
+
+
+@lru_cache(maxsize=1024)
+def derives(text: str) -> bool:
+    """Whether a program reads slices of tensors, or indices of which only the size is given."""
+    return any(base_of(name) != name for part in parse_program(text) for name in part.operands)
+
+
+def is_index_size(text: str, name: str) -> bool:
+    """Whether an operand of a program is the size of an index."""
+    return any(f"{SIZE}{name}" in part.operands for part in parse_program(text))
+
+
+def with_derived(text: str, parts: Sequence[Part], values: dict[str, Any]) -> None:
+    """Add the derived operands of parts whose tensors are there.
+
+    Raises:
+        ExpressionError: a slice has another number of dimensions than its tensor, or a size is no whole number.
+        RangeError: a constant index lies outside of its dimension.
+
+    >>> from ..frontend.statements import parse_program
+    >>> values = {"A": torch.arange(6).reshape(2, 3)}
+    >>> with_derived("", parse_program("y[i] = A[i,1]"), values)
+    >>> values["A[:,1]"]
+    tensor([1, 4])
+    """
+    for name in dict.fromkeys(name for part in parts for name in part.operands):
+        base = base_of(name)
+        if name == base or name in values or base not in values:
+            continue
+        values[name] = _ones(text, base, values) if is_size(name) else _slice(text, name, values[base])
+
+
+def _slice(text: str, name: str, tensor: Any) -> Any:
+    key = key_of(name)
+    if not isinstance(tensor, SparseTensor | torch.Tensor):
+        base = base_of(name)
+        raise UnsupportedError(
+            f"{name} is a slice of {base}, and formats have no slices; got {_shown(tensor)}: give a tensor as {base}\n  {text}"
+        )
+    if tensor.ndim != len(key):
+        raise ExpressionError(f"{name} has {len(key)} indices, but {base_of(name)} has {tensor.ndim} dimensions\n  {text}")
+    for at, own in enumerate(key):
+        if isinstance(own, int) and not -tensor.shape[at] <= own < tensor.shape[at]:
+            raise RangeError(f"index {own} of {name} is out of range along dim {at}, whose size is {tensor.shape[at]}\n  {text}")
+    return tensor[key]
+
+
+def key_of(name: str) -> Key:
+    """The index of a slice's name, as Python's.
+
+    >>> key_of("A[0,:,1:8:2]")
+    (0, slice(None, None, None), slice(1, 8, 2))
+    """
+    return tuple(_entry(own) for own in name.partition("[")[2].removesuffix("]").split(","))
+
+
+def _entry(text: str) -> int | slice:
+    if ":" not in text:
+        return int(text)
+    return slice(*(int(bound) if bound else None for bound in text.split(":")))
+
+
+def _ones(text: str, name: str, values: Mapping[str, Any]) -> torch.Tensor:
+    """1 for each coordinate of an index, in a data type that promotes no other."""
+    size = _size(values[name])
+    if size is None:
+        raise ExpressionError(
+            f"index {name} is on the left side only: {name}= is its size, a whole number, not {_shown(values[name])}\n  {text}"
+        )
+    dtypes = {own.dtype for key, own in values.items() if isinstance(own, SparseTensor | torch.Tensor) and key != name}
+    dtype = torch.get_default_dtype() if not dtypes else dtypes.pop() if len(dtypes) == 1 else torch.bool
+    return torch.ones(1, dtype=dtype).expand(size)
+
+
+def _size(given: Any) -> int | None:
+    """The size that a Python or numpy integer, or a tensor of one, gives; None where it is none."""
+    if isinstance(given, bool) or getattr(given, "dtype", None) is torch.bool:
+        return None
+    try:
+        size = operator.index(given)
+    except TypeError:
+        return None
+    return size if size >= 0 else None
+
+
+def _shown(value: Any) -> str:
+    """A value in an error: numbers and texts are spelled out, other things named by their type."""
+    return repr(value) if value is None or isinstance(value, int | float | complex | str) else f"a {type(value).__name__}"

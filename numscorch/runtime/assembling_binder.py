@@ -1,0 +1,145 @@
+"""AssemblingBinder: the function of a plan whose result's pattern is new, which takes several kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..codegen.assembly import WORKSPACE, Param
+from ..codegen.kernel import Kernel
+from ..codegen.padded_assembly import is_spaced
+from ..codegen.result_assembly import Stage
+from ..frontend.operand import Operand
+from ..frontend.problem import Problem
+from ..frontend.statements import NAMES
+from ..ir import index as ix
+from ..ir.derived_formats import runs_of
+from ..ir.result_bounds import Bound, bound_of
+from ..ir.scatter import is_placed
+from ..machine import memory
+from .binder import Binder
+from .product_bounds import pair_product_in
+from .result_arrays import Layout, bounded_starts, hashed_room, workers_for
+
+ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # one block for each worker
+PARTS = "R_pos, R_crd, R_vals"  # of a result that is appended to below a bound
+APPENDED, CLOSED = f"return layout.appended({PARTS}, int(starts[0]))", f"return layout.closed(({PARTS}), S, starts, parents)"
+
+
+class AssemblingBinder(Binder):
+    """The function of a plan whose result's pattern is new: bound the rows where they are hashed, count, allocate, fill."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        stmt: ix.Stmt,
+        kernel: Kernel,
+        operands: Sequence[Operand],
+        parallel: bool,
+        before: Mapping[Stage, Kernel],
+    ):
+        super().__init__(problem, stmt, kernel, operands, parallel)
+        self.before = before
+        self.runs = len(runs_of(self.result.format))
+        self.placed, self.bound = is_placed(stmt), bound_of(stmt)
+        layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype, self.fill())
+        self.scope |= {"layout": layout, "hashed_room": hashed_room, "bounded_starts": bounded_starts}
+
+    def function(self) -> Callable[..., Any]:
+        if self.bound is not None:
+            return self.compiled([*self.patterns(), *self.in_one_pass(self.bound)])
+        most = f"min(workers(), {workers_for(self.parents)})" if self.placed else "workers()"
+        body = [*self.patterns(), *self.checked(), f"n = {most}" if self.parallel else "n = 1", *self.spaces_made()]
+        body += self.with_room() if "once" in self.before else []
+        body += self.allocated()
+        body += [*self.called("fill", self.kernel), "return layout.finished(R)"]
+        return self.compiled(body)
+
+    def checked(self) -> list[str]:
+        """Lines that refuse a product before its entries are counted, if its lower bound exceeds a limit."""
+        layout, product = self.scope["layout"], pair_product_in(self.problem, self.accesses)
+        if product is None or prod(self.problem.shape) * layout.each <= memory.ASK_FROM:
+            return []
+        self.scope["product"] = product
+        return [f"product.check(layout, {', '.join(f'P{NAMES.index(name)}' for name in product.names)})"]
+
+    def with_room(self) -> list[str]:
+        """Entries are appended at once, if there is room for as many as are inserted into rows."""
+        lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("room", self.before["room"])]
+        if not self.parallel:
+            then = [f"cuts = {self.cuts()}"] if self.kernel.source.program.parallel else []
+            then += ["starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded(most)"]
+            then += [*self.called("once", self.before["once"], ALLOTTED), APPENDED]
+            return [*lines, "most = int(bounds[0])", "if layout.has_room(most):", *(f"    {line}" for line in then)]
+        lines += [f"S = np.zeros({self.blocks + 1}, np.int64)", "np.cumsum(bounds, out=S[1:])", "if layout.has_room(int(S[-1])):"]
+        then = ["first = shared_out(S, n)", f"S, cuts = S[first], {self.cuts()}[first]", f"parents = cuts * {self.inner}"]
+        then += ["starts = S[:-1].copy()", f"{PARTS} = layout.bounded(int(S[-1]))"]
+        return [*lines, *(f"    {line}" for line in [*then, *self.called("once", self.before["once"], ALLOTTED), CLOSED])]
+
+    @property
+    def inner(self) -> int:
+        """How many parents of a result with one sparse level there are below each coordinate of the outermost loop."""
+        return prod(self.problem.format.sizes(self.problem.shape)[1:-1])
+
+    def in_one_pass(self, bound: Bound) -> list[str]:
+        """Entries that operands bound are appended at once, and what workers leave free is closed up."""
+        patterns, sizes = [f"P{NAMES.index(name)}" for name in bound.operands], self.problem.format.sizes(self.problem.shape)
+        counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [str(prod(sizes))]
+        most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
+        fill = self.called("fill", self.kernel)
+        if not self.parallel:
+            lines = ["n = 1", *self.spaces_made(), "starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded({most})"]
+            return [*lines, *fill, APPENDED]
+        found = f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {sizes[-1]}"
+        return [
+            "n = workers()",
+            "if n == 1:",
+            f"    parents, S, starts = None, (0, {most}), np.zeros(1, np.int64)",
+            "else:",
+            f"    parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}",
+            f"    S = {found}",
+            "    starts = S[:-1].copy()",
+            *self.spaces_made(),
+            f"{PARTS} = layout.bounded(int(S[-1]))",
+            *fill,
+            CLOSED,
+        ]
+
+    def allocated(self) -> list[str]:
+        """The result's arrays: for entries that are counted first, of each parent and worker, or positions, of each block and run."""
+        if is_spaced(self.result.format):
+            return ["R = layout.spaced(P0)"]
+        counted = self.called("count", self.before["count"]) if self.runs else []
+        if self.placed:
+            return [f"heads = layout.heads(n, {self.parents})", *counted, "R = layout.placed(heads, n)"]
+        return [f"starts = np.zeros({self.blocks * self.runs}, np.int64)", *counted, "R = layout.allocated(starts)"]
+
+    @property
+    def pieces(self) -> str:
+        return "n" if self.placed else super().pieces  # nothing is summed where entries are placed
+
+    @property
+    def parents(self) -> int:
+        """How many parents the entries of a placed result have."""
+        ((first, _),) = runs_of(self.result.format)
+        return prod(self.problem.format.sizes(self.problem.shape)[:first])
+
+    def bounded(self, space: ix.Access) -> list[str]:
+        """Find the most that is inserted into one row, and what room it takes."""
+        extent, where = self.problem.extents[space.indices[0]], str(self.problem.stmt)
+        made = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
+        return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("bound", self.before["bound"]), made]
+
+    def argument(self, param: Param, stage: str = "kernel") -> str:
+        if param.what in ("heads", "parents"):
+            return "heads" if param.is_array else str(self.parents)
+        if param.what in ("starts", "bounds", "capacity", *WORKSPACE):
+            return param.name
+        if param.of == self.result.name and param.is_array:
+            if self.bound is not None or stage == "once":
+                return f"R_{param.what}"
+            return "R.values" if param.what == "vals" else f"R.index[{param.at}, {param.what!r}]"
+        return super().argument(param, stage)

@@ -1,0 +1,308 @@
+"""Plans: for an expression and operands of certain signatures, a compiled kernel and how to call it.
+
+A warm call is one dict lookup and one call of the plan.  A miss schedules, which is cached on
+rounded sizes, and builds the kernel, which is cached on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+
+from ..codegen.assembly import stages_of
+from ..codegen.kernel import BUILDING, Kernel, build, build_plain
+from ..codegen.source import Source, generate
+from ..errors import ScheduleError, UnsupportedError
+from ..frontend.copy_statements import copy_problem
+from ..frontend.datatypes import COMPILED, WIDENED, listed
+from ..frontend.fused_problem import FusedRequest, fused_problem
+from ..frontend.operand import Operand
+from ..frontend.problem import Problem, check_loops, make_problem
+from ..frontend.relayout import moving, strides_with_last, with_last
+from ..frontend.statements import Request, scheduled
+from ..ir import index as ix
+from ..ir.format import Format, dense
+from ..machine import collector
+from ..machine.target import host
+from ..schedule import Step, schedule
+from ..schedule.fuse import schedule_fused
+from ..schedule.lengths import run_lengths
+from ..schedule.parallel import pays
+from ..tensors.ledgers import note
+from ..tensors.sparse_tensor import SparseTensor
+from .binding import bind
+from .long_rows import cut, operand_to_cut
+from .slabs import in_slabs, slabs_of
+from .tuned import chosen
+
+MOST_PLANS = 4096
+P = TypeVar("P")
+
+_plans: dict[Hashable, Any] = {}  # a Plan each, or a Chain
+SHORTCUTS: dict[str, Any] = {}  # by an expression, what calls the plans of operands like those of its last calls (shortcuts.py)
+_kernels: dict[str, Kernel] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A problem, the steps of its schedule, its kernel, and a function from operands to the result."""
+
+    problem: Problem
+    steps: tuple[Step, ...]
+    kernel: Kernel
+    run: Callable[..., Any]
+
+
+def as_made(request: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
+    """A plan that was just made, to be used as it is."""
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """How kernels are built, the plans and kernels that were made so, and what becomes of each plan before it is used."""
+
+    build: Callable[[Source], Kernel]
+    plans: dict[Hashable, Any]
+    kernels: dict[str, Kernel]
+    made: Callable[[Request, Sequence[Operand], Plan], Plan] = as_made
+
+
+_apart: ContextVar[Tables | None] = ContextVar("tables of a context that has its own", default=None)
+
+
+def _tables() -> Tables:
+    return _apart.get() or Tables(build, _plans, _kernels)
+
+
+def known_plan(request: Hashable, format: Format | str | None, signatures: Sequence[Hashable]) -> Any:
+    """The plan of a request, or the chain of it or of a program's text, for operands of these signatures; None if there is none yet."""
+    apart = _apart.get()
+    return (_plans if apart is None else apart.plans).get((request, format, *signatures))
+
+
+def signatures_of(operands: Sequence[Any]) -> list[Hashable]:
+    """What of each operand a plan is found by, one after the other.
+
+    Anything but SparseTensors and strided tensors is ``None``, so that no plan is found with it; where operands have one pattern, the
+    last says which.
+
+    >>> signatures_of([torch.ones(2, 3)])
+    [torch.float32, torch.Size([2, 3])]
+    """
+    signatures: list[Hashable] = []
+    patterns: list[Any] = []
+    for operand in operands:
+        if type(operand) is SparseTensor:
+            pattern = operand.pattern
+            signatures += (pattern.signature, operand._values.dtype)
+            patterns.append(pattern)
+        elif not isinstance(operand, torch.Tensor):
+            signatures.append(None)
+        elif operand.is_contiguous() and operand.is_cpu:
+            signatures += (operand.dtype, operand.shape)
+        else:
+            signatures += (operand.dtype, operand.shape, operand.stride(), operand.device)
+    if len(patterns) > 1 and len(set(map(id, patterns))) < len(patterns):
+        signatures.append(tuple(map(list(map(id, patterns)).index, map(id, patterns))))
+    return signatures
+
+
+def launch(request: Request, operands: Sequence[Any], format: Format | str | None) -> Any:
+    """The result of the kernel for these operands, SparseTensors and strided tensors: no gradient flows, and nothing is converted after."""
+    signatures = signatures_of(operands)
+    plan = known_plan(request, format, signatures) or find_plan(request, format, operands, signatures)
+    return plan.run(*operands)
+
+
+def find_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
+    """The plan for these operands, SparseTensors and strided tensors; made at the first call."""
+    with BUILDING, collector.paused():
+        key = (request, format, *signatures)
+        return _tables().plans.get(key) or remember(key, make_plan(request, operands, format))
+
+
+def remember(key: Hashable, plan: P) -> P:
+    """Keep a plan, or a chain of them; past the bound, the oldest goes."""
+    with BUILDING:
+        plans = _tables().plans
+        while len(plans) >= MOST_PLANS:
+            del plans[next(iter(plans))]
+        plans[key] = plan
+        return plan
+
+
+def make_plan(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
+    """Schedule, generate, compile and bind."""
+    return _plan_of(request, describe_all(operands), format)
+
+
+def _plan_of(request: Request, described: Sequence[Operand], format: Format | str | None) -> Plan:
+    request, problem, steps, source = compile_tuned(request, described, format)
+    kernel, stmt = kernel_for(source), steps[-1].stmt
+    if (at := operand_to_cut(request, problem, described)) is not None:
+        return _tables().made(request, described, Plan(problem, steps, kernel, _in_parts(request, at)))
+    if problem.slabs is not None:
+        run = in_slabs(problem.slabs, problem, _into(request, problem.slabs.of(described), format, kernel))
+        return _tables().made(request, described, Plan(problem, steps, kernel, run))
+    before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
+    run = bind(problem, stmt, kernel, described, before, _copies(problem, described), _runs_threads(request, problem, stmt))
+    return _tables().made(request, described, Plan(problem, steps, kernel, run))
+
+
+def _runs_threads(request: Request, problem: Problem, stmt: ix.Stmt) -> bool:
+    """Whether a parallel loop gets several workers: it has enough to do for them, or the schedule asks for it."""
+    return bool(request.options.parallel) or pays(stmt, problem.facts)
+
+
+def compile_tuned(
+    request: Request, described: Sequence[Operand], format: Format | str | None
+) -> tuple[Request, Problem, tuple[Step, ...], Source]:
+    """A request, with the schedule that ``autotune`` chose for such operands, if it did and that still can be had, and its source."""
+    text = chosen(str(request), described, format) if request.is_product else None
+    if text is not None:
+        with suppress(ScheduleError):  # it was kept for operands of about this size, maybe by hand
+            tuned = scheduled(request, text)
+            return tuned, *compile_source(tuned, described, format)
+    return request, *compile_source(request, described, format)
+
+
+def forget(request: Request) -> None:
+    """Drop the plans of a request, to be made anew."""
+    with BUILDING:
+        plans = _tables().plans
+        for text in [text for text, shortcut in SHORTCUTS.items() if shortcut.request is request]:
+            del SHORTCUTS[text]
+        for key in [key for key in plans if isinstance(key, tuple) and key[0] is request]:
+            del plans[key]
+
+
+def _in_parts(request: Request, at: int) -> Callable[..., Any]:
+    """The function of a plan that takes an operand with its long rows cut: there is a plan for each of those."""
+
+    def run(*operands: Any) -> Any:
+        parts = cut(operands[at].pattern)
+        taken = [SparseTensor.trusted(parts.pattern, o._values) if n == at else o for n, o in enumerate(operands)]
+        return parts.joined(launch(request, taken, "dense"))
+
+    return run
+
+
+def _into(request: Request, described: Sequence[Operand], format: Format | str | None, kernel: Kernel) -> Callable[..., Any]:
+    """The function of a slab's operands, and the array that its results go to."""
+    problem, steps, _ = compile_source(request, described, format)
+    stmt, copies = steps[-1].stmt, _copies(problem, described, into=True)
+    return bind(problem, stmt, kernel, described, {}, copies, _runs_threads(request, problem, stmt), into=True)
+
+
+def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -> dict[int, Callable[..., Any]]:
+    """What copies dense operands to the layout in which they are read, and, after them, the result from that in which it is
+    written, to memory that is passed where it goes ``into`` some.
+    """
+    layout = problem.layout
+    if layout is None:
+        return {}
+    made = {at: _plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run for at, last in layout.operands.items()}
+    made = made if into else {at: _listed(copy) for at, copy in made.items()}
+    if layout.result is not None:
+        shape = with_last(problem.shape, layout.result)
+        written = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
+        back = moving(len(shape), layout.result, back=True)
+        if into:
+            moved, steps, source = compile_source(back, [written], None)
+            threads = _runs_threads(back, moved, steps[-1].stmt)
+            run = bind(moved, steps[-1].stmt, kernel_for(source), [written], {}, {}, threads, into=True)
+            made[len(operands)] = _tables().made(back, [written], Plan(moved, steps, kernel_for(source), run)).run
+        else:
+            made[len(operands)] = _listed(_plan_of(back, [written], None).run)
+    return made
+
+
+def _listed(copy: Callable[..., Any]) -> Callable[..., Any]:
+    def run(tensor: Any) -> Any:
+        note("copy", "a dense tensor with another dimension contiguous", tensor.nbytes)
+        return copy(tensor)
+
+    return run
+
+
+@contextmanager
+def apart(tables: Tables) -> Iterator[Tables]:
+    """Within it, these are the plans and kernels; other threads, and other tasks of this one, go on with the process's own."""
+    token = _apart.set(tables)
+    try:
+        yield tables
+    finally:
+        _apart.reset(token)
+
+
+def is_apart() -> bool:
+    """Whether the plans that are made in this context are forgotten with it."""
+    return _apart.get() is not None
+
+
+tables_apart = _apart.get  # without the call of a function: the tables of a context that has its own, or None
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Within it, kernels are plain Python that checks every access; the plans made there are forgotten."""
+    with apart(Tables(build_plain, {}, {})):
+        yield
+
+
+def compile_source(request: Request, operands: Sequence[Operand], format: Format | str | None) -> tuple[Problem, tuple[Step, ...], Source]:
+    """Everything up to the source: no operand's values are needed, and nothing is written."""
+    if isinstance(request, FusedRequest):
+        problem = fused_problem(request, operands, host())
+        steps = schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, host())
+        return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
+    if request.form.copies and isinstance(format, Format):
+        problem = copy_problem(operands[0], format, host())
+    else:
+        problem = make_problem(request, operands, host(), format)
+    check_loops(problem, request.options)
+    if (slabs := slabs_of(problem, request.subscripts, operands, host())) is not None:
+        one, steps, source = compile_source(request, slabs.of(operands), format)
+        if one.layout == problem.layout:
+            return replace(problem, slabs=slabs), steps, source
+    steps = schedule(problem.stmt, problem.facts, host(), request.options)
+    return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
+
+
+def kernel_for(source: Source) -> Kernel:
+    """The kernel of a source, built once in a process."""
+    with BUILDING:
+        tables = _tables()
+        if source.name not in tables.kernels:
+            tables.kernels[source.name] = tables.build(source)
+        return tables.kernels[source.name]
+
+
+def describe_all(operands: Sequence[Any]) -> list[Operand]:
+    """What the compiler may know of operands, and which of them have one pattern."""
+    found = list(map(describe, operands))
+    first: dict[int, int] = {}
+    for at, operand in enumerate(operands):
+        if isinstance(operand, SparseTensor) and (owner := first.setdefault(id(operand.pattern), at)) != at:
+            found[at] = replace(found[at], beside=owner)
+    return found
+
+
+def describe(operand: Any) -> Operand:
+    """What the compiler may know of an operand."""
+    if operand.device.type != "cpu":
+        raise UnsupportedError(f"an operand is on {operand.device}: numscorch runs on the CPU, so pass operand.cpu()")
+    dtype, shape = COMPILED.get(WIDENED.get(operand.dtype, operand.dtype)), tuple(operand.shape)
+    if dtype is None:
+        raise UnsupportedError(f"data type {operand.dtype} is not compiled, only {listed()}: convert with .to(torch.float32)")
+    if not isinstance(operand, SparseTensor):
+        return Operand(dense(len(shape)), shape, dtype, strides=tuple(operand.stride()))
+    pattern = operand.pattern
+    facts = pattern.counts, pattern.spreads, pattern.has_long_rows, pattern.peaks
+    return Operand(pattern.format, shape, dtype, pattern.index_dtype, (), *facts)

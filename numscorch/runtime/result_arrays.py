@@ -1,0 +1,291 @@
+"""Results whose pattern is new: memory for their arrays between counting and filling, and the finished tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+import torch
+
+from ..errors import SizeError
+from ..ir.derived_formats import runs_of
+from ..ir.format import Format
+from ..ir.level import INT32_MAX
+from ..machine import memory
+from ..machine.buffer_pool import room
+from ..machine.memory import check_bytes, check_workspace, compressed_instead
+from ..schedule import tuning
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _together(array: np.ndarray, filled: Sequence[slice], total: int) -> np.ndarray:
+    """The filled parts of an array, one after the other: what is kept for results to come is copied from, other memory shrinks."""
+    made, at = array if array.flags.owndata else room(total, array.dtype), 0
+    for own in filled:
+        end = at + own.stop - own.start
+        if made is not array or own.start != at:
+            made[at:end] = array[own]
+        at = end
+    if made is array:
+        made.resize(total, refcheck=False)
+    return made
+
+
+def _shortened(array: np.ndarray, total: int) -> np.ndarray:
+    """The start of an array, in memory of its size."""
+    if not array.flags.owndata:
+        return _together(array, [slice(0, total)], total)
+    array.resize(total, refcheck=False)
+    return array
+
+
+def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> int:
+    """Places of a hash table for the longest row: a power of two, at most half of it used, as the routine ``emptied`` has it.
+
+    Raises:
+        SizeError: the workers' tables would take more than the memory limit.
+
+    >>> hashed_room(np.array([3, 100, 0]), 1000, 1, ""), hashed_room(np.array([3, 100]), 10, 1, "")
+    (256, 32)
+    """
+    size = 1 << max((2 * min(int(bounds.max()), extent) - 1).bit_length(), 1)
+    check_workspace(workers * size, size, where, "list")
+    return size
+
+
+def workers_for(parents: int) -> int:
+    """How many workers may have a count for each of so many parents.
+
+    >>> workers_for(1000), workers_for(1 << 21)
+    (64, 2)
+    """
+    return min(max(tuning.MOST_COUNTS // max(parents, 1), 1), tuning.BLOCKS)
+
+
+def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray) -> np.ndarray:
+    """Where a bounded result's entries start below some of its parents: those of all operands together, or of the smallest one.
+
+    >>> pattern = Pattern(Format("ds"), (2, 3), ((), (torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1]))))
+    >>> bounded_starts([pattern, pattern], False, np.array([0, 1, 2])).tolist()
+    [0, 4, 6]
+    """
+    if each:
+        patterns = [min(patterns, key=lambda pattern: pattern.nnz)]
+    found: np.ndarray = sum(pattern.level_arrays(-1)[0][parents].astype(np.int64) for pattern in patterns)
+    return found
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A result's values and index arrays: those of a level by ``(level, "pos")`` and ``(level, "crd")``.
+
+    Where ``gaps`` are left, the kernel writes ends only for the parents it visits.
+    """
+
+    values: np.ndarray
+    index: dict[tuple[int, str], np.ndarray]
+    gaps: bool = True
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the arrays of a result depend on, besides how much there is to store.
+
+    ``fill`` is the value of a stored place without a term, as a semiring's zero.
+    """
+
+    format: Format
+    shape: tuple[int, ...]
+    dtype: type
+    index_dtype: str
+    fill: float = 0.0
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The extent of each level."""
+        return self.format.sizes(self.shape)
+
+    @cached_property
+    def parents(self) -> int:
+        """How many rows a result has whose last level alone stores something."""
+        return prod(self.sizes[:-1])
+
+    @cached_property
+    def width(self) -> int:
+        """Bytes of a value."""
+        return np.dtype(self.dtype).itemsize
+
+    def allocated(self, starts: np.ndarray) -> Arrays:
+        """Arrays for what every block counted; ``starts`` becomes where each block starts.
+
+        Raises:
+            SizeError: more values than the index type can count.
+        """
+        runs = runs_of(self.format)
+        counted = starts.reshape(-1, max(len(runs), 1))
+        totals = counted.sum(axis=0)
+        counted[:] = np.cumsum(counted, axis=0) - counted
+        index: dict[tuple[int, str], np.ndarray] = {}
+        positions, sizes = 1, self.sizes
+        for at, level in enumerate(self.format.levels):
+            run = next((n for n, (first, last) in enumerate(runs) if first <= at <= last), None)
+            if run is None:
+                positions = level.count((), positions, sizes[at])
+                self._check(positions, f"level {at + 1} of the result", padded=True)
+                index |= {} if level.mark is None else {(at, level.mark): np.zeros(positions, level.array_dtype(level.mark))}
+                continue
+            total = self._counted(int(totals[run]))
+            self._check((positions + 1 + total) * 8, f"level {at + 1} of the result", padded=positions > total)
+            if "pos" in level.arrays:
+                index[at, "pos"] = np.zeros(positions + 1, self.index_dtype)
+                index[at, "pos"][-1] = total
+            index[at, "crd"] = self._coordinates(at, total)
+            positions = total
+        below = not runs or runs[-1][1] < len(self.format.levels) - 1
+        self._check(positions * self.width, f"the result's {positions} values", padded=below)
+        values = np.full(positions, self.fill, self.dtype) if below and self.fill else (np.zeros if below else room)(positions, self.dtype)
+        return Arrays(values, index)
+
+    def heads(self, workers: int, parents: int) -> np.ndarray:
+        """Zeros to count the entries of each parent and worker.
+
+        Raises:
+            SizeError: they don't fit, or the starts of as many parents.
+        """
+        self._check((workers + 1) * parents * 8, f"the counts of {parents} parents", padded=True)
+        return np.zeros(workers * parents, np.int64)
+
+    def placed(self, heads: np.ndarray, workers: int) -> Arrays:
+        """Arrays for entries that are placed: ``heads``, how many each worker has for each parent, becomes where they go.
+
+        Raises:
+            SizeError: more values than the index type can count.
+        """
+        ((first, last),) = runs_of(self.format)
+        heads = heads.reshape(workers, -1)
+        pos = np.zeros(heads.shape[1] + 1, np.int64)
+        np.cumsum(heads[0] if workers == 1 else heads.sum(axis=0), out=pos[1:])
+        total = self._counted(int(pos[-1]))
+        each = (last + 1 - first) * 8 + self.width
+        self._check(total * each, f"the result's {total} values", padded=False)
+        start = pos[:-1]
+        for own in heads[:-1]:
+            after = start + own
+            own[:] = start
+            start = after
+        heads[-1] = start
+        pos = pos.astype(self.index_dtype, copy=False)
+        index = {(first, "pos"): pos} | {(at, "crd"): self._coordinates(at, total) for at in range(first, last + 1)}
+        return Arrays(room(total, self.dtype), index, gaps=False)
+
+    def spaced(self, pattern: Pattern) -> Arrays:
+        """Arrays for the entries of a pattern that has them below the same parents.
+
+        Raises:
+            SizeError: they don't fit, or are more than the index type can count.
+        """
+        level, sizes = self.format.levels[1], self.sizes
+        arrays = level.spread(np.diff(pattern.level_arrays(1)[0]))
+        total = self._counted(len(arrays[-1])) * prod(sizes[2:])
+        self._check(total * self.width, f"the result's {total} values", padded=True)
+        named = zip(level.arrays, arrays, strict=True)
+        index = {(1, name): array.astype(level.array_dtype(name) or self.index_dtype, copy=False) for name, array in named}
+        return Arrays(np.zeros(total, self.dtype), index, gaps=False)
+
+    def has_room(self, most: int) -> bool:
+        """Whether arrays for this number of entries may be allocated; only written pages take memory."""
+        each = 8 + self.width
+        return most * each <= memory.ASK_FROM and (self.index_dtype != "int32" or most <= INT32_MAX)
+
+    @property
+    def each(self) -> int:
+        """Bytes of an entry in the longest array of the result; the memory limit applies to each array."""
+        return max(self.width, 8 if "crd" in self.format.levels[-1].arrays else 0)
+
+    def fits(self, most: int) -> bool:
+        """Whether the memory limit and the index type allow this number of entries."""
+        size = most * self.each
+        return size <= memory.ASK_FROM or (size <= memory.limit() and (self.index_dtype != "int32" or most <= INT32_MAX))
+
+    def check_least(self, least: int) -> None:
+        """Refuse a result with at least this number of entries.
+
+        Raises:
+            SizeError: the entries exceed the memory limit or the range of the index type.
+        """
+        self._check(least * self.each, f"the result, of {least} entries or more,", padded=False)
+        self._counted(least, "has at least")
+
+    def bounded(self, most: int) -> Parts:
+        """Arrays for as many entries as there can be, of a result with one sparse level: its two index arrays, and values.
+
+        Raises:
+            SizeError: more values than the index type can count.
+        """
+        parents = self.parents
+        size = (parents + 1 + self._counted(most, "may have")) * 8 + most * self.width
+        if size > memory.ASK_FROM:
+            self._check(size, f"the result's {most} values, if no two of its terms meet,", padded=parents > most)
+        pos = np.empty(parents + 1, self.index_dtype)
+        pos[0] = 0
+        return pos, self._coordinates(len(self.format.levels) - 1, most), room(most, self.dtype)
+
+    def appended(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray, total: int) -> SparseTensor:
+        """The tensor of what one worker appended."""
+        pos[-1] = total  # of one row in all, no parent is visited that would say it
+        if len(crd) != total:
+            crd, values = _shortened(crd, total), _shortened(values, total)
+        return self._with_one_level(pos, crd, values)
+
+    def closed(self, arrays: Parts, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> SparseTensor:
+        """Without what workers left free; ``parents`` is where those start whose entries each one appended."""
+        pos, crd, values = arrays
+        if len(ends) == 1:
+            return self.appended(pos, crd, values, int(ends[0]))
+        filled = [slice(int(start), int(end)) for start, end in zip(starts[:-1], ends, strict=True)]
+        total = filled[0].stop
+        for worker, own in enumerate(filled[1:], 1):
+            if own.start != total:
+                pos[parents[worker] + 1 : parents[worker + 1] + 1] -= own.start - total
+            total += own.stop - own.start
+        pos[-1] = total
+        return self._with_one_level(pos, *(_together(array, filled, total) for array in (crd, values)))
+
+    def _with_one_level(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray) -> SparseTensor:
+        """The tensor whose last level alone stores something."""
+        *above, last = self.format.levels
+        own = (pos, crd) if last.arrays[0] == "pos" else (crd, pos)
+        pattern = Pattern.written(self.format, self.shape, (*((),) * len(above), own), self.index_dtype)
+        return SparseTensor.trusted(pattern, torch.from_numpy(values))
+
+    def _coordinates(self, at: int, count: int) -> np.ndarray:
+        """Memory for the coordinates of a level."""
+        return room(count, self.format.levels[at].array_dtype("crd") or self.index_dtype)
+
+    def _check(self, size: int, what: str, padded: bool) -> None:
+        """Hold an allocation against the memory limit; where it isn't ``padded``, no other format takes much less."""
+        if size <= memory.ASK_FROM:
+            return
+        way_out = compressed_instead(self.format.order) if padded else "so many entries are stored: compute the result in parts"
+        check_bytes(size, what, str(self.format), way_out)
+
+    def _counted(self, total: int, has: str = "has") -> int:
+        if self.index_dtype == "int32" and total > INT32_MAX:
+            raise SizeError(f"the result {has} {total} entries, more than int32 can count: convert an operand to int64 indices")
+        return total
+
+    def finished(self, arrays: Arrays) -> SparseTensor:
+        """The tensor of filled arrays: parents that were not visited have no children."""
+        for (at, which), array in arrays.index.items():
+            if which == "pos" and at and arrays.gaps:
+                np.maximum.accumulate(array, out=array)
+        index = arrays.index
+        views = tuple([tuple([index[at, which] for which in level.arrays]) for at, level in enumerate(self.format.levels)])
+        pattern = Pattern.written(self.format, self.shape, views, self.index_dtype)
+        return SparseTensor.trusted(pattern, torch.from_numpy(arrays.values))

@@ -1,0 +1,59 @@
+"""Slabs: a long index along which dense tensors are copied to another layout is taken a few hundred coordinates at a time.
+
+In ``x @ W.t()`` copies of ``x`` and of the result have the batch contiguous. Those of a whole batch of thousands don't stay in the
+cache, and each row of them is on pages of its own; those of a slab do, and their memory is used again for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..frontend.operand import Operand
+from ..frontend.parser import Subscripts
+from ..frontend.problem import Problem
+from ..frontend.relayout import Slabs
+from ..machine.buffer_pool import room
+from ..schedule import tuning
+from ..schedule.facts import Target, itemsize
+from ..tensors.ledgers import note
+
+
+def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operand], target: Target) -> Slabs | None:
+    """The slabs of a problem whose copies don't stay in a core's own cache; None where it has no such copies, or few coordinates.
+
+    The slabs are about equal, and whole registers.
+    """
+    layout = problem.layout
+    if layout is None or layout.result != 0 or problem.members or not problem.result.is_dense:
+        return None
+    extent, lanes = problem.shape[0], target.lanes(problem.result.dtype)
+    copied = [prod(operands[at].shape) for at in layout.operands] + [prod(problem.shape)]
+    if extent < 2 * tuning.SLAB or sum(copied) * itemsize(problem.result.dtype) <= 2 * target.own_cache:
+        return None
+    places = {at: own.index(layout.index) for at, own in enumerate(subscripts.operands) if layout.index in own}
+    if any(operands[at].shape[place] != extent for at, place in places.items()):
+        return None  # it is broadcast
+    size = ceil(extent / ceil(extent / tuning.SLAB) / lanes) * lanes
+    return Slabs(layout.index, size, extent, places)
+
+
+def in_slabs(slabs: Slabs, problem: Problem, run: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """A function of the operands that runs another one for each slab, which takes also the place of its results."""
+    dtype, size, starts = getattr(np, problem.result.dtype), slabs.size, slabs.starts
+
+    def whole(*operands: Any) -> torch.Tensor:
+        made = room(problem.shape, dtype)
+        for at in problem.layout.operands if problem.layout is not None else ():
+            note("copy", "a dense tensor with another dimension contiguous", operands[at].nbytes)
+        note("copy", "a dense tensor with another dimension contiguous", made.nbytes)
+        for start in starts:
+            taken = [o.narrow(slabs.dimensions[at], start, size) if at in slabs.dimensions else o for at, o in enumerate(operands)]
+            run(*taken, made[start : start + size])
+        return torch.from_numpy(made)
+
+    return whole

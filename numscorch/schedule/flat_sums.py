@@ -1,0 +1,79 @@
+"""walk_entries: a sum over all of a tensor walks its values from the first to the last, and no level."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.functions import REGISTER_FUNCTIONS, is_zero, simplified
+from ..ir.index import Access, Assignment, Entries, Forall, Serial, Stmt, Where, accesses_in, factors_of, operators_in, product
+from . import tuning
+from .facts import GENERIC, Facts, Target
+from .options import AUTOMATIC, Options
+from .vector import LANES
+from .workspace import unwrap, wrap
+
+
+def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
+    """One loop over positions for the loops that sum up every entry of a tensor; None where there are none.
+
+    The positions of the last level follow one another, whatever the levels above it say, so that these need not be read.
+
+    >>> from numscorch.ir.format import CSR
+    >>> from numscorch.ir.index import IndexVar, TensorVar
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> nest = parse_stmt("where(s = t, forall(i, forall(j, t += abs(A[i,j]))))", {"A": TensorVar("A", CSR)})
+    >>> facts = Facts.of({IndexVar("i"): 100, IndexVar("j"): 100}, {"A": (CSR, (100, 9000))}, 16, Target())
+    >>> print(*flatten_sum(nest, facts, Target()) or (), sep="\\n")
+    where(s = t, entry_forall<8 x 8>(i, forall(j, t += abs(A[i,j]))))
+    all entries of A are summed: one loop over its positions
+    """
+    if options.vector is not None:
+        return None
+    match stmt:
+        case Where(Assignment() as consumer, Forall(tag=Serial()) as nest) if consumer.lhs.tensor.is_scalar:
+            if (flat := _flat(nest)) is None or (walked := _walked(*flat)) is None:
+                return None
+            (outer, *loops), body = flat
+            done = wrap([replace(outer, tag=_tag(body, walked, facts, target)), *loops], body)
+            return replace(stmt, producer=done), f"all entries of {walked.tensor} are summed: one loop over its positions"
+    return None
+
+
+def _flat(nest: Stmt) -> tuple[list[Forall], Assignment] | None:
+    """The loops of a sum and its terms; what was to multiply the sums of inner loops multiplies terms instead."""
+    loops, body = unwrap(nest)
+    match body:
+        case Assignment(op="+=") if all(loop.tag == Serial() for loop in loops):
+            return loops, body
+        case Where(Assignment(op="+=") as consumer, Forall() as producer) if (inner := _flat(producer)) is not None:
+            below, term = inner
+            factors = factors_of(consumer.rhs)
+            if factors.count(term.lhs) == 1 and all(loop.tag == Serial() for loop in loops):
+                fixed = [factor for factor in factors if factor != term.lhs]
+                return [*loops, *below], replace(consumer, rhs=product([*fixed, *factors_of(term.rhs)]))
+    return None
+
+
+def _walked(loops: list[Forall], body: Assignment) -> Access | None:
+    """The operand of which these loops reach every entry just once, if all else that is read lies beside its values."""
+    read = [access for access in accesses_in(body.rhs) if not access.tensor.is_scalar]
+    owners = {access for access in read if access.tensor.shares is None}
+    if len(owners) != 1 or not any(access.tensor.has_values for access in read):
+        return None
+    (owner,) = owners
+    once = len(set(owner.indices)) == len(owner.indices) and {loop.var for loop in loops} == set(owner.indices)
+    beside = all(access == owner or access.tensor.shares == owner.tensor.name for access in read)
+    stored = not owner.tensor.is_dense and not any(level.gaps or level.ends for level in owner.tensor.format.levels)
+    return owner if once and beside and stored and is_zero(simplified(body.rhs, {owner.tensor.name})) else None
+
+
+def _tag(body: Assignment, walked: Access, facts: Facts, target: Target) -> Entries:
+    """As many registers as hide the latency of a sum, if there are that many entries; one value at a time where there are no registers."""
+    dtype = body.lhs.tensor.dtype
+    operators = operators_in(body.rhs) - {"*"}
+    if dtype not in LANES or not operators <= set(REGISTER_FUNCTIONS):
+        return Entries(1, 1)
+    lanes, registers = target.lanes(dtype), tuning.SUMS_IN_FLIGHT
+    while registers > 1 and facts.count(walked.tensor.name)[1][-1] < tuning.FLAT_SUM_STEPS * registers * lanes:
+        registers //= 2
+    return Entries(lanes, registers)

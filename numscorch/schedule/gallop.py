@@ -1,0 +1,72 @@
+"""gallop: an intersection walks the operand with few coordinates, and searches the others for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..ir.functions import is_zero, simplified
+from ..ir.index import Access, Assignment, Forall, Gallop, Serial, Stmt, Where, accesses_in, value_of
+from . import cost, tuning
+from .facts import GENERIC, Facts, Target
+from .options import AUTOMATIC, Options
+
+
+def gallop(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
+    """Where one operand of an intersection is far longer than another, search it instead of walking it.
+
+    None if no loop is an intersection of levels that can be searched.
+
+    >>> from numscorch.ir.format import CSR
+    >>> from numscorch.ir.index import IndexVar, TensorVar
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> nest = parse_stmt("forall(i, forall(j, y[i] += A[i,j] * B[i,j]))", {name: TensorVar(name, CSR) for name in "AB"})
+    >>> facts = Facts(((IndexVar("i"), 10), (IndexVar("j"), 2048)), (("A", CSR, (10, 40)), ("B", CSR, (10, 10240))))
+    >>> print(*gallop(nest, facts) or (), sep="\\n")
+    forall(i, gallop_forall<A>(j, y[i] += A[i,j] * B[i,j]))
+    at j, A has about 4 coordinates and B 1.02e+03: A is walked, and the others are searched
+    """
+    reasons: list[str] = []
+    done = _galloped(stmt, facts, reasons)
+    return (done, "; ".join(reasons)) if reasons else None
+
+
+def _galloped(stmt: Stmt, facts: Facts, reasons: list[str]) -> Stmt:
+    match stmt:
+        case Forall(var, body, tag):
+            fans = fans_of(stmt, facts) if isinstance(tag, Serial) else {}
+            rest = _galloped(body, facts, reasons)
+            return replace(stmt, body=rest, tag=_decided(str(var), fans, reasons)) if fans else replace(stmt, body=rest)
+        case Where(consumer, producer):
+            return Where(_galloped(consumer, facts, reasons), _galloped(producer, facts, reasons))
+        case Assignment():
+            return stmt
+
+
+def _decided(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | Serial:
+    """The loop's tag, from about how many coordinates each operand has."""
+    short, long = min(fans, key=fans.__getitem__), max(fans, key=fans.__getitem__)
+    told = f"at {var}, {short} has about {fans[short]:.3g} coordinates and {long} {fans[long]:.3g}"
+    if fans[long] < tuning.SEEK * fans[short]:
+        reasons.append(f"{told}: walked together")
+        return Serial()
+    reasons.append(f"{told}: {short} is walked, and the others are searched")
+    return Gallop(short)
+
+
+def fans_of(loop: Forall, facts: Facts) -> dict[str, float]:
+    """About how many coordinates each operand of an intersection has below one parent; empty if it isn't one that can be searched."""
+    value = value_of(loop.body)
+    found = {access.tensor.name: (access, at) for access in accesses_in(value) for at in iterated_levels(access, loop)}
+    if len(found) < 2 or not all(cost.can_seek(access.tensor.format.levels[at]) for access, at in found.values()):
+        return {}
+    if not all(is_zero(simplified(value, {name})) for name in found):
+        return {}
+    return {name: cost.fan_of(access, at, facts) for name, (access, at) in found.items()}
+
+
+def iterated_levels(access: Access, loop: Forall) -> Iterator[int]:
+    """The levels of an operand that the loop iterates."""
+    if not access.tensor.is_dense and not access.tensor.is_scalar:
+        levels = access.tensor.format.levels
+        yield from (at for at, level in enumerate(levels) if not level.full and access.level_var(at) == loop.var)

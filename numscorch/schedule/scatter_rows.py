@@ -1,0 +1,111 @@
+"""lay_out: a row that is merged with many others is laid out in dense arrays first, where its coordinates are looked up.
+
+Merging walks the row again for each of the others; looking up takes a step for each coordinate of those alone (the sparse
+accumulator of Gilbert, Moler and Schreiber, "Sparse Matrices in MATLAB", 1992, which is read here rather than added to).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.format import Format
+from ..ir.index import (
+    Access,
+    Assignment,
+    Forall,
+    IndexVar,
+    Serial,
+    Stmt,
+    TensorVar,
+    Where,
+    accesses_in,
+    is_product,
+    map_expr,
+    operands_of,
+    result_of,
+    value_of,
+)
+from ..ir.workspace_levels import Marked
+from . import cost, tuning
+from .branchless_merge import merged_in
+from .facts import GENERIC, Facts, Target
+from .options import AUTOMATIC, Options
+
+Choice = tuple[Access, IndexVar, tuple[IndexVar, ...]]
+
+
+def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
+    """Where two rows are merged into a sum, and one of them is merged with others too, look it up; None if there is no such loop.
+
+    >>> from numscorch.ir.format import CSC, CSR
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> tensors = {"A": TensorVar("A", CSR), "B": TensorVar("B", CSC), "C": TensorVar("C", CSR)}
+    >>> nest = parse_stmt("forall(i, forall(k, where(D[i,k] = C[i,k] * u, forall(j, u += A[i,j] * B[j,k]))))", tensors)
+    >>> counts = (("A", CSR, (10, 80)), ("B", CSC, (10, 80)), ("C", CSR, (10, 80)))
+    >>> found = scatter_rows(nest, Facts(tuple((IndexVar(name), 10) for name in "ijk"), counts))
+    >>> print(*found or (), sep="\\n")
+    forall(i, where(forall(k, where(D[i,k] = C[i,k] * u, forall(j, u += A_row[j] * B[j,k]))), forall(j, A_row[j] = A[i,j])))
+    at j, A is merged about 8 times at each i: it is laid out, and looked up
+    """
+    if result_of(stmt).tensor.is_assembled or not is_product(value_of(stmt)):
+        return None
+    found = _repeated(stmt, (), facts)
+    if found is None:
+        return None
+    row, var, between = found
+    last = row.level_var(len(row.indices) - 1)
+    times = _times(stmt, between, facts) * facts.spread(row.tensor.name, len(row.indices) - 1)  # most values are in long rows
+    if times < tuning.SCATTERED_MERGES:
+        return None
+    told = f"at {last}, {row.tensor} is merged about {times:.3g} times at each {var}: it is laid out, and looked up"
+    return _rewritten(stmt, row, var, last), told
+
+
+def _repeated(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice | None:
+    """The row, the loop at whose each coordinate it is the same for many merges, and the loops between."""
+    match stmt:
+        case Forall(var, Assignment() as body, Serial()) if body.lhs.tensor.is_scalar and body.op == "+=":
+            names = merged_in(stmt, body) if facts.extent(var) <= tuning.SCATTERED_EXTENT else []
+            read = [access for access in accesses_in(body.rhs) if access.tensor.name in names] if len(names) == 2 else []
+            kept: set[str | None] = {access.tensor.name for access in read if not access.tensor.has_values}
+            kept |= {access.tensor.shares for access in accesses_in(body.rhs)}  # beside whose entries other values are read
+            rows = [access for access in read if access.tensor.name not in kept]
+            found = [choice for row in rows if (choice := _choice(row, var, outer)) is not None]
+            return max(found, key=lambda choice: len(choice[2]), default=None)
+        case Forall(var, body, Serial()):  # in registers of many coordinates, a term isn't masked
+            return _repeated(body, (*outer, var), facts)
+        case Where(consumer, producer):
+            return _repeated(producer, outer, facts) or _repeated(consumer, outer, facts)
+        case _:
+            return None
+
+
+def _choice(row: Access, var: IndexVar, outer: tuple[IndexVar, ...]) -> Choice | None:
+    above = [outer.index(own) for own in row.indices if own != var]
+    if not above or max(above) == len(outer) - 1:
+        return None
+    return row, outer[max(above)], outer[max(above) + 1 :]
+
+
+def _times(stmt: Stmt, between: tuple[IndexVar, ...], facts: Facts) -> float:
+    """About how often the loops between run their bodies."""
+    sparse = [(access, cost.counts_of(access, facts)) for access in operands_of(stmt) if not access.tensor.is_dense]
+    times = 1.0
+    for var in between:
+        times *= cost.iterations(var, sparse, facts)[0]
+    return times
+
+
+def _rewritten(stmt: Stmt, row: Access, at: IndexVar, last: IndexVar) -> Stmt:
+    """The statement with the row laid out at the start of a loop's body."""
+    match stmt:
+        case Forall(var, body) if var == at:
+            space = Access(TensorVar(f"{row.tensor}_row", Format((Marked(),)), row.tensor.dtype), (last,))
+            filled = Forall(last, Assignment(space, row))
+            return replace(stmt, body=Where(map_expr(body, lambda access: space if access == row else access), filled))
+        case Forall(_, body):
+            return replace(stmt, body=_rewritten(body, row, at, last))
+        case Where(consumer, producer):
+            return Where(_rewritten(consumer, row, at, last), _rewritten(producer, row, at, last))
+        case Assignment():
+            return stmt

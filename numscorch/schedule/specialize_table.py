@@ -1,0 +1,133 @@
+"""hold: rows that a table chooses are summed in registers, of which there is one for each row of a block.
+
+In n:m:g a column of a block adds to n of the block's m rows, and which ones follows from the kind of the column. Where the
+loop over columns takes one kind after the other, its body is written once for each kind, with these n rows' registers in it:
+``t`` has m of them, no index is loaded, and nothing is scattered (STen, section 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, prod
+
+from ..ir.format import Format
+from ..ir.index import Access, Assignment, Constant, Forall, IndexVar, Kinds, KindTiles, Stmt, TensorVar, Vector, Where, result_of
+from ..ir.workspace_levels import Held
+from . import tuning
+from .facts import GENERIC, Facts, Target, itemsize
+from .options import AUTOMATIC, Options
+from .table_coordinates import chosen_by_table
+from .tiles import tiled
+from .vector import narrowed
+from .workspace import free_names, unwrap, wrap
+
+
+def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
+    """Keep the rows of a block in registers while its columns are walked, kind by kind; None where no table chooses rows.
+
+    >>> from numscorch.ir.derived_formats import flattened
+    >>> from numscorch.ir.format import NMG
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> nest = "forall(u, forall(j, forall(i, vector_forall<8 x 2, once>(k, C[u,i,k] += A[u,j,i] * B[j,k]))))"
+    >>> extents = {IndexVar("u"): 100, IndexVar("i"): 4, IndexVar("j"): 100, IndexVar("k"): 16}
+    >>> tensors = {"A": TensorVar("A", flattened(NMG(2, 4, 8)))}
+    >>> stmt, why = specialize_table(parse_stmt(nest, tensors), Facts.of(extents, {}, 8, Target()), Target())
+    >>> print(str(stmt).replace("constant_forall(i, t[i] += A[u,j,i] * B[j,k])", "..."))
+    forall(u, vector_forall<8 x 2, once>(k, where(constant_forall(i, C[u,i,k] = t[i]), kind_forall(j, ...))))
+    """
+    may_tile = options.tile is None
+    loops, body = unwrap(stmt)
+    if not isinstance(body, Assignment) or len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or body.op != "+=":
+        return None
+    *outer, columns, rows, vector = loops
+    chooser = chosen_by_table(body, tuple(loop.var for loop in loops))
+    if chooser is None or any(loop.var not in body.lhs.indices for loop in outer) or not isinstance(vector.tag, Vector):
+        return None
+    if may_tile and (registers := _registers_of_a_kind(chooser, vector, stmt, facts, target)):
+        return _kind_by_kind(outer, columns, rows, vector, body, registers, chooser, facts)
+    registers = _registers(chooser, vector.tag, target)
+    if not registers:
+        return None
+    held = Held(_sizes(chooser)[1])
+    space = Access(TensorVar(free_names(loops)[0], Format((held,)), body.lhs.tensor.dtype), (rows.var,))
+    summed = replace(columns, tag=Kinds(), body=replace(rows, tag=Constant(), body=replace(body, lhs=space)))
+    written = replace(rows, tag=Constant(), body=Assignment(body.lhs, space, "="))
+    tiles = _tiles(columns.var, vector.var, registers, chooser, stmt, facts, target) if may_tile else {}
+    outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # smaller ones than there were, if any
+    done = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(written, summed)))
+    why = f"a table chooses {rows.var} for each kind of {columns.var}: {held.size} x {registers} registers hold all of them"
+    for var, size in tiles.items():
+        done, why = tiled(done, var, size), f"{why}; tiles of {size} of {var}"
+    return done, why
+
+
+def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Facts, target: Target) -> int:
+    """How many registers the sums of one kind's row may have while a chunk's columns stay in the nearest cache, and all sums in a
+    core's own; 0 where kinds have several rows, which share what is loaded, or so few columns that loading sums takes longer.
+    """
+    (each, rows), tag = _sizes(chooser), vector.tag
+    chunk, size = chooser.tensor.format.levels[-2].kind_chunk, itemsize(result_of(stmt).tensor.dtype)
+    if each > 1 or chunk < tuning.TABLE_COLUMNS * rows or not isinstance(tag, Vector):
+        return 0
+    results = prod(facts.extent(var) for var in result_of(stmt).indices if var != vector.var)
+    most = min(
+        tuning.TABLE_TILE_ADDED // (chunk * target.vector_bytes),
+        target.own_cache // (results * target.lanes(result_of(stmt).tensor.dtype) * size),
+    )
+    most = min(int(most), tag.registers or tag.tail, target.accumulators)
+    return 1 << (most.bit_length() - 1) if most > 1 else 0
+
+
+def _kind_by_kind(
+    outer: list[Forall], columns: Forall, rows: Forall, vector: Forall, body: Assignment, registers: int, chooser: Access, facts: Facts
+) -> tuple[Stmt, str]:
+    """Sum the columns of a chunk that have one row in registers, and add them to the result, one row after the other."""
+    space = Access(
+        TensorVar(free_names([*outer, columns, rows, vector])[0], Format((Held(_sizes(chooser)[1]),)), body.lhs.tensor.dtype), (rows.var,)
+    )
+    summed = replace(columns, tag=Kinds(), body=replace(rows, tag=Constant(), body=replace(body, lhs=space)))
+    written = replace(rows, tag=Constant(), body=Assignment(body.lhs, space, "+="))
+    tag = narrowed(vector, registers, facts)
+    nest = wrap([*outer, replace(vector, tag=tag)], replace(columns, tag=KindTiles(), body=Where(written, summed)))
+    size, chunk = registers * tag.lanes, chooser.tensor.format.levels[-2].kind_chunk
+    why = f"a table chooses one row for each kind of {columns.var}: {registers} registers sum a kind's columns of a chunk"
+    for var, most in ((columns.var, chunk), (vector.var, size)):
+        if most < facts.extent(var):
+            nest, why = tiled(nest, var, most), f"{why}; tiles of {most} of {var}"
+    return nest, why
+
+
+def _sizes(access: Access) -> tuple[int, int]:
+    """How many rows a column has, and how many there are to choose from."""
+    known = access.tensor.format.levels[-1].constants
+    return len(known[0]), 1 + max(max(rows) for rows in known)
+
+
+def _registers(access: Access, tag: Vector, target: Target) -> int:
+    """How many registers each row may have: those of the column, if it is used more than once, and a factor are needed beside them."""
+    each, rows = _sizes(access)
+    most = (target.registers - 1) // (rows + (1 if each > 1 else 0))
+    wanted = tag.registers or tag.tail
+    return min(wanted, 1 << (most.bit_length() - 1)) if most else 0
+
+
+def _tiles(
+    columns: IndexVar, lanes: IndexVar, registers: int, chooser: Access, stmt: Stmt, facts: Facts, target: Target
+) -> dict[IndexVar, int]:
+    """Into which tiles the dense rows that columns choose are cut: whole chunks of columns, after each of which sums are stored.
+
+    Where the sums of all rows in a tile stay in a core's own cache, tiles are so small that what columns choose stays in the
+    nearest one: of a tile of registers. Otherwise it stays in half of the core's own, and on pages that are found quickly.
+    The tiles that come first are the inner ones.
+    """
+    size, chunk = itemsize(result_of(stmt).tensor.dtype), chooser.tensor.format.levels[-2].kind_chunk
+    least = registers * target.lanes(result_of(stmt).tensor.dtype)
+    rows = prod(facts.extent(var) for var in result_of(stmt).indices if var != lanes)
+    if rows * least * size * 4 <= target.own_cache:
+        wanted = {columns: max(tuning.TABLE_TILE // (least * size) // chunk, 1) * chunk, lanes: least}
+    else:
+        parts = ceil(facts.extent(columns) / tuning.TABLE_ROWS)
+        read = ceil(facts.extent(columns) / parts)
+        width = max(target.own_cache // 2 // size // read // least, 1) * least
+        wanted = {lanes: width, columns: ceil(read / chunk) * chunk}
+    return {var: tile for var, tile in wanted.items() if tile < facts.extent(var)}

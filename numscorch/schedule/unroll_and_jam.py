@@ -1,0 +1,171 @@
+"""jam: a loop around a tile of registers takes several coordinates at once, so that what is loaded for one serves all.
+
+A tile of R registers takes R + 1 loads for R multiplications: those of the vector operand, and the scalar that multiplies
+them. U coordinates at once take R + U loads for U R multiplications (unroll and jam: Callahan, Carr, Kennedy, "Improving
+Register Allocation for Subscripted Variables", PLDI 1990).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from ..ir.index import (
+    Access,
+    Assignment,
+    Expr,
+    Forall,
+    IndexVar,
+    Jam,
+    Serial,
+    Stmt,
+    Tile,
+    Unroll,
+    Vector,
+    Where,
+    accesses_in,
+    loops_of,
+    operands_of,
+    result_of,
+    value_of,
+)
+from . import tuning
+from .facts import GENERIC, Facts, Target, itemsize
+from .gallop import iterated_levels
+from .options import AUTOMATIC, Options
+from .tiles import tiled
+from .vector import narrowed
+from .workspace import moved_by, unwrap, wrap
+
+TIMES = (8, 4, 2)
+
+
+def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
+    """Take several coordinates of a dense loop at once where that saves loads; None where none does.
+
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> nest = "forall(i, forall(u, vector_forall<8 x 8, once>(k, where(C[i,u,k] = t, forall(j, t += A[i,u,j] * B[i,j,k])))))"
+    >>> extents = {IndexVar("i"): 100, IndexVar("u"): 64, IndexVar("j"): 100, IndexVar("k"): 64}
+    >>> stmt, why = unroll_and_jam(parse_stmt(nest), Facts.of(extents, {}, 8, Target()), Target())
+    >>> print(str(stmt)[:72])
+    forall(i, jam_forall<4>(u, vector_forall<8 x 2, overlapped>(k, where(C[i
+    """
+    if options.order is not None or options.tile is not None:
+        return None
+    loops, body = unwrap(stmt)
+    if len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or not isinstance(body, Where) or not isinstance(body.consumer, Assignment):
+        return None
+    if any(_is_merge(loop) for loop in loops_of(body)):
+        return None  # each coordinate would have to merge anew
+    *outer, vector = loops
+    best = min(_choices(outer, vector, stmt, facts, target), default=None)
+    if best is None:
+        return None
+    _, _, times, registers, at = best
+    jammed = outer[at]
+    tag = Jam(times, rest=dict(facts.rests)[jammed.var] % times != 0)
+    inner = replace(vector, tag=narrowed(vector, registers, facts, overlapped=body.consumer.op == "="), body=_plain(body))
+    moved = wrap([*outer[:at], *outer[at + 1 :], replace(jammed, tag=tag)], inner)
+    why = f"{times} coordinates of {jammed.var} share what is loaded for one: {times} x {registers} registers"
+    size, where = _tile(jammed.var, {loop.var for loop in outer}, times, moved, facts, target)
+    return (tiled(moved, jammed.var, size), f"{why}; tiles of {size} stay in {where}") if size else (moved, why)
+
+
+def _tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> tuple[int, str]:
+    """How many coordinates at once leave what they multiply in a cache, which all of them would not, and in which; 0 for all.
+
+    In the nearest one if that saves more than it takes to read what they share for each tile, else in half of a core's own.
+    """
+    each = 0.0
+    for access in operands_of(stmt):
+        if access.tensor.is_dense and var in access.indices:
+            each += prod(facts.extent(v) for v in moved_by(access) - outer) * itemsize(access.tensor.dtype)
+    near = int(tuning.NEAREST_CACHE / each) // times * times if each else 0
+    if 0 < near < facts.extent(var) and _pays_in_the_nearest(each, var, outer, times, stmt, facts, target):
+        return near, "the nearest cache"
+    if each * facts.extent(var) * 2 <= target.own_cache:
+        return 0, ""
+    size = int(target.own_cache / 2 / each) // times * times
+    return size if size >= tuning.JAMMED_GROUPS * times else 0, "a core's cache"
+
+
+def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> bool:
+    """Whether less is loaded from afar: of what the coordinates at once share, rather than of rows of ``each`` bytes for each of them.
+
+    What they share is read in order and so in time from the core's own cache, or from the last one at a half of the speed. Of a row, a
+    line is read for each of these values, at the most.
+    """
+    whole = sum(_stored(access, facts) for access in operands_of(stmt) if var not in access.indices and access.tensor.has_values)
+    shared = whole / max(prod(facts.extent(v) for v in outer - {var}), 1.0)
+    return times * min(each, shared) > shared * (1 if whole <= target.own_cache else 2)
+
+
+def _stored(access: Access, facts: Facts) -> float:
+    """How many bytes the values of an operand take."""
+    if access.tensor.is_dense:
+        return prod(facts.extent(v) for v in access.indices) * itemsize(access.tensor.dtype)
+    return facts.count(access.tensor.name)[1][-1] * itemsize(access.tensor.dtype)
+
+
+def _choices(outer: list[Forall], vector: Forall, stmt: Stmt, facts: Facts, target: Target) -> Iterator[tuple[float, int, int, int, int]]:
+    """(loads for one multiplication, -coordinates, coordinates, registers, which loop) of each way that is worthwhile."""
+    tag = vector.tag
+    if not isinstance(tag, Vector):
+        return
+    chunks = tag.registers or tag.tail
+    for at, loop in enumerate(outer):
+        if not _can_be_jammed(loop, vector.var, stmt):
+            continue
+        for times in (t for t in TIMES if t <= facts.extent(loop.var)):
+            for registers in {chunks, *(r for r in (1, 2, 4) if r < chunks)}:
+                loads = (registers + times + 1) / (registers * times)
+                if times * registers <= target.registers * 3 // 4 and loads * tuning.JAM_GAIN <= (chunks + 2) / chunks:
+                    yield loads, -times, times, registers, at
+
+
+def _can_be_jammed(loop: Forall, lanes: IndexVar, stmt: Stmt) -> bool:
+    """Whether a loop may be moved inside the others, which then run once for several of its coordinates, and shares loads."""
+    result, var = result_of(stmt), loop.var
+    if not isinstance(loop.tag, Serial) or var not in result.indices or _is_tiled(stmt, var):
+        return False
+    if any(_leads_on(access, var) for access in operands_of(stmt)):
+        return False
+    return any(lanes in moved_by(factor) and var not in moved_by(factor) for factor in _loaded(value_of(stmt)))
+
+
+def _is_tiled(stmt: Stmt, var: IndexVar) -> bool:
+    return any(loop.var == var and isinstance(loop.tag, Tile) for loop in loops_of(stmt))
+
+
+def _is_merge(loop: Forall) -> bool:
+    """Whether a loop walks several sparse operands together, or one whose coordinates are repeated."""
+    found = [access.tensor.format.levels[at] for access in operands_of(loop) for at in iterated_levels(access, loop)]
+    levels = [level for level in found if not level.ends]
+    return len(levels) > 1 or not all(level.is_unique for level in levels)
+
+
+def _loaded(value: Expr) -> list[Access]:
+    return [access for access in accesses_in(value) if access.tensor.has_values]
+
+
+def _leads_on(access: Access, var: IndexVar) -> bool:
+    """Whether a sparse operand leaves out coordinates of a variable, or of one below it."""
+    if access.tensor.is_dense:
+        return False
+    levels = access.tensor.format.levels
+    own = [at for at in range(len(levels)) if access.level_var(at) == var]
+    return any(not level.full for at in own for level in levels[at:])
+
+
+def _plain(stmt: Stmt) -> Stmt:
+    """The statement without sums of several positions at once: there are sums enough."""
+    match stmt:
+        case Forall(_, body, Unroll()):
+            return replace(stmt, tag=Serial(), body=_plain(body))
+        case Forall(_, body):
+            return replace(stmt, body=_plain(body))
+        case Where(consumer, producer):
+            return Where(consumer, _plain(producer))
+        case _:
+            return stmt

@@ -1,0 +1,69 @@
+"""How what is kept of a dense tensor is read: in one pass of the conversions' kernels, where they can."""
+
+from __future__ import annotations
+
+import torch
+
+from ..convert.construct import assemble, from_torch
+from ..convert.conversions import can_copy, chosen_of, is_differentiated
+from ..convert.entries import others_at, with_entries
+from ..ir.format import Format
+from ..ir.padded import Bitmap, Outside
+from ..tensors.arrays import check_values
+from ..tensors.ledgers import note
+from ..tensors.packing import check_order
+from ..tensors.sparse_tensor import SparseTensor
+from .entrywise import threshold
+from .magnitude import magnitudes
+
+NARROW = (torch.float16, torch.bfloat16)  # which kernels don't compute in, but can copy
+
+
+def masked(tensor: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTensor:
+    """The entries where a mask is True, zeros among them; gradients flow. One pass, and O(nnz) where there is a gradient.
+
+    >>> from numscorch.ir.format import CSR
+    >>> masked(torch.tensor([[1.0, 0.0]]), torch.tensor([[False, True]]), CSR).values
+    tensor([0.])
+    """
+    values = check_values(tensor)
+    check_order(format, tuple(tensor.shape))
+    if format.is_dense:
+        return from_torch(torch.where(mask, values, torch.zeros((), dtype=tensor.dtype)), format)
+    stored = _stored(values.detach(), mask, format)
+    if not is_differentiated(tensor):
+        return stored
+    return with_entries(stored, others_at(stored, torch.where(mask, values, torch.zeros((), dtype=tensor.dtype))))
+
+
+def _stored(values: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTensor:
+    """The same without gradients."""
+    copied = values.view(torch.int16) if values.dtype in NARROW else values.view(torch.int8) if values.dtype == torch.bool else values
+    made = chosen_of(copied, format, Bitmap(), mask.contiguous().view(torch.uint8).reshape(-1)) if can_copy(copied) else None
+    if made is not None:
+        return _noted(SparseTensor.trusted(made.pattern, made.values.view(values.dtype)))
+    entries = mask.nonzero().T
+    return _noted(assemble(entries.numpy(), values[tuple(entries)], tuple(values.shape), format))
+
+
+def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTensor | None:
+    """What a threshold keeps, without a mask; None where a mask is needed.
+
+    Raises:
+        OperandError: the tensor holds NaN.
+    """
+    if not tensor.is_floating_point() or not can_copy(tensor) or format.order != tensor.ndim:
+        return None
+    bound = torch.tensor([chosen.bound(tensor.dtype)], dtype=torch.float64)
+    made = chosen_of(tensor, format, Outside(), -bound, bound)
+    if made is None:
+        return None
+    if bool(made.values.isnan().any()):
+        magnitudes(chosen, tensor)  # which says where
+    return _noted(made)
+
+
+def _noted(A: SparseTensor) -> SparseTensor:
+    size = A.values.nbytes + sum(array.nbytes for own in A.pattern.arrays for array in own)
+    note("conversion", f"a strided tensor to {A.format.name} {A.pattern.shape}", size)
+    return A

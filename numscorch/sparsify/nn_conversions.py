@@ -1,0 +1,30 @@
+"""Which of torch's modules have sparse versions here."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from ..nn.conv import SparseConv2d
+from ..nn.embedding_table import SparseEmbedding
+from ..nn.linear import SparseLinear
+from ..nn.projections import SparseMultiheadAttention
+from .layers import register_reader, register_sparse_module
+
+
+def without_nesting(encoder: torch.nn.TransformerEncoder) -> torch.nn.TransformerEncoder:
+    """torch hands layers nested tensors where the first one is as it expects; sparse ones don't take them."""
+    encoder.use_nested_tensor = False
+    return encoder
+
+
+def register() -> None:
+    """Tell sparsify_model."""
+    register_sparse_module(torch.nn.Linear, SparseLinear.from_dense)
+    register_sparse_module(NonDynamicallyQuantizableLinear, SparseLinear.from_dense)
+    register_sparse_module(torch.nn.Conv2d, SparseConv2d.from_dense)
+    register_sparse_module(torch.nn.Embedding, SparseEmbedding.from_dense)
+    register_sparse_module(torch.nn.MultiheadAttention, SparseMultiheadAttention.from_dense, "in_proj_weight")
+    # torch's attention reads its output projection's weight, where ours calls the projection
+    register_reader(torch.nn.MultiheadAttention, SparseMultiheadAttention.around, SparseMultiheadAttention)
+    register_reader(torch.nn.TransformerEncoder, without_nesting)

@@ -1,0 +1,157 @@
+"""Arrays from outside: made into tensors, and checked entry by entry before they become a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ..errors import FormatError, SizeError, UnsupportedError
+from ..frontend.datatypes import STORED, listed
+from ..ir.level import INT64_MAX
+from .packing import in_order
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """The sizes as plain integers.
+
+    >>> as_shape(torch.Size([2, 3]))
+    (2, 3)
+    """
+    try:
+        sizes = tuple(index(size) for size in shape)
+    except TypeError as error:
+        raise SizeError(f"shape {shape!r} is not a sequence of integers: write it as (rows, columns)") from error
+    if any(size < 0 for size in sizes):
+        raise SizeError(f"shape {sizes} has a negative size: sizes start at 0")
+    if any(size > INT64_MAX for size in sizes):
+        raise SizeError(f"shape {sizes} has a size that int64 can't hold: sizes end at {INT64_MAX}")
+    return sizes
+
+
+def as_tensor(data: torch.Tensor | ArrayLike, name: str) -> torch.Tensor:
+    """A CPU tensor that shares the memory of a tensor or a writable numpy array, and copies anything else."""
+    if isinstance(data, torch.Tensor):
+        return data
+    try:
+        if isinstance(data, (list, tuple)):
+            return _from_sequence(data)
+        array = np.asarray(data)
+        native = array.dtype.newbyteorder("=")
+        if not array.flags.writeable or array.dtype != native or any(stride < 0 for stride in array.strides):
+            array = np.array(array, dtype=native, order="C")  # torch can't wrap these, and kernels need writable memory
+        return torch.from_numpy(array)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UnsupportedError(f"can't make a tensor of {name}, a {_described(data)}: {error}") from error
+
+
+def _described(data: object) -> str:
+    return f"{type(data).__name__} of dtype {data.dtype}" if isinstance(data, np.ndarray) else type(data).__name__
+
+
+def _from_sequence(data: Sequence[object]) -> torch.Tensor:
+    """A list may hold numbers, or one array for each dimension."""
+    if any(isinstance(part, torch.Tensor) and part.ndim for part in data):
+        return torch.stack([torch.as_tensor(part) for part in data])
+    if any(isinstance(part, np.ndarray) for part in data):
+        return as_tensor(np.stack([np.asarray(part) for part in data]), "data")
+    return torch.as_tensor(data)
+
+
+def as_values(data: torch.Tensor | ArrayLike) -> torch.Tensor:
+    """Values that kernels can read, with one dimension; gradients flow through."""
+    values = check_values(as_tensor(data, "values"))
+    if values.ndim != 1:
+        raise SizeError(f"values has shape {tuple(values.shape)}: pass one number for each entry, shape (nnz,)")
+    return values
+
+
+def as_indices(data: torch.Tensor | ArrayLike, name: str) -> torch.Tensor:
+    """Index tensors of int32 or int64, as they come; narrower integers become int64.
+
+    Raises:
+        FormatError: numbers that are no integers.
+        UnsupportedError: not on the CPU, or not strided.
+
+    >>> as_indices([0, 2], "pos").dtype
+    torch.int64
+    """
+    tensor = as_tensor(data, name)
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise UnsupportedError(f"{name} is a {tensor.layout} tensor on {tensor.device}: pass a plain tensor on the CPU")
+    if tensor.dtype in (torch.int32, torch.int64):
+        return tensor.detach()
+    if tensor.numel() and (tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype == torch.bool):
+        raise _not_integers(tensor, name)
+    return tensor.to(torch.int64)
+
+
+def _not_integers(tensor: torch.Tensor, name: str) -> FormatError:
+    text = f"{name} has dtype {tensor.dtype}, but coordinates and positions are integers"
+    if tensor.dtype.is_floating_point:
+        # a comparison with NaN is false, so this finds NaN as well as fractions
+        wrong = (~(tensor.detach() == tensor.detach().trunc()) | tensor.detach().isinf()).nonzero()
+        if len(wrong):
+            at = tuple(wrong[0].tolist())
+            place = f"entry {at[1]} of dimension {at[0]}" if len(at) == 2 else f"entry {at[-1]}"
+            return FormatError(f"{text}: {place} is {tensor[at].item()}; remove such entries, then pass int64")
+    return FormatError(f"{text}: convert it with .to(torch.int64)")
+
+
+def check_coordinates(table: np.ndarray | Sequence[np.ndarray], shape: tuple[int, ...]) -> None:
+    """Refuse coordinates outside their dimension. O(ndim * nnz).
+
+    >>> check_coordinates(np.array([[0, 5]]), (3,))
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.FormatError: entry 1 has coordinate 5 in dimension 0, which has size 3: coordinates lie in 0 to 2
+    """
+    for dimension, size in enumerate(shape):
+        column = table[dimension]
+        if not len(column) or (column.min() >= 0 and column.max() < size):
+            continue
+        entry = int(np.flatnonzero((column < 0) | (column >= size))[0])
+        allowed = f"coordinates lie in 0 to {size - 1}" if size else "it can't store anything"
+        raise FormatError(f"entry {entry} has coordinate {column[entry]} in dimension {dimension}, which has size {size}: {allowed}")
+
+
+def is_increasing(table: np.ndarray, mode_order: Sequence[int]) -> bool:
+    """Whether every entry comes after the one before it, in a mode order. O(ndim * nnz)."""
+    return bool(in_order([table[d] for d in mode_order]).all()) if mode_order else table.shape[1] < 2
+
+
+def disordered_entry(table: np.ndarray, mode_order: Sequence[int], way_out: str) -> FormatError:
+    """The error that names the first entry out of order.
+
+    >>> print(disordered_entry(np.array([[0, 1, 1], [2, 1, 0]]), (0, 1), "sort them"))
+    entry 2 at (1, 0) comes after (1, 1): entries must be in increasing order, each place once; sort them
+    """
+    wrong = int(np.argmin(in_order([table[d] for d in mode_order]))) + 1 if mode_order else 1
+    here, before = (tuple(int(c) for c in table[:, entry]) for entry in (wrong, wrong - 1))
+    clash = f"repeats the coordinates {here} of entry {wrong - 1}" if here == before else f"at {here} comes after {before}"
+    return FormatError(f"entry {wrong} {clash}: entries must be in increasing order, each place once; {way_out}")
+
+
+def check_values(values: torch.Tensor) -> torch.Tensor:
+    """Values that kernels can read or that are widened for them: strided, on the CPU.
+
+    Raises:
+        UnsupportedError: another dtype, device or layout.
+
+    >>> check_values(torch.ones(2))
+    tensor([1., 1.])
+    """
+    if values.layout != torch.strided:
+        layout = str(values.layout).removeprefix("torch.")
+        raise UnsupportedError(f"values are a {layout} tensor, but must be a plain 1-D one: pass its .values(), or .to_dense()")
+    if values.device.type != "cpu":
+        raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu()")
+    if values.dtype not in STORED:
+        raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to(torch.float32)")
+    return values.resolve_conj().resolve_neg()

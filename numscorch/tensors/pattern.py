@@ -1,0 +1,239 @@
+"""Patterns: the index arrays of a sparse tensor, and what is derived from them.
+
+A pattern never changes.  What is computed from it (its transpose, block cuts, statistics) is
+computed once and remembered with it; results that keep an operand's pattern share it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable
+from itertools import chain, count, islice
+from math import log2
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from ..errors import FormatError
+from ..ir.format import Format
+from ..ir.level import INT32_MAX
+from ..ir.levels import Compressed, Dense
+from ..schedule import tuning
+from ..schedule.facts import rounded
+from .peaks import peaks_of
+
+T = TypeVar("T")
+BY_ROWS = (Dense(), Compressed())
+INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
+
+
+class Pattern:
+    """Format, shape and index arrays of a sparse tensor.
+
+    Args:
+        format: how the tensor is stored.
+        shape: its size in every dimension.
+        arrays: for each level, its index tensors in the order of ``level.arrays``:
+            (pos, crd) for compressed, (crd,) for singleton, () for dense. All int32 or all int64, but
+            for those that a level wants otherwise.
+
+    ``counts[l]`` is the number of positions of level l; the last one is the number of values.
+    Nothing is checked here: see ``validate``.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "arrays",
+        "counts",
+        "derived",
+        "format",
+        "index_dtype",
+        "is_dense",
+        "shape",
+        "signature",
+        "taken",
+        "watched",
+    )
+
+    def __init__(self, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]):
+        self.format = format
+        self.is_dense = format.is_dense
+        self.shape = tuple(int(s) for s in shape)
+        self.arrays = arrays
+        self.take_views()
+        self.index_dtype = self._index_dtype()
+        self.derived: dict[Hashable, Any] = {}
+
+    @classmethod
+    def written(cls, format: Format, shape: tuple[int, ...], views: tuple[tuple[np.ndarray, ...], ...], index_dtype: str) -> Pattern:
+        """The pattern of index arrays that a kernel wrote, in a format with sparse levels: nothing is looked up again."""
+        pattern = cls.__new__(cls)
+        pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
+        pattern.arrays = tuple([tuple(map(torch.from_numpy, own)) for own in views])
+        pattern.taken = tuple(chain.from_iterable(views))
+        pattern.watched = tuple([(array, array.data_ptr()) for own in pattern.arrays for array in own])
+        pattern.derived = {}
+        return pattern
+
+    @classmethod
+    def derived_from(
+        cls, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...], index_dtype: str
+    ) -> Pattern:
+        """The pattern of index arrays that follow from another's, in a format with sparse levels: nothing is looked up again."""
+        pattern = cls.__new__(cls)
+        pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
+        pattern.arrays, pattern.derived = arrays, {}
+        pattern.take_views()  # which can't be taken later within a transform of torch.func
+        return pattern
+
+    counts: tuple[int, ...]  # positions in each level
+    signature: int  # a number of this process, equal for patterns that the compiler treats alike
+
+    def __getattr__(self, name: str) -> Any:
+        """The signature, and how many positions were written, are found when first asked for: most results are never operands."""
+        if name == "signature":
+            self.signature = signature_of(self)
+            return self.signature
+        if name == "counts":
+            self.counts = self._count()
+            return self.counts
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    @property
+    def spreads(self) -> tuple[int, ...]:
+        """How many times longer than the average row that row is which a stored value is in, by level: a power of two.
+
+        1 where no rows are longer than others, or few values are stored. Of values that are chosen by the coordinates of another sparse
+        operand, that is how many come along.
+        """
+        return self.remember("spreads", lambda: tuple(map(self._spread, range(len(self.format.levels)))))
+
+    @property
+    def has_long_rows(self) -> bool:
+        """Whether one row of a matrix holds so much of it that threads would wait for that one."""
+        if self.format.levels != BY_ROWS or self.nnz < tuning.LONG_ROW_ENTRIES:
+            return False
+        return self.remember("long", lambda: int(np.diff(self.level_arrays(1)[0]).max(initial=0)) * tuning.LONG_ROW_SHARE > self.nnz)
+
+    @property
+    def peaks(self) -> tuple[int, ...]:
+        """About how many values share the most frequent coordinate of each level, see ``peaks_of``."""
+
+        def found() -> tuple[int, ...]:
+            arrays = [self.level_arrays(at) for at in range(len(self.format.levels))]
+            return peaks_of(self.format, self.format.sizes(self.shape), self.nnz, arrays)
+
+        return self.remember("peaks", found)
+
+    def _spread(self, at: int) -> int:
+        if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.SPREAD_POSITIONS:
+            return 1
+        pos = self.level_arrays(at)[0]
+        lengths = np.subtract(pos[1:], pos[:-1], dtype=np.float64)
+        squares = float(np.square(lengths).sum())  # not lengths @ lengths: BLAS has threads of its own, which keep spinning beside ours
+        times = squares * len(lengths) / float(lengths.sum()) ** 2
+        return int(2 ** round(log2(times)))
+
+    @property
+    def views(self) -> tuple[np.ndarray, ...]:
+        """The index arrays as numpy views; taken anew where torch moved the memory (into shared memory, say)."""
+        for array, address in self.watched:
+            if array.data_ptr() != address:
+                return self.take_views()
+        return self.taken
+
+    def take_views(self) -> tuple[np.ndarray, ...]:
+        """``taken``, the views as they are now, and ``watched``, each array with its address."""
+        flat = [array for level in self.arrays for array in level]
+        self.taken = tuple([array.numpy() for array in flat])
+        self.watched = tuple([(array, array.data_ptr()) for array in flat])
+        return self.taken
+
+    def __copy__(self) -> Pattern:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Pattern:
+        """A pattern with index arrays of its own, as a module's copy needs: something may write to the buffers of the original.
+
+        Nothing derived goes along, since a transpose, for example, may share the original's arrays.
+        """
+        return Pattern(self.format, self.shape, copy.deepcopy(self.arrays, memo))
+
+    def _count(self) -> tuple[int, ...]:
+        counts, parents, views = [], 1, iter(self.taken)
+        for level, own, size in zip(self.format.levels, self.arrays, self.format.sizes(self.shape), strict=True):
+            parents = level.count(tuple(islice(views, len(own))), parents, size)
+            counts.append(parents)
+        return tuple(counts)
+
+    def _index_dtype(self) -> str:
+        """That of the first array whose type no level decides; where there is none, the least that counts everything."""
+        for level, own in zip(self.format.levels, self.arrays, strict=True):
+            for name, array in zip(level.arrays, own, strict=False):
+                if level.array_dtype(name) is None:
+                    if array.dtype not in INDEX_DTYPES:
+                        raise FormatError(f"index arrays of {self.format.name} are int32 or int64, not {array.dtype}: convert them first")
+                    return INDEX_DTYPES[array.dtype]
+        return "int32" if max((*self.shape, *self.counts), default=0) <= INT32_MAX else "int64"
+
+    @property
+    def nnz(self) -> int:
+        """Number of positions, each of which has a value; in some formats, not all of them hold an entry."""
+        return self.counts[-1] if self.counts else 1
+
+    def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, computed at the first call with this key."""
+        if key not in self.derived:
+            self.derived.setdefault(key, _untransformed(compute))
+        found: T = self.derived[key]
+        return found
+
+    def permuted(self, permutation: tuple[int, ...]) -> Pattern:
+        """The pattern of the transposed tensor; it shares the index arrays."""
+
+        known: Pattern | None = self.derived.get(("permuted", permutation))
+        if known is None:
+            shape = tuple(self.shape[d] for d in permutation)
+            known = self.remember(("permuted", permutation), lambda: Pattern(self.format.permuted(permutation), shape, self.arrays))
+        return known
+
+    def stores_as(self, other: Pattern) -> bool:
+        """Whether another pattern is this one, or has its format, shape and index arrays. O(nnz)."""
+        if other is self:
+            return True
+        if (other.format, other.shape, other.counts) != (self.format, self.shape, self.counts):
+            return False
+        pairs = zip(self.views, other.views, strict=True)
+        return all(len(own) == len(theirs) and bool((own == theirs).all()) for own, theirs in pairs)
+
+    def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
+        """The index arrays of one level, as numpy views."""
+        return tuple(array.numpy() for array in self.arrays[level])
+
+
+def _untransformed(compute: Callable[[], T]) -> T:
+    """What ``compute`` returns outside of torch.func's transforms, within which every new tensor belongs to one of them."""
+    if torch._C._functorch.maybe_current_level() is None:
+        return compute()
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # late: it takes long to import
+
+    with temporarily_clear_interpreter_stack():
+        return compute()
+
+
+_signatures: dict[Hashable, int] = {}
+_numbers = count()  # next() is atomic, so that no two keys get one number
+MOST_SIGNATURES = 1 << 16
+
+
+def signature_of(pattern: Pattern) -> int:
+    """A number of this process, equal for patterns that the compiler treats alike.
+
+    The key has rounded counts, spreads and peaks, and whether there are long rows, so that patterns of about the same size share a plan.
+    """
+    statistics = pattern.spreads, pattern.has_long_rows, pattern.peaks
+    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)), *statistics)
+    while len(_signatures) >= MOST_SIGNATURES:
+        _signatures.pop(next(iter(_signatures)), None)
+    return _signatures.setdefault(key, next(_numbers))

@@ -1,0 +1,393 @@
+"""SparseTensor: a pattern, and a plain torch tensor with the stored values."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import torch
+
+from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
+from ..ir.format import Format, as_format, dense
+from .arrays import as_tensor, check_values
+from .ledgers import note
+from .methods import METHODS, PythonOperators
+from .methods import OPERATORS as OPERATORS
+from .packing import coordinates, entry_count
+from .pattern import Pattern
+from .suggestions import refusal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
+    from scipy.sparse import sparray
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # filled by operators.attributes and operators.torch_names
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # what torch's functions do when an argument is a SparseTensor
+
+
+def beside_programs(function: F) -> F:
+    """A function that torch.compile doesn't look into: a program that calls it is compiled in parts."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # spelled out: Dynamo leaves functions alone that don't name torch
+            from .aside import aside  # late: it imports torch's compiler
+
+            return aside(function, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return cast("F", call)
+
+
+def _contiguous(values: torch.Tensor) -> torch.Tensor:
+    note("copy", "values that weren't contiguous", values.nbytes)
+    return values.contiguous()
+
+
+class SparseTensor(PythonOperators):
+    """A tensor stored in any :class:`Format`.
+
+    Made by :func:`from_coo`, :func:`from_csr`, :func:`from_torch`, :func:`from_scipy` or :func:`load`.
+    It is not a ``torch.Tensor``: gradients, optimizers and ``state_dict`` see ``values``, which is one, as in
+    ``torch.autograd.grad(loss, A.values)``; ``A.grad`` is their gradient as a SparseTensor. ``values`` is a property, as is
+    ``shape``: write ``A.values``, without the parentheses of torch's sparse tensors.
+
+    Args:
+        pattern: format, shape and index arrays.
+        values: the stored values in storage order, shape (nnz,); (pattern.nnz,) in formats that leave places
+            without entries, as bitmap and hash do.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse_csr())
+    >>> A
+    SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int64 indices)
+    >>> A @ torch.ones(2)
+    tensor([2., 3.])
+    """
+
+    __slots__ = ("__weakref__", "_address", "_values", "_view", "pattern")
+
+    def __init__(self, pattern: Pattern, values: torch.Tensor | ArrayLike):
+        self.pattern = pattern
+        self.values = values
+
+    @classmethod
+    def trusted(cls, pattern: Pattern, values: torch.Tensor) -> SparseTensor:
+        """A tensor of values that a kernel wrote for this pattern: nothing is checked."""
+        tensor = cls.__new__(cls)
+        tensor.pattern, tensor._values, tensor._view, tensor._address = pattern, values, None, -1
+        return tensor
+
+    @property
+    def values(self) -> torch.Tensor:
+        """The stored values in storage order, one for each position of the pattern; may be replaced by others of that shape."""
+        return self._values
+
+    @values.setter
+    def values(self, values: torch.Tensor | ArrayLike) -> None:
+        values = values if isinstance(values, torch.Tensor) else as_tensor(values, "values")
+        stored = self.pattern.nnz
+        if values.shape != (stored,):
+            raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern has {stored} positions: pass shape ({stored},)")
+        values = check_values(values)
+        self._values = values if values.is_contiguous() else _contiguous(values)
+        self._view: np.ndarray | None = None
+        self._address = -1
+
+    @property
+    def viewed(self) -> np.ndarray:
+        """The values as a numpy view of the same memory."""
+        values = self._values
+        address = values.data_ptr()
+        if address != self._address or self._view is None:
+            if values.shape != (self.pattern.nnz,) or not values.is_contiguous():
+                raise SizeError(f"values was changed to shape {tuple(values.shape)}, but the pattern has {self.pattern.nnz} positions")
+            self._view, self._address = values.detach().numpy(), address
+        return self._view
+
+    def __reduce__(self) -> tuple[type[SparseTensor], tuple[Pattern, torch.Tensor]]:
+        return SparseTensor, (self.pattern, self._values)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
+        """Values are copied, and the pattern is shared; if the same call has copied a parameter with this pattern, its copy is taken."""
+        return SparseTensor(memo.get(id(self.pattern), self.pattern), copy.deepcopy(self._values, memo))
+
+    @property
+    def shape(self) -> torch.Size:
+        """Size of every dimension."""
+        return torch.Size(self.pattern.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.pattern.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Data type of the values."""
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the values: the CPU."""
+        return self.values.device
+
+    @property
+    def format(self) -> Format:
+        """How the tensor is stored."""
+        return self.pattern.format
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries, explicit zeros included."""
+        return entry_count(self.pattern)
+
+    @property
+    def density(self) -> float:
+        """Stored entries as a share of all."""
+        return self.nnz / prod(self.shape) if prod(self.shape) else 0.0
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the values require grad."""
+        return self.values.requires_grad
+
+    @property
+    def grad(self) -> SparseTensor | None:
+        """The gradient of the values, with this pattern; None where there is none yet."""
+        gradient = self._values.grad
+        return None if gradient is None else self.with_values(gradient)
+
+    @grad.setter
+    def grad(self, gradient: SparseTensor | None) -> None:
+        if gradient is not None and not isinstance(gradient, SparseTensor):
+            raise OperandError(
+                f"the gradient of a SparseTensor is one too, or None, not {type(gradient).__name__}: assign to A.values.grad"
+            )
+        self._values.grad = None if gradient is None else gradient.values
+
+    @property
+    def T(self) -> SparseTensor:
+        """The tensor with its dimensions reversed; nothing is copied."""
+        return self._permuted(tuple(range(self.ndim))[::-1])
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return self.ndim
+
+    def size(self, dim: int | None = None) -> torch.Size | int:
+        """The shape, or the size of one dimension."""
+        return self.shape if dim is None else self.shape[dim]
+
+    @beside_programs
+    def indices(self) -> torch.Tensor:
+        """A copy of the stored entries' coordinates: (ndim, nnz) int64, in storage order. O(nnz)."""
+        return coordinates(self.pattern).clone()
+
+    def with_values(self, values: torch.Tensor | ArrayLike) -> SparseTensor:
+        """The same pattern, shared, with other values of the same shape; those of a tensor or of numpy are not copied."""
+        return SparseTensor(self.pattern, values)
+
+    @beside_programs
+    def to_dense(self) -> torch.Tensor:
+        """A dense tensor of the same shape; unstored entries are 0."""
+        made: torch.Tensor = METHODS["to_dense"](self)
+        return made
+
+    @beside_programs
+    def to_torch(self) -> torch.Tensor:
+        """A torch sparse tensor (CSR, CSC, BSR, BSC or COO, batched or hybrid) that shares the values.
+
+        Raises:
+            UnsupportedError: torch has no layout for this format: use ``.to(ns.CSR)`` first.
+        """
+        made: torch.Tensor = METHODS["to_torch"](self)
+        return made
+
+    def to_scipy(self) -> sparray:
+        """A SciPy csr, csc, coo or bsr array that shares memory, or a dia array; needs SciPy."""
+        return METHODS["to_scipy"](self)
+
+    def to_pydata(self) -> Any:
+        """A ``sparse.GCXS`` (of CSR, CSC) or ``sparse.COO`` (of COO) of pydata/sparse that shares memory."""
+        return METHODS["to_pydata"](self)
+
+    def to_edge_index(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sources and targets (2, nnz), and weights (nnz,), of a matrix ``A[target, source]``: the inverse of ``numscorch.adj_t``."""
+        made: tuple[torch.Tensor, torch.Tensor] = METHODS["to_edge_index"](self)
+        return made
+
+    def to_torch_sparse(self) -> Any:
+        """A ``torch_sparse.SparseTensor`` of a matrix; gradients flow to the values."""
+        return METHODS["to_torch_sparse"](self)
+
+    def to_networkx(self, create_using: Any = None) -> Any:
+        """A networkx graph, a DiGraph by default, with an edge from i to j for each ``A[i, j]``; see the guide: graphs."""
+        return METHODS["to_networkx"](self, create_using)
+
+    def to_dgl(self, weight: str = "weight") -> Any:
+        """A DGL graph with an edge from i to j for each ``A[i, j]``, whose values are the edges' data of that name."""
+        return METHODS["to_dgl"](self, weight)
+
+    @beside_programs
+    def to(
+        self,
+        target: Format | torch.dtype | torch.layout | torch.device | str | torch.Tensor | SparseTensor | None = None,
+        dtype: torch.dtype | bool | None = None,
+        non_blocking: bool = False,
+        copy: bool = False,
+        *,
+        device: torch.device | str | None = None,
+        memory_format: Any = None,
+    ) -> SparseTensor:
+        """The tensor in another format or with another data type; the tensor itself if nothing changes.
+
+        Args:
+            target: a format, its text, a layout of torch, a data type, a device, or a tensor whose data type and device are taken.
+            dtype: data type of the values.
+            copy: whether the values are copied even if nothing changes.
+            device: the CPU.
+
+        Raises:
+            FormatError: no such format, or one with another number of dimensions.
+            UnsupportedError: another device than the CPU.
+
+        >>> import torch, numscorch as ns
+        >>> ns.from_torch(torch.eye(2)).to(ns.CSC, torch.float64)
+        SparseTensor(CSC, shape=(2, 2), nnz=2, density=0.5, float64, int32 indices)
+        """
+        if type(target) is Format and dtype is None and device is None and not copy:
+            return self._stored_as(target)
+        if isinstance(dtype, bool):  # torch's other order, (dtype, non_blocking, copy)
+            dtype, copy = None, non_blocking or copy
+        wanted = (target.device, target.dtype) if isinstance(target, torch.Tensor | SparseTensor) else (target,)
+        made = self
+        for own in (*wanted, device, dtype):
+            made = made if own is None else made._changed(own)
+        return OPERATORS["clone"](made) if copy and made._values.data_ptr() == self._values.data_ptr() else made
+
+    def _stored_as(self, format: Format) -> SparseTensor:
+        """The same entries in another format."""
+        made: SparseTensor = METHODS["to_format"](self, format)
+        return made
+
+    def _changed(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
+        """The tensor with one thing changed."""
+        if isinstance(target, torch.dtype):
+            return self if target == self.dtype else self.with_values(check_values(self.values.to(target)))
+        if isinstance(target, torch.layout):
+            made: SparseTensor = OPERATORS["to_sparse"](self, layout=target)
+            return made
+        if (isinstance(target, str) and target == "cpu") or (isinstance(target, torch.device) and target.type == "cpu"):
+            return self
+        if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
+            raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
+        return self._stored_as(dense(self.ndim) if target == "dense" else as_format(target))
+
+    @beside_programs
+    def permute(self, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> SparseTensor:
+        """The tensor with its dimensions in another order, given one by one, or in a sequence; it shares every array."""
+        order = order if dims is None else (*order, dims)
+        order = tuple(order[0]) if len(order) == 1 and isinstance(order[0], Sequence) else order
+        places = tuple(int(d) + self.ndim * (int(d) < 0) for d in order)  # type: ignore[arg-type]
+        if sorted(places) != list(range(self.ndim)):
+            raise RangeError(f"permute{tuple(order)} of a {self.ndim}-dimensional tensor: name each dimension once")
+        return self._permuted(places)
+
+    def _permuted(self, places: tuple[int, ...]) -> SparseTensor:
+        made = SparseTensor.trusted(self.pattern.permuted(places), self._values)
+        made._view, made._address = self._view, self._address
+        return made
+
+    @beside_programs
+    def t(self) -> SparseTensor:
+        """The transposed matrix; it shares every array (a CSR matrix becomes CSC)."""
+        if self.ndim > 2:
+            raise SizeError(f"t() takes at most 2 dimensions, not {self.ndim}: use permute")
+        return self._permuted((1, 0) if self.ndim == 2 else tuple(range(self.ndim)))
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        raise UnsupportedError("a SparseTensor is no numpy array: use .to_dense().numpy(), or .to_scipy()")
+
+    def __getattr__(self, name: str) -> Any:
+        """Every operator of the table (``operators``) is a method, too; ``operators.attributes`` and ``torch_names`` have the rest."""
+        if name in PROPERTIES:
+            return PROPERTIES[name](self)
+        ours = None if name.startswith("_") else OPERATORS.get(name)
+        if ours is None:
+            is_torchs = hasattr(torch.Tensor, name) and not name.startswith("__")
+            told = refusal(name) if is_torchs else f"a SparseTensor has no attribute {name!r}"
+            raise MissingError(told, name=name, obj=self)
+        return ours.__get__(self)  # Dynamo traces no types.MethodType
+
+    def __dir__(self) -> list[str]:
+        """Also the operators and attributes that torch's tensors have."""
+        operators = [name for name in (*OPERATORS, *PROPERTIES) if hasattr(torch.Tensor, name)]
+        return sorted({*super().__dir__(), *operators})
+
+    def where(self, condition: Any, other: Any) -> Any:
+        """The tensor where a condition holds, another one or a number elsewhere: ``torch.where(condition, self, other)``."""
+        return OPERATORS["where"](condition, self, other)
+
+    @beside_programs
+    def coalesce(self) -> SparseTensor:
+        """The tensor with its coordinates in order, each once: itself where they are, and sorted rows where a level has no order."""
+        made: SparseTensor = METHODS["coalesce"](self)
+        return made
+
+    def sort(self, *args: Any, **kwargs: Any) -> SparseTensor:
+        """The coordinates of each row in order, as ``coalesce()``: not the values, as torch.sort, so that it takes nothing else."""
+        made: SparseTensor = METHODS["sort"](self, *args, **kwargs)
+        return made
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        ours = FUNCTIONS.get(func)
+        if ours is None:
+            name = getattr(func, "__name__", str(func))
+            name = f"masked.{name}" if str(getattr(func, "__module__", "")).startswith("torch.masked") else name
+            raise UnsupportedError(refusal(name))
+        return ours(*args, **kwargs) if kwargs else ours(*args)
+
+    def __repr__(self) -> str:
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return (
+            f"SparseTensor({self.format.name}, shape={self.pattern.shape}, nnz={self.nnz}, "
+            f"density={self.density:.3g}, {dtype}, {self.pattern.index_dtype} indices{grad})"
+        )
+
+    def _repr_html_(self) -> str:
+        made: str = METHODS["card"](self)
+        return made
+
+    @beside_programs
+    def spy(self, ax: Axes | None = None, **kwargs: Any) -> Axes:
+        """Draw where entries are stored, by matplotlib; every entry counts, and large patterns are drawn as densities, on a log scale.
+
+        Args:
+            ax: where to draw; the current axes by default.
+            kwargs: for ``ax.imshow``, as ``cmap``.
+
+        Shape:
+            The last two dimensions, over all others; a vector is one row.
+
+        Returns:
+            The axes.
+        """
+        drawn: Axes = METHODS["spy"](self.pattern, ax, **kwargs)
+        return drawn
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise FormatError("len() of a 0-dimensional tensor")
+        return self.pattern.shape[0]

@@ -1,0 +1,228 @@
+"""Validation: whether index arrays fulfil what their levels promise.
+
+A kernel reads index arrays without bounds checks, so arrays from outside are looked at once, here.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import FormatError
+from ..ir.format import Format
+from ..ir.level import Children, Stored
+from .packing import in_order
+from .pattern import INDEX_DTYPES, Pattern
+
+WAY_OUT = "without assume_sorted=True, from_coo and from_csr sort and sum"
+
+
+def validate(pattern: Pattern, *, order: bool = True) -> None:
+    """Check the index arrays of a pattern against its levels. O(nnz).
+
+    Args:
+        pattern: what to check.
+        order: also check that coordinates are sorted and don't repeat, where the level says so.
+
+    Raises:
+        FormatError: with the level, the position and the values that break it.
+
+    >>> import torch
+    >>> from numscorch.ir.format import CSR
+    >>> validate(Pattern(CSR, (2, 3), ((), (torch.tensor([0, 1, 2]), torch.tensor([2, 3])))))
+    Traceback (most recent call last):
+    ...
+    numscorch.errors.FormatError: level 2 (compressed) of CSR: crd[1] = 3 is outside dimension 1 of size 3: coordinates lie in 0 to 2
+    """
+    for at in range(len(pattern.format.levels)):
+        _check_arrays(pattern, at)
+        _check_pos(pattern, at)
+        _check_range(pattern, at)
+    problem = disorder(pattern) if order else None
+    if problem is not None:
+        raise FormatError(problem)
+
+
+def disorder(pattern: Pattern) -> str | None:
+    """What is unsorted or repeated in a pattern that is otherwise valid; None if nothing is. O(nnz)."""
+    for at, level in enumerate(pattern.format.levels):
+        if "pos" in level.arrays:
+            problem = _unsorted(pattern, at) or _repeated(pattern, at)
+        elif "crd" in level.arrays and not level.branchless:
+            problem = _unsorted_children(pattern, at) if level.is_ordered else _repeated_children(pattern, at)
+        else:
+            continue
+        if problem is not None:
+            return problem
+    return None
+
+
+def _where(pattern: Pattern, at: int) -> str:
+    return f"level {at + 1} ({pattern.format.levels[at]}) of {pattern.format.name}"
+
+
+def _check_arrays(pattern: Pattern, at: int) -> None:
+    level, arrays = pattern.format.levels[at], pattern.arrays[at]
+    if (problem := level.fits(at, pattern.format.sizes(pattern.shape))) is not None:
+        raise FormatError(f"{_where(pattern, at)} {problem}")
+    if len(arrays) != len(level.arrays):
+        raise FormatError(f"{_where(pattern, at)} takes {len(level.arrays)} index arrays {level.arrays}, not {len(arrays)}")
+    for name, array in zip(level.arrays, arrays, strict=True):
+        if array.ndim != 1 or not array.is_contiguous():
+            raise FormatError(f"{_where(pattern, at)}: {name} has shape {tuple(array.shape)}: pass a contiguous 1-D tensor")
+        wanted = level.array_dtype(name)
+        if wanted is not None and array.dtype != getattr(torch, wanted):
+            raise FormatError(f"{_where(pattern, at)}: {name} has dtype {array.dtype}, but the level stores {wanted}: convert it")
+        if wanted is None and INDEX_DTYPES.get(array.dtype) != pattern.index_dtype:
+            raise FormatError(
+                f"{_where(pattern, at)}: {name} has dtype {array.dtype}, but the first index array has {pattern.index_dtype}: "
+                "pass all of them as int32 or all as int64"
+            )
+
+
+def _check_pos(pattern: Pattern, at: int) -> None:
+    level = pattern.format.levels[at]
+    if not level.arrays:
+        return
+    parents, count, where = pattern.counts[at - 1] if at else 1, pattern.counts[at], _where(pattern, at)
+    if "pos" not in level.arrays:
+        if pattern.arrays[at][-1].numel() != level.length(parents, count):
+            above = f"the level above has {count} positions" if level.branchless else f"its {parents} parents have {count} positions"
+            raise FormatError(f"{where}: {level.arrays[-1]} has {pattern.arrays[at][-1].numel()} entries, but {above}")
+        return
+    pos = pattern.level_arrays(at)[0]
+    if len(pos) != parents + 1:
+        raise FormatError(f"{where}: pos has {len(pos)} entries, but its {parents} parents need {parents + 1}")
+    if pos[0] != 0:
+        raise FormatError(f"{where}: pos[0] = {pos[0]}, but positions start at 0")
+    falls = np.flatnonzero(pos[1:] < pos[:-1])
+    if falls.size:
+        k = int(falls[0])
+        raise FormatError(f"{where}: pos[{k + 1}] = {pos[k + 1]} is less than pos[{k}] = {pos[k]}: pos may not decrease")
+    if pos[-1] != count:
+        raise FormatError(f"{where}: pos ends at {pos[-1]}, but crd has {count} entries: the last entry of pos is the length of crd")
+
+
+def _check_range(pattern: Pattern, at: int) -> None:
+    arrays, part = pattern.level_arrays(at), pattern.format.parts[at]
+    size, dimension = part.extent(pattern.shape), part.dimension if part.is_whole else str(part)
+    if "crd" not in pattern.format.levels[at].arrays or not len(arrays[-1]) or (arrays[-1].min() >= 0 and arrays[-1].max() < size):
+        return
+    crd, stored = arrays[-1], _children(pattern, at)  # without the free places of a hash table
+    wrong = np.flatnonzero((stored.coordinates < 0) | (stored.coordinates >= size))
+    if not wrong.size:
+        return
+    k = int(stored.positions[wrong[0]])
+    allowed = f"coordinates lie in 0 to {size - 1}" if size else "it can't store anything"
+    raise FormatError(f"{_where(pattern, at)}: crd[{k}] = {crd[k]} is outside dimension {dimension} of size {size}: {allowed}")
+
+
+def _run(pattern: Pattern, at: int) -> list[np.ndarray]:
+    """The crd arrays of a level and of the singletons that tell its repeated coordinates apart."""
+    run = [pattern.level_arrays(at)[-1]]
+    while not pattern.format.levels[at].is_unique:
+        at += 1
+        run.append(pattern.level_arrays(at)[-1])
+    return run
+
+
+def _sorted_depth(pattern: Pattern, at: int) -> int:
+    """By how many of the arrays of a run positions are sorted."""
+    return next((end for end, level in enumerate(pattern.format.levels[at:]) if not level.is_ordered), len(pattern.format.levels))
+
+
+def _unsorted(pattern: Pattern, at: int) -> str | None:
+    pos, run, depth = pattern.level_arrays(at)[0], _run(pattern, at), _sorted_depth(pattern, at)
+    if not depth:
+        return None
+    after = in_order(run[:depth], strict=len(run) <= depth)
+    starts = pos[(pos > 0) & (pos < len(run[0]))]
+    after[starts - 1] = True
+    wrong = np.flatnonzero(~after)
+    return _disordered(pattern, at, run, int(wrong[0]), int(wrong[0]) + 1) if wrong.size else None
+
+
+def _children(pattern: Pattern, at: int) -> Children:
+    """What a level with arrays stores below all its parents."""
+    parents = np.arange(pattern.counts[at - 1] if at else 1)
+    return pattern.format.levels[at].unpack(pattern.level_arrays(at), Stored(parents, (), at, pattern.format.sizes(pattern.shape)))
+
+
+def _unsorted_children(pattern: Pattern, at: int) -> str | None:
+    """A level without a pos array is unpacked below all its parents, to find coordinates out of order."""
+    children = _children(pattern, at)
+    owner = np.repeat(np.arange(pattern.counts[at - 1] if at else 1), children.counts)
+    wrong = np.flatnonzero(~in_order([owner, children.coordinates]))
+    if not wrong.size:
+        return None
+    k = int(wrong[0]) + 1
+    here, before = int(children.coordinates[k]), int(children.coordinates[k - 1])
+    clash = f"repeats the coordinate {here}" if here == before else f"has coordinate {here} after {before}"
+    return f"{_where(pattern, at)}: position {k}, below parent {int(owner[k])}, {clash}: coordinates must increase; {WAY_OUT}"
+
+
+def _repeated_children(pattern: Pattern, at: int) -> str | None:
+    """A level without a pos array, and without an order, is unpacked below all its parents, to find coordinates that repeat."""
+    children = _children(pattern, at)
+    owner = np.repeat(np.arange(pattern.counts[at - 1] if at else 1), children.counts)
+    if _are_distinct(owner, children.coordinates, pattern.format.parts[at].extent(pattern.shape)):
+        return None
+    order = np.lexsort([children.coordinates, owner])
+    again = order[1:][~in_order([owner[order], children.coordinates[order]])][0]
+    clash = f"repeats the coordinate {int(children.coordinates[again])}"
+    return f"{_where(pattern, at)}: position {int(again)}, below parent {int(owner[again])}, {clash}: each is stored once"
+
+
+def _repeated(pattern: Pattern, at: int) -> str | None:
+    """Levels that promise no order are sorted here, to find repeated coordinates."""
+    pos, run = pattern.level_arrays(at)[0], _run(pattern, at)
+    if _sorted_depth(pattern, at) >= len(run):
+        return None
+    parents = np.repeat(np.arange(len(pos) - 1), np.diff(pos))
+    if len(run) == 1 and _are_distinct(parents, run[0], pattern.format.parts[at].extent(pattern.shape)):
+        return None
+    stored = np.flatnonzero(run[0] >= 0)  # free places of a hash table repeat -1
+    order = stored[np.lexsort([*(crd[stored] for crd in run[::-1]), parents[stored]])]
+    same = np.flatnonzero(~in_order([parents[order], *(crd[order] for crd in run)]))
+    return _disordered(pattern, at, run, int(order[same[0]]), int(order[same[0] + 1])) if same.size else None
+
+
+def _are_distinct(parents: np.ndarray, crd: np.ndarray, size: int) -> bool:
+    """Whether no coordinate, all of them stored, is repeated below one parent: by their numbers, which sort faster than pairs."""
+    if not len(crd):
+        return True
+    if int(parents[-1] + 1) * size >= 1 << 63 or crd.min() < 0:
+        return False
+    numbers = np.sort(parents * size + crd)
+    return not (numbers[1:] == numbers[:-1]).any()
+
+
+def _disordered(pattern: Pattern, at: int, run: list[np.ndarray], previous: int, position: int) -> str:
+    before, here = ([int(crd[p]) for crd in run] for p in (previous, position))
+    parent = int(np.searchsorted(pattern.level_arrays(at)[0], position, side="right")) - 1
+    shown = ", ".join(map(str, here)) if len(here) == 1 else f"({', '.join(map(str, here))})"
+    last = ", ".join(map(str, before)) if len(before) == 1 else f"({', '.join(map(str, before))})"
+    clash = f"repeats the coordinate {shown}" if before == here else f"has coordinate {shown} after {last}"
+    return f"{_where(pattern, at)}: position {position}, below parent {parent}, {clash}: coordinates must increase; {WAY_OUT}"
+
+
+def _parts_of(pattern: Pattern) -> tuple[Any, ...]:
+    """What is pickled of a pattern: what is derived, and the signature, belong to this process."""
+    return restored, (pattern.format, pattern.shape, pattern.arrays)
+
+
+def restored(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
+    """A pattern that was pickled; it is checked, since whoever wrote the file isn't known.
+
+    Raises:
+        FormatError: the arrays break a promise of the format.
+    """
+    pattern = Pattern(format, shape, arrays)
+    validate(pattern)
+    return pattern
+
+
+copyreg.pickle(Pattern, _parts_of)
