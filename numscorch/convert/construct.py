@@ -24,8 +24,8 @@ from ..tensors.torch_layouts import COMPRESSED, compressed_pattern, hybrid_patte
 from ..tensors.validate import disorder, validate
 from .coalescing import coalesced
 from .conversions import can_copy, nonzeros_of, to_format
+from .matrices import nonzeros_of_few
 from .nmg import grouped
-from .nonzeros import listed
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -93,8 +93,8 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
     check_order(format, shape)
     if format.is_dense:
         return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
-    if can_copy(values) and (found := listed(values.contiguous(), format)) is not None:
-        return _noted(SparseTensor.trusted(*found), "a strided tensor")
+    if can_copy(values) and (stored := nonzeros_of_few(values.contiguous(), format)) is not None:
+        return _noted(SparseTensor.trusted(*stored), "a strided tensor")
     if (made := grouped(values, None, format)) is not None or (made := nonzeros_of(values, format)) is not None:
         return _noted(made, "a strided tensor")
     entries = values.detach().nonzero().T

@@ -24,6 +24,7 @@ from .order_operands import Walked
 
 T = TypeVar("T")
 UNTOUCHED, KEPT = -2, -1  # how an operand is stored, as far as a prefix decides it; other numbers: in another order
+ROWS = 1 << 16  # and from this on: so that rows are located or searched, the first variable added
 EXACT = 1 - 1e-9  # what rounding may add to a bound
 FEW = 5  # variables up to which each of the cheapest orders is found, not just the first
 WIDEST = 16  # variables up to which every set has a bound; of more, the loop that is cheapest so far comes next
@@ -108,7 +109,7 @@ class Space:
             return (mode,)
         kept = (KEPT,) if operand.fits(var, bound) else ()
         moves = operand.may_move and (not kept or operand.may_clash(bound | 1 << var))
-        rows = (tuning.LOCATED_ROWS + var,) if operand.has_rows and bound else ()
+        rows = (ROWS + var,) if operand.has_rows and bound else ()
         return (*kept, *((var if operand.starts_full else 0,) if moves else ()), *rows)
 
     def with_loop(self, prefix: Prefix, var: int, modes: tuple[int, ...]) -> Prefix:
@@ -135,7 +136,7 @@ class Space:
                     long = level.spread if any(self.is_walked(at, up, modes[at]) for at, up in level.choosers) else 1.0
                     fans.append(min(level.fan * long, extent))
                     searched = searched and level.can_seek
-            elif (found := operand.in_rows(var, bound) if mode >= tuning.LOCATED_ROWS else operand.converted(var, bound)) is not None:
+            elif (found := operand.in_rows(var, bound) if mode >= ROWS else operand.converted(var, bound)) is not None:
                 fans.append(found[0])
                 searched = searched and found[1]
         if not fans:
@@ -150,11 +151,7 @@ class Space:
         own = self.operands[operand]
         if mode == KEPT:
             return not own.levels[var].is_full
-        return (
-            not (own.located >> var & 1 and mode == tuning.LOCATED_ROWS + var)
-            if mode >= tuning.LOCATED_ROWS
-            else not (own.starts_full and mode == var)
-        )
+        return not (own.located >> var & 1 and mode == ROWS + var) if mode >= ROWS else not (own.starts_full and mode == var)
 
     def likeness(self, prefix: Prefix) -> object:
         """What the price of further loops depends on: prefixes that have it in common differ only in their steps so far."""

@@ -33,7 +33,6 @@ LISTED_ROWS = 4  # rows per entry from which a format lists the rows that have e
 COST_INEXACT = 8.0  # factor of a nest that scatters sums of too many terms, which lose digits; tests/test_long_sums.py
 COST_SERIAL = 1.5  # factor of a nest whose outermost loop scatters and cannot run in parallel; bench_formats, 2 threads
 COST_ALONE = 2.0  # factor of a nest whose outermost loop has one step, which threads cannot share
-LOCATED_ROWS = 1 << 16  # rows per step above which the search adds the first variable, so that rows are located or searched
 
 # -- Parallel loops and sums in blocks (schedule/, codegen/long_sums.py, runtime/blocks.py)
 

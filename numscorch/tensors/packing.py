@@ -19,7 +19,6 @@ from ..errors import FormatError, SizeError
 from ..ir.format import COO, Format
 from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Stored
 from ..machine import memory
-from ..machine.threads import must_run_serial
 from .pattern import Pattern
 
 EACH = 4  # bytes of a value, or of a coordinate, at the least
@@ -147,8 +146,6 @@ def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tupl
             return np.arange(n), True
         if prod(sizes) << n.bit_length() <= INT64_MAX:
             return sorting_numbers(key)[1], False
-        if must_run_serial():  # torch's threads hang in a forked child
-            return np.argsort(key, kind="stable"), False
         # torch sorts integers by radix, in parallel: twice as fast as numpy's stable sort
         return torch.sort(torch.from_numpy(key), stable=True).indices.numpy(), False
     if bool(in_order(columns, strict=False).all()):
