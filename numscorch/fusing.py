@@ -23,7 +23,7 @@ from .ir.functions import FUNCTIONS
 from .programs import traced_calls as traced_calls  # which says what is written down
 from .programs.evaluation import evaluate_parts
 from .programs.surroundings import SCALARS, Wrapper, surroundings
-from .programs.traced_programs import Program, program_of, viewed
+from .programs.traced_programs import TracedProgram, program_of, viewed
 from .programs.tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work
 from .sparsifiers.results import evaluate_sparsified
 from .tensors.parameter import SparseParameter
@@ -49,14 +49,14 @@ class FusedExplanation:
     """What became of a function: its program and how that is compiled, or what kept it from being one."""
 
     name: str
-    program: Program | Unfused
+    program: TracedProgram | Unfused
     story: str
     explanation: Explanation | None = None
 
     @property
     def text(self) -> str:
         """The program; empty where there is none."""
-        return self.program.text if isinstance(self.program, Program) else ""
+        return self.program.text if isinstance(self.program, TracedProgram) else ""
 
     def __str__(self) -> str:
         if isinstance(self.program, Unfused):
@@ -82,7 +82,7 @@ class Fused(Wrapper):
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
-        self.programs: dict[Hashable, Program | Unfused | None] = {}
+        self.programs: dict[Hashable, TracedProgram | Unfused | None] = {}
         update_wrapper(self, function)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -113,7 +113,7 @@ class Fused(Wrapper):
         """The program for these operands and the story of each of its parts, or the call that keeps the function from being one."""
         program, operands = self.program(args, kwargs)
         story, explanation = "", None
-        if isinstance(program, Program):
+        if isinstance(program, TracedProgram):
             try:
                 explanation = _explained(program, _read(program, operands))
                 story = str(explanation)
@@ -121,7 +121,7 @@ class Fused(Wrapper):
                 story = str(error)  # all of it is torch's
         return FusedExplanation(getattr(self.function, "__qualname__", repr(self.function)), program, story, explanation)
 
-    def program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Program | Unfused, dict[str, Any]]:
+    def program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[TracedProgram | Unfused, dict[str, Any]]:
         """The program for these arguments, and its operands by their names."""
         named = self._named(args, kwargs)
         operands = {name: value for name, value in named.items() if isinstance(value, TENSORS)}
@@ -153,7 +153,7 @@ class Fused(Wrapper):
             named[_spelled(name, named)] = value
         return named
 
-    def _traced(self, args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[Program | Unfused, bool]:
+    def _traced(self, args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[TracedProgram | Unfused, bool]:
         """The program that one run on stand-ins writes down, and whether it is for these sizes only."""
         tracer = Tracer()
         given = [tracer.operand(name, v.shape, _is_sparse(v)) if isinstance(v, TENSORS) else v for name, v in named.items()]
@@ -227,7 +227,7 @@ def fuse(function: Callable[..., Any]) -> Fused:
     return Fused(function)
 
 
-def _program(made: Any, tracer: Tracer, names: list[str]) -> Program:
+def _program(made: Any, tracer: Tracer, names: list[str]) -> TracedProgram:
     """The program of what a function returns.
 
     Raises:
@@ -298,13 +298,13 @@ def _is_inside(filename: str) -> bool:
     return Path(filename).is_relative_to(OURS) or Path(filename).is_relative_to(Path(torch.__file__).parent)
 
 
-def _explained(program: Program, read: Mapping[str, Any]) -> Explanation:
+def _explained(program: TracedProgram, read: Mapping[str, Any]) -> Explanation:
     """The story of a program's kernels."""
     if program.sparsifier is None:
         return explain_program(program.text, read, program.format)
     return explain_sparsified(program.text, read, program.sparsifier, program.format)
 
 
-def _read(program: Program, operands: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read(program: TracedProgram, operands: Mapping[str, Any]) -> Mapping[str, Any]:
     """The operands that a program reads."""
     return operands if len(operands) == len(program.reads) else {name: operands[name] for name in operands if name in program.reads}

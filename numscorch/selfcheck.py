@@ -56,7 +56,7 @@ OTHERS = {1: ("s", "d", "o"), 2: (CSR, CSC, COO(2), DCSR), 3: (CSF(3), COO(3), "
 
 
 @dataclass(frozen=True)
-class Check:
+class RandomCheck:
     """One statement, the formats of its sparse operands and of its result, and the seed of its values."""
 
     text: str
@@ -137,7 +137,7 @@ def _terms(text: str) -> dict[str, str]:
     return {name: indices.rstrip("],").replace(",", "") for name, indices in pieces}
 
 
-def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[Check]:
+def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[RandomCheck]:
     """Every expression with each format for its operand A, for the results that have its order, or for both."""
     numbers = random.Random(seed)
     for fmt in formats:
@@ -147,7 +147,7 @@ def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[Check]:
             order = text.split("=")[0].count(",") + ("[" in text.split("=")[0])
             for role in ("operand", "both", "result") if order == fmt.order else ("operand",):
                 own = fmt if role != "result" else _other(numbers, fmt.order)
-                yield Check(text, {"A": own, **others}, None if role == "operand" else fmt, numbers.randrange(1 << 30))
+                yield RandomCheck(text, {"A": own, **others}, None if role == "operand" else fmt, numbers.randrange(1 << 30))
 
 
 def _other(numbers: random.Random, order: int) -> Format:

@@ -10,9 +10,9 @@ import numpy as np
 from numscorch.ir.functions import FUNCTIONS, OPERATORS, REDUCTIONS, terms_of
 from numscorch.ir.index import (
     Access,
+    Apply,
     Assignment,
     Binary,
-    Call,
     Expr,
     Forall,
     IndexVar,
@@ -84,7 +84,7 @@ def value(expr: Expr, values: Mapping[str, np.ndarray], at: Mapping[IndexVar, in
             return number
         case Binary(op, left, right):
             return OPERATORS[op](value(left, values, at), value(right, values, at))
-        case Call(function, args):
+        case Apply(function, args):
             return FUNCTIONS[function].value(*(value(arg, values, at) for arg in args))
     raise ValueError(f"no meaning for {expr}")
 

@@ -257,4 +257,4 @@ def test_doctor_knows_what_is_tested(version: str, ok: bool, monkeypatch: pytest
 
 def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_installed", lambda name: None)
-    assert doctor._version("numba", doctor.TESTED["numba"]) == doctor.Check("numba", "not installed", False, "pip install numba")
+    assert doctor._version("numba", doctor.TESTED["numba"]) == doctor.Diagnosis("numba", "not installed", False, "pip install numba")

@@ -205,7 +205,7 @@ def test_gradients_of_three_operands_are_those_of_pairs(dynamic: bool | None, mo
 
     asked: list[int] = []
 
-    class Counted(compiling.Call):
+    class Counted(compiling.DifferentiableCall):
         def gradient(self, *args: Any) -> torch.Tensor | None:
             asked.append(len(self.patterns))
             return super().gradient(*args)

@@ -10,7 +10,7 @@ import torch
 import numscorch as ns
 from numscorch.frontend.statements import parse_program
 from numscorch.programs import evaluation
-from numscorch.programs.fusion import Kind, NotFused, fused_request, group_from
+from numscorch.programs.fusion import NotFused, OperandKind, fused_request, group_from
 from numscorch.runtime.plans import make_plan, uncompiled
 
 SOFTMAX = """
@@ -145,7 +145,7 @@ def test_what_is_not_fused_says_why(program: str, why: str) -> None:
     given = operands(5, 7, 3) | {"W": torch.ones(3, 2), "B": operands(5, 7, 3)["A"], "v": torch.ones(2)}
     values = read(program, given, ns.CSR) | ({"B": ns.from_torch(given["B"], ns.CSR)} if "B[" in program else {})
     with pytest.raises(NotFused, match=why):
-        fused_request(parse_program(program), {name: Kind.of(value) for name, value in values.items()}, set())
+        fused_request(parse_program(program), {name: OperandKind.of(value) for name, value in values.items()}, set())
     made = ns.evaluate(program, **values)
     expected = ns.evaluate(program, **{name: v.to(ns.COO(2)) if isinstance(v, ns.SparseTensor) else v for name, v in values.items()})
     torch.testing.assert_close(dense(made), dense(expected))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from numscorch.ir.format import COO, CSC, CSR, Format, dense
-from numscorch.ir.index import Access, Binary, Call, Expr, IndexVar, Literal, TensorVar
+from numscorch.ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, TensorVar
 from numscorch.ir.lattice import Lattice, make_lattice
 
 i, j = IndexVar("i"), IndexVar("j")
@@ -61,10 +61,10 @@ CASES = [
     (Binary("/", A, B), points("AB", "A"), "{A, B} > {A}"),
     (Binary("-", A, B), points("AB", "A", "B"), "{A, B} > {A} > {B}"),
     # functions, by what they are at 0
-    (Call("relu", (A,)), points("A"), "{A}"),
-    (Call("exp", (A,)), points("A*", "*"), "{A, all} > {all}"),
-    (Call("maximum", (A, B)), points("AB", "A", "B"), "{A, B} > {A} > {B}"),
-    (mul(Call("exp", (A,)), B), points("AB", "B"), "{A, B} > {B}"),
+    (Apply("relu", (A,)), points("A"), "{A}"),
+    (Apply("exp", (A,)), points("A*", "*"), "{A, all} > {all}"),
+    (Apply("maximum", (A, B)), points("AB", "A", "B"), "{A, B} > {A} > {B}"),
+    (mul(Apply("exp", (A,)), B), points("AB", "B"), "{A, B} > {B}"),
     # a full term of a sum visits every coordinate
     (add(A, X), points("A*", "*"), "{A, all} > {all}"),
     (add(X, Y), points("*"), "{all}"),

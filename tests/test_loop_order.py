@@ -23,13 +23,13 @@ from numscorch.ir.format import COO, CSF, CSR, DCSR, Format
 from numscorch.ir.index import Assignment, loops_of, variables_in
 from numscorch.schedule import loop_order
 from numscorch.schedule.facts import Facts
-from numscorch.schedule.loop_order import Choice, candidates, order_loops, price
+from numscorch.schedule.loop_order import LoopOrder, candidates, order_loops, price
 
 CASES = scaled(300)
 SIZES = (1, 2, 3, 5, 16, 100, 1000, 30_000)
 
 
-def every_order(stmt: Assignment, facts: Facts) -> list[Choice]:
+def every_order(stmt: Assignment, facts: Facts) -> list[LoopOrder]:
     """All orders that can be compiled, priced one by one, the cheapest first."""
     variables = variables_in(stmt.rhs)
     orders = (tuple(var.name for var in order) for order in permutations(variables))

@@ -10,10 +10,10 @@ import torch
 
 import numscorch as ns
 from numscorch.codegen import machine
-from numscorch.codegen.assembly import Param, Program
+from numscorch.codegen.assembly import KernelBody, Param
 from numscorch.codegen.kernel import Kernel, build
 from numscorch.codegen.source import Source
-from numscorch.ir.loop import Function
+from numscorch.ir.loop import FunctionDef
 from numscorch.machine.memory import address
 
 TEXT = '''"""y[i] = scale * x[i] + worker"""
@@ -46,16 +46,16 @@ PARAMS = (
     Param("workers", "workers"),
 )
 FUNCTIONS = (
-    Function("body", ("worker", "x", "scale", "y", "n", "workers"), ()),
-    Function("finish", ("y", "n"), ()),
-    Function("kernel", ("x", "scale", "y", "n", "workers"), ()),
+    FunctionDef("body", ("worker", "x", "scale", "y", "n", "workers"), ()),
+    FunctionDef("finish", ("y", "n"), ()),
+    FunctionDef("kernel", ("x", "scale", "y", "n", "workers"), ()),
 )
 PACK = Struct("qdqqq").pack
 
 
 @pytest.fixture
 def kernel() -> Kernel:
-    return build(Source("kernel_0123456789abcdef", TEXT, Program(FUNCTIONS, PARAMS, False, True)))
+    return build(Source("kernel_0123456789abcdef", TEXT, KernelBody(FUNCTIONS, PARAMS, False, True)))
 
 
 RESULTS = {1: [0.5, 1, 1.5, 2, 2.5, -1], 2: [0.5, 1, 1.5, 3, 3.5, -1], 3: [0.5, 1, 2.5, 3, 4.5, -1]}
@@ -82,7 +82,7 @@ def test_machine_code_is_found_on_disk_and_belongs_to_its_parameters(kernel: Ker
     addresses, code = machine.compiled(kernel.source, kernel.scope)
     assert set(addresses) == {"body", "finish"} and all(addresses.values())
     assert set(machine.loaded(kernel.source, code) or ()) == {"body", "finish"}
-    other = Source(kernel.source.name, TEXT, Program(FUNCTIONS, PARAMS[::-1], False, True))
+    other = Source(kernel.source.name, TEXT, KernelBody(FUNCTIONS, PARAMS[::-1], False, True))
     assert machine.loaded(other, code) is None
 
 

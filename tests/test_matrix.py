@@ -13,7 +13,7 @@ from numscorch.ir.format import Format
 from numscorch.ir.format_text import LEVELS
 from numscorch.runtime import plans as dispatch
 from numscorch.schedule import tuning
-from numscorch.selfcheck import EXPRESSIONS, Check, checks
+from numscorch.selfcheck import EXPRESSIONS, RandomCheck, checks
 
 NAMED = [
     *(ns.CSR, ns.CSC, ns.DCSR, ns.DCSC, ns.ELL, ns.DIA, ns.BCSR(2, 2), ns.BCSR(2, 3), ns.BCSR(4, 1), ns.BCSR(1, 4)),
@@ -83,7 +83,7 @@ def compositions() -> list[Format]:
     return [*NAMED, *map(Format, LETTERS.split()), *map(Format, MAPS.strip().splitlines()), *TRANSPOSED]
 
 
-def sample(count: int, start: int) -> list[Check]:
+def sample(count: int, start: int) -> list[RandomCheck]:
     """So many checks, spread over the whole list."""
     listed = list(checks(compositions(), start))
     random.Random(start).shuffle(listed)
@@ -141,5 +141,5 @@ def test_sparse_results_of_diagonals(text: str) -> None:
         for at, (partner, result) in enumerate(product(partners, formats)):
             left, right = text.split("=")[1].strip().split(" * ")
             swapped = text if at % 2 else f"{text.split('=')[0]}= {right} * {left}"
-            stored += Check(swapped, {"A": DIAGONALS[at // 2 % 2]} | ({"S": partner} if "S" in text else {}), result, at).run()
+            stored += RandomCheck(swapped, {"A": DIAGONALS[at // 2 % 2]} | ({"S": partner} if "S" in text else {}), result, at).run()
     assert stored

@@ -16,7 +16,7 @@ from scipy.sparse import dia_array
 
 import numscorch as ns
 from numscorch.nn import patterns
-from numscorch.runtime.result_arrays import Layout
+from numscorch.runtime.result_arrays import ResultLayout
 from numscorch.tensors.packing import coordinates, entry_count
 from numscorch.tensors.pattern import Pattern
 
@@ -134,8 +134,8 @@ def test_entries_of_a_product_are_bounded_from_both_sides(block: int, plain: pyt
 def _is_bounded(seed: int, plain: pytest.MonkeyPatch) -> bool:
     """Check a random product between its bounds; False if its kernel has none."""
     rng, most, least = random.Random(seed), list[int](), list[int]()
-    plain.setattr(Layout, "fits", lambda layout, entries: bool(most.append(entries)))
-    plain.setattr(Layout, "check_least", lambda layout, entries: least.append(entries))
+    plain.setattr(ResultLayout, "fits", lambda layout, entries: bool(most.append(entries)))
+    plain.setattr(ResultLayout, "check_least", lambda layout, entries: least.append(entries))
     expr = rng.choice(PRODUCTS)
     sizes = {name: rng.randint(1, 9) for name in "bijklm"}
     terms = expr.partition("->")[0].split(",")

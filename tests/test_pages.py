@@ -506,9 +506,9 @@ def test_a_timed_run_is_drawn_under_its_roofs(A: ns.SparseTensor, monkeypatch: p
     checked(page(masked))
 
 
-def run_at(share: float) -> roofline.Run:
+def run_at(share: float) -> roofline.TimedRun:
     """A run of a million operations and bytes, bound by a triad of 10 GB/s, that reaches this share of its roof."""
-    return roofline.Run(1e-4 / share, 3, 1_000_000, 1_000_000, 1e10, 1e9, 1e12, 2, "float32")
+    return roofline.TimedRun(1e-4 / share, 3, 1_000_000, 1_000_000, 1e10, 1e9, 1e12, 2, "float32")
 
 
 def test_a_run_names_its_roof_and_no_share_above_it() -> None:

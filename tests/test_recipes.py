@@ -20,7 +20,7 @@ from numscorch.ir import format as formats
 from numscorch.ir.format_text import LEVELS
 from numscorch.ir.hash_table import Hash
 from numscorch.ir.index import Expr, Literal, Stmt, factors_of, map_rhs, product
-from numscorch.ir.level import Arrays, Children, Entries, Level, Mode, Stored, ranges
+from numscorch.ir.level import Arrays, Children, Entries, Level, Mode, Parents, ranges
 from numscorch.ir.levels import Compressed
 from numscorch.ir.loop import Expr as LoopExpr
 from numscorch.ir.padded import Fixed
@@ -72,7 +72,7 @@ class Near(Level):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return len(arrays[-1])
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         pos, origin, delta = arrays
         counts = pos[stored.parents + 1] - pos[stored.parents]
         positions = ranges(pos[stored.parents], counts)
@@ -157,7 +157,7 @@ class Backwards(Level):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return len(arrays[-1])
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         return Compressed().unpack(arrays, stored)
 
 

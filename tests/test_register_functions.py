@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from numscorch.codegen.assembly import Program
+from numscorch.codegen.assembly import KernelBody
 from numscorch.codegen.checked_intrinsics import TWINS, run_as_python
 from numscorch.codegen.intrinsics import add, load, mul, pointer, store
 from numscorch.codegen.register_functions import (
@@ -35,7 +35,7 @@ from numscorch.codegen.register_functions import (
 )
 from numscorch.codegen.source import REGISTERED, _imports
 from numscorch.ir.functions import FUNCTIONS, OPERATORS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
-from numscorch.ir.loop import Assign, Function, Var, call
+from numscorch.ir.loop import Assign, FunctionDef, Var, call
 from numscorch.machine.fingerprints import OPTIONS
 
 DTYPES = ("float32", "float64")
@@ -212,5 +212,5 @@ def test_generated_source_imports_them() -> None:
     for name in sorted({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()}):
         body = (Assign(Var("y"), call(name, Var("x"))),)
         scope: dict[str, Any] = {}
-        exec(_imports(Program((Function("kernel", ("x",), body),), (), zeroed=False, parallel=False)), scope)
+        exec(_imports(KernelBody((FunctionDef("kernel", ("x",), body),), (), zeroed=False, parallel=False)), scope)
         assert name in scope

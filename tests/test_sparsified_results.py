@@ -16,7 +16,7 @@ from numscorch.frontend.fused_problem import fused_problem
 from numscorch.frontend.operand import Operand
 from numscorch.ir.format import CSR, sorted_format
 from numscorch.ir.format import dense as dense_format
-from numscorch.programs.fusion import Kind, fused_request
+from numscorch.programs.fusion import OperandKind, fused_request
 from numscorch.runtime.plans import _plans, uncompiled
 from numscorch.schedule.facts import Target
 from numscorch.schedule.fuse import schedule_fused
@@ -315,7 +315,7 @@ def test_source_is(name: str, sparsifier: Any, golden: Callable[[str, str], None
         "B": Operand(dense_format(2), (3000, 100), "float32", strides=(100, 1)),
         **dict.fromkeys(rule.names, Operand(dense_format(0), (), "float32", strides=())),
     }
-    kinds = {own: Kind.of(operand) for own, operand in operands.items()}
+    kinds = {own: OperandKind.of(operand) for own, operand in operands.items()}
     request, names = fused_request(pruning("C[i,k] = A[i,j] * B[j,k]", rule), kinds, set())
     problem = fused_problem(request, [operands[own] for own in names], target)
     golden(

@@ -30,7 +30,7 @@ SHOWN = {
     ix.Vector: ("forall(i, vector_forall<8 x 2, once>(k, where(Y[i,k] = t, forall(j, t += A[i,j] * X[j,k]))))", "load(X_vals, pX, 8, 2)"),
     ix.Unroll: ("forall(i, where(y[i] = t, unroll_forall<4>(j, t += A[i,j] * x[j])))", "t_3"),
     ix.Positions: ("forall(i, where(y[i] = t, position_forall<4, masked>(j, t += A[i,j] * x[j])))", "gather"),
-    ix.Entries: ("where(s = t, entry_forall<8 x 4>(i, forall(j, t += A[i,j])))", "A_entries // 32"),
+    ix.FlatSum: ("where(s = t, entry_forall<8 x 4>(i, forall(j, t += A[i,j])))", "A_entries // 32"),
     ix.Gallop: ("forall(i, where(y[i] = t, gallop_forall<A>(j, t += A[i,j] * B[i,j])))", "seek("),
     ix.Blend: ("forall(i, where(y[i] = t, blend_forall(j, t += A[i,j] * B[i,j])))", "A_here & B_here"),
     ix.Tile: ("tile_forall<64>(k, forall(i, forall(j, forall(k, Y[i,k] += A[i,j] * X[j,k]))))", "k_tile"),

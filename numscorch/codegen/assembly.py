@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..ir import index as ix
 from ..ir.derived_formats import runs_of
 from ..ir.functions import REDUCTIONS, is_zero, simplified
-from ..ir.loop import Assign, Block, Const, Do, For, Function, If, Store, Var, While, call, has_threads, map_blocks, names_used
+from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, If, Store, Var, While, call, has_threads, map_blocks, names_used
 from ..ir.result_bounds import around_result, bound_of, may_take_room
 from ..ir.scatter import is_placed
 from ..ir.tag_rules import can_merge_without_branches
@@ -80,14 +80,14 @@ PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents", "parts": "places
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class KernelBody:
     """A kernel's functions, its parameters, and whether the result must start as zeros, or as another value of ``fill``.
 
     ``kernel``, the last function, has all parameters. Where it is ``parallel``, it calls ``body`` for each worker, and ``finish``
     once all have returned, where something is left to do then; elsewhere it is the only function.
     """
 
-    functions: tuple[Function, ...]
+    functions: tuple[FunctionDef, ...]
     params: tuple[Param, ...]
     zeroed: bool
     parallel: bool
@@ -134,7 +134,7 @@ def _appends(stmt: ix.Stmt, stage: Stage) -> bool:
     return stage == "once" or bound_of(stmt) is not None
 
 
-def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> Program:
+def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> KernelBody:
     """Lower a scheduled statement into the functions of one stage, of the parameters that they use.
 
     ``lengths`` says about how many steps loops have, by their variable: long sums are taken in blocks.
@@ -148,30 +148,30 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Leng
     if parallel:
         used |= {f"{p.of}_{PARTS[p.what]}" for p in known if p.what in PARTS and p.name in used}
     params = tuple(p for p in known if p.name in used)
-    return Program(functions_of(body, params), params, must_be_zeroed(stmt), parallel, fill_of(stmt))
+    return KernelBody(functions_of(body, params), params, must_be_zeroed(stmt), parallel, fill_of(stmt))
 
 
-def functions_of(block: Block, params: Sequence[Param]) -> tuple[Function, ...]:
+def functions_of(block: Block, params: Sequence[Param]) -> tuple[FunctionDef, ...]:
     """The functions of a kernel: of each worker, for the end, and the one that calls them."""
     names = tuple(param.name for param in params)
     if not has_threads(block):
-        return (Function("kernel", names, block),)
+        return (FunctionDef("kernel", names, block),)
     own, rest = _by_workers(block)
     own = (*_parts(own, params), *own)
     body, finish = _function("body", own, names, ("worker",)), _function("finish", rest, names)
     calls = For(Var("worker"), Const(0), Var("workers"), (_called(body),), parallel=True)
     if not rest:
-        return (body, Function("kernel", names, (calls,)))
-    return (body, finish, Function("kernel", names, (calls, _called(finish))))
+        return (body, FunctionDef("kernel", names, (calls,)))
+    return (body, finish, FunctionDef("kernel", names, (calls, _called(finish))))
 
 
-def _function(name: str, block: Block, names: Sequence[str], first: Sequence[str] = ()) -> Function:
+def _function(name: str, block: Block, names: Sequence[str], first: Sequence[str] = ()) -> FunctionDef:
     """A function of what it uses."""
     used = names_used(block)
-    return Function(name, (*first, *(name for name in names if name in used)), block)
+    return FunctionDef(name, (*first, *(name for name in names if name in used)), block)
 
 
-def _called(function: Function) -> Do:
+def _called(function: FunctionDef) -> Do:
     return Do(call(function.name, *map(Var, function.params)))
 
 

@@ -32,7 +32,7 @@ class Walk:
 
     def __init__(self, stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower):
         loops = ix.loops_of(stmt.producer)
-        if not loops or not isinstance(tag := loops[0].tag, ix.Entries):
+        if not loops or not isinstance(tag := loops[0].tag, ix.FlatSum):
             raise ScheduleError(f"expected a loop over entries, found {stmt.producer}")
         self.tag, self.target, self.lower, self.loops = tag, target, lower, loops
         self.body = next(ix.assignments(stmt.producer))

@@ -61,7 +61,7 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_positions(stmt, tag, env, lower)
         case ix.Vector() as tag:
             return lower_vector(stmt, tag, env)
-        case ix.Entries():
+        case ix.FlatSum():
             raise ScheduleError(f"{stmt.tag}({stmt.var}, ...): the loop isn't what fills the workspace of one sum")
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
@@ -135,7 +135,7 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return _lower_held(stmt, target, env)
     if is_collected(target):
         return lower_workspace(stmt, env.assembly, env, lower)
-    if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Entries):
+    if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.FlatSum):
         return lower_entries(stmt, target, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
         return _lower_parallel_sum(stmt, target, env)

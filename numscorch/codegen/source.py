@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from ..ir import index as ix
 from ..ir.function_table import WHOLE
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
-from ..ir.loop import Call, Const, Expr, Function, Table, expressions, walk, walk_block
+from ..ir.loop import Call, Const, Expr, FunctionDef, TableLoad, expressions, walk, walk_block
 from ..machine.fingerprints import hashed
 from ..schedule.facts import Target
 from ..schedule.workspace import NAMES as WORKSPACES
-from .assembly import Param, Program, assemble, at_stage
+from .assembly import KernelBody, Param, assemble, at_stage
 from .long_sums import Lengths
 from .python import emit_function
 from .result_assembly import Stage
@@ -47,7 +47,7 @@ class Source:
 
     name: str
     text: str
-    program: Program
+    program: KernelBody
 
     @property
     def params(self) -> tuple[Param, ...]:
@@ -135,7 +135,7 @@ def describe(access: ix.Access) -> str:
     return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{shared}{largest}"
 
 
-def _imports(program: Program) -> str:
+def _imports(program: KernelBody) -> str:
     called = _called(program.functions) - {"body", "finish"}
     own, routines = sorted(called - set(RANGES) - APPENDING - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
     lines = [f"from math import {', '.join(found)}"] if (found := _unwritable(program.functions)) else []
@@ -150,24 +150,24 @@ def _imports(program: Program) -> str:
     return "\n".join(lines).strip("\n")
 
 
-def _expressions(functions: Sequence[Function]) -> Iterator[Expr]:
+def _expressions(functions: Sequence[FunctionDef]) -> Iterator[Expr]:
     return (e for function in functions for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
 
 
-def _tables(functions: Sequence[Function]) -> str:
+def _tables(functions: Sequence[FunctionDef]) -> str:
     """Numbers that the functions look up."""
-    found = sorted({(e.name, e.values) for e in _expressions(functions) if isinstance(e, Table)})
+    found = sorted({(e.name, e.values) for e in _expressions(functions) if isinstance(e, TableLoad)})
     return "\n".join(f"{name} = array({list(values)})" for name, values in found)
 
 
-def _called(functions: Sequence[Function]) -> set[str]:
+def _called(functions: Sequence[FunctionDef]) -> set[str]:
     return {e.function for e in _expressions(functions) if isinstance(e, Call)}
 
 
-def _unwritable(functions: Sequence[Function]) -> list[str]:
+def _unwritable(functions: Sequence[FunctionDef]) -> list[str]:
     """Numbers whose Python text is a name."""
     return sorted({repr(abs(e.value)) for e in _expressions(functions) if isinstance(e, Const) and not isfinite(e.value)})
 
 
-def _constant_types(functions: Sequence[Function]) -> set[str]:
+def _constant_types(functions: Sequence[FunctionDef]) -> set[str]:
     return {e.dtype for e in _expressions(functions) if isinstance(e, Const) and e.dtype is not None}

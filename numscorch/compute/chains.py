@@ -20,7 +20,7 @@ from .operands import Deferred, identify
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChainStep:
     """A function, and the places of the tensors that it is called with: operands first, then what the steps before made."""
 
     run: Callable[..., Any]
@@ -31,11 +31,11 @@ class Step:
 class Chain:
     """Steps whose last one makes the result.
 
-    >>> Chain((Step(lambda a, b: a + b, (0, 1)), Step(lambda a, b: a * b, (2, 0)))).run(3, 4)
+    >>> Chain((ChainStep(lambda a, b: a + b, (0, 1)), ChainStep(lambda a, b: a * b, (2, 0)))).run(3, 4)
     21
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
 
     def run(self, *operands: Any) -> Any:
         """The result of the last step."""
@@ -46,7 +46,7 @@ class Chain:
 
 
 @dataclass(slots=True)
-class Recorder:
+class ChainRecorder:
     """Notes the steps of a first call, to make a chain of them.
 
     A step calls its plan wherever its operands will be alike in every call that the chain stands for: the chain's own operands are, and
@@ -54,7 +54,7 @@ class Recorder:
     step's sparse result may be, as nothing reads it.
     """
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ChainStep] = field(default_factory=list)
     is_fixed: bool = True
     is_last_alike: bool = True
 
@@ -66,10 +66,10 @@ class Recorder:
         if SparseTensor not in map(type, ready):
             tensors = [o.tensor if isinstance(o, Deferred) else o for o in ready]
             self.is_fixed &= format is None and not any(t.requires_grad for t in tensors)
-            self.steps.append(Step(partial(dense_result, request), tuple(reads)))
+            self.steps.append(ChainStep(partial(dense_result, request), tuple(reads)))
         elif (plan := known_plan(request, format, signatures)) is not None:
             self.is_fixed &= plan.problem.requested is None
-            self.steps.append(Step(plan.run, tuple(reads)))
+            self.steps.append(ChainStep(plan.run, tuple(reads)))
         else:
             self.is_fixed = False
         self.is_last_alike = _is_alike(made, plan, ready)

@@ -16,7 +16,7 @@ from ..frontend.datatypes import WIDENED
 from ..frontend.promotion import target_of
 from ..frontend.statements import NAMES, Request
 from ..ir.functions import FUNCTIONS, start_of, terms_of
-from ..ir.index import Access, Binary, Call, Expr, Literal, is_product
+from ..ir.index import Access, Apply, Binary, Expr, Literal, is_product
 from ..machine.memory import check_bytes
 
 OTHER_FUNCTIONS: dict[str, Any] = {
@@ -221,7 +221,7 @@ def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tenso
         case Binary(op, left, right):
             result: Tensor = OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
             return result
-        case Call(function, args):
+        case Apply(function, args):
             called: Tensor = function_of(function)(*(value_of(arg, tensors, dtype) for arg in args))
             return called
 

@@ -24,7 +24,7 @@ from ..schedule.facts import rounded
 from ..tensors.ledgers import is_listed, note
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
-from .chains import Chain, Recorder
+from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
 from .empty_reductions import in_sparse_format, semiring_zero
 from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_native, undeferred
@@ -144,7 +144,7 @@ def _stored(operand: SparseTensor | Tensor | Operand) -> int | None:
 
 def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
     """Contract pair after pair; the last one makes the result. The steps are kept as a chain under ``key``, where there is one."""
-    left, recorder = list(operands), Recorder()
+    left, recorder = list(operands), ChainRecorder()
     places = list(range(len(operands)))
     for at, pair in enumerate(pairs):
         two, reads = (left[pair.left], left.pop(pair.right)), (places[pair.left], places.pop(pair.right))

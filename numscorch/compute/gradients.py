@@ -100,7 +100,7 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
     if any(len(set(own)) < len(own) for own in names):
         operands = [_diagonal(o, own) for o, own in zip(operands, names, strict=True)]
         request = without_diagonals(request)
-    call = Call(request, format, operands, compute)
+    call = DifferentiableCall(request, format, operands, compute)
     through: Any = _Transformed if transformed() else _Through
     made: Tensor = through.apply(call, *map(_values, operands))
     return made if call.result is None else SparseTensor.trusted(call.result, made)
@@ -172,7 +172,7 @@ def _strided_diagonal(tensor: Tensor, names: list[str]) -> Tensor:
 # ---- through a kernel
 
 
-class Call:
+class DifferentiableCall:
     """One call: what is computed of which patterns, and the result's pattern once there is one."""
 
     def __init__(self, request: Request, format: Format | str | None, operands: Sequence[Any], compute: Compute):
@@ -278,7 +278,7 @@ class _Through(torch.autograd.Function):
     """A request as a function of the values of its operands."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *values: Tensor) -> Tensor:
+    def forward(ctx: Any, call: DifferentiableCall, *values: Tensor) -> Tensor:
         made = call.run()
         _keep(ctx, call, values, made)
         return made
@@ -292,7 +292,7 @@ class _Transformed(torch.autograd.Function):
     """The same in the form that torch.func takes, which costs several times as much for each call."""
 
     @staticmethod
-    def forward(call: Call, *values: Tensor) -> Tensor:
+    def forward(call: DifferentiableCall, *values: Tensor) -> Tensor:
         return call.run(values)
 
     @staticmethod
@@ -304,7 +304,7 @@ class _Transformed(torch.autograd.Function):
         return _gradients(ctx, upstream)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], call: Call, *values: Tensor) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], call: DifferentiableCall, *values: Tensor) -> tuple[Tensor, int]:
         """A batch of dense operands is a dimension more; one of sparse tensors' values is gone through."""
         moved = [v if dim is None else v.movedim(dim, 0) for v, dim in zip(values, in_dims[1:], strict=True)]
         batched = [dim is not None for dim in in_dims[1:]]
@@ -320,7 +320,7 @@ class _Transformed(torch.autograd.Function):
         return torch.stack([_values(call.again(row)) for row in rows]), 0
 
 
-def _keep(ctx: Any, call: Call, values: Sequence[Tensor], made: Tensor) -> None:
+def _keep(ctx: Any, call: DifferentiableCall, values: Sequence[Tensor], made: Tensor) -> None:
     """What the gradients need."""
     ctx.call = call
     ctx.save_for_backward(*values, *([made] if chooses(call.request) else []))

@@ -27,7 +27,7 @@ from ..tensors.aside import aside
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute
-from .gradients import Call, attached
+from .gradients import DifferentiableCall, attached
 
 MOST_PATTERNS = 1 << 10
 
@@ -243,7 +243,7 @@ def _(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
 @torch.library.custom_op("numscorch::einsum_gradient", mutates_args=())
 def _gradient(spec: str, at: int, upstream: Tensor, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, operands = _operands(spec, values, arrays)
-    call = Call(einsum_request(expr, tuple([o.ndim for o in operands])), "dense", operands, compute)
+    call = DifferentiableCall(einsum_request(expr, tuple([o.ndim for o in operands])), "dense", operands, compute)
     found = call.gradient(at, upstream, values, None)
     if found is None:
         return torch.zeros_like(values[at])

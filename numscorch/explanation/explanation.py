@@ -30,7 +30,7 @@ from ..runtime.long_rows import operand_to_cut
 from ..runtime.plans import compile_tuned, describe, describe_all
 from ..schedule import Step
 from .page import notebook, save, titled
-from .roofline import Run, timed_run
+from .roofline import TimedRun, timed_run
 from .sketches import Sketch, sketch_of
 from .work import work_of
 
@@ -54,7 +54,7 @@ class Explanation:
     notes: tuple[tuple[str, str], ...] = ()
     after: tuple[str, ...] = ()
     sketches: tuple[Sketch | None, ...] = ()
-    run: Run | None = None
+    run: TimedRun | None = None
 
     @property
     def where(self) -> str:

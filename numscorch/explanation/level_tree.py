@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from .sketches import Array, Leaf, Level, Picture, Sketch
+from .sketches import Array, Leaf, LevelSketch, Picture, Sketch
 
 STEP, ROW, LEFT = 47, 46, 100  # between leaves, between levels, and the room for the levels' names
 RADIUS = 13
 LONGEST = 15  # letters of a level's name beside the tree
 
 
-def level_list(levels: Sequence[Level], values: Array | None = None, name: str = "") -> str:
+def level_list(levels: Sequence[LevelSketch], values: Array | None = None, name: str = "") -> str:
     """Each level with its extent, its positions and its arrays, outermost first, and the values.
 
     Arrays are called as in the kernel that reads the tensor by this name, if there is one.
 
-    >>> print(level_list((Level("i", "dense", 4, 4),)))
+    >>> print(level_list((LevelSketch("i", "dense", 4, 4),)))
     <ol class="levels"><li><b>i: dense</b> <span>4 coordinates, 4 positions</span></li></ol>
     """
     items = []

@@ -19,7 +19,7 @@ from ..schedule import Step
 from .highlighting import highlighted
 from .level_tree import level_list, picture, tree
 from .loop_nest import cost_table, nest, pass_list
-from .roofline import Run, report
+from .roofline import TimedRun, report
 from .sketches import Sketch, levels_of
 
 SUFFIX = ".html"
@@ -59,7 +59,7 @@ class Story(Protocol):
     @property
     def after(self) -> tuple[str, ...]: ...
     @property
-    def run(self) -> Run | None: ...
+    def run(self) -> TimedRun | None: ...
 
 
 def page(title: str, body: str) -> str:

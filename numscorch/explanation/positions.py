@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..ir.level import Level, Mode, Segment
-from ..ir.loop import BinOp, Call, Choose, Const, Expr, Load, Table, Var
+from ..ir.loop import BinOp, Call, Choose, Const, Expr, Load, TableLoad, Var
 from ..tensors.packing import coordinates
 from ..tensors.pattern import Pattern
 
@@ -185,5 +185,5 @@ def evaluated(expr: Expr, values: Values) -> Any:
             return FUNCTIONS[function](*(evaluated(arg, values) for arg in args))
         case Choose(condition, value, otherwise):
             return np.where(evaluated(condition, values), evaluated(value, values), evaluated(otherwise, values))
-        case Table(_, numbers, index):
+        case TableLoad(_, numbers, index):
             return np.array(numbers)[evaluated(index, values)]

@@ -15,7 +15,7 @@ from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.operand import Operand
-from ..frontend.statements import NAMES, Part, Request, einsum_request, only_patterns, parse_program, scheduled
+from ..frontend.statements import NAMES, ProgramPart, Request, einsum_request, only_patterns, parse_program, scheduled
 from ..ir.format import Format, dense
 from ..ir.index import Access, IndexVar, TensorVar, mapped
 from ..machine import kernel_cache
@@ -23,7 +23,7 @@ from ..programs.adjoints import UPSTREAM, Adjoint, made_adjoint
 from ..programs.derived_operands import with_derived
 from ..programs.evaluation import format_of
 from ..programs.fused_operands import taken
-from ..programs.fusion import Group, Kind, NotFused, group_from, why_alone
+from ..programs.fusion import Group, NotFused, OperandKind, group_from, why_alone
 from ..programs.pairing import in_pairs, parts_of
 from ..programs.sizes import check_sizes
 from ..runtime.plans import compile_source, describe
@@ -33,7 +33,9 @@ from ..tensors.sparse_tensor import SparseTensor
 from .explanation import Explanation, as_computed, assumed, described, explain_problem, explained, read_format, read_formats
 
 
-def explain_program(text: str, given: Mapping[str, Any], format: Format | str | None, parts: tuple[Part, ...] | None = None) -> Explanation:
+def explain_program(
+    text: str, given: Mapping[str, Any], format: Format | str | None, parts: tuple[ProgramPart, ...] | None = None
+) -> Explanation:
     """The story of each kernel of a program, the last one's with those before it; what kernels make is described as they leave it.
 
     Raises:
@@ -112,7 +114,7 @@ class _Telling:
     """
 
     text: str
-    parts: tuple[Part, ...]
+    parts: tuple[ProgramPart, ...]
     format: Format | str | None
     known: dict[str, Operand] = field(default_factory=dict)
     fused: dict[str, Operand] = field(default_factory=dict)
@@ -220,10 +222,10 @@ class _Telling:
         return replace(story, sketches=tuple(map(self.drawn.get, names)))
 
     def _adjoint(self, group: Group, wanted: tuple[str, ...]) -> Adjoint:
-        kinds = tuple(kind for name in group.operands if (kind := Kind.of(self.fused[name])) is not None)
+        kinds = tuple(kind for name in group.operands if (kind := OperandKind.of(self.fused[name])) is not None)
         return made_adjoint(group.request, kinds, wanted)
 
-    def _made(self, part: Part, format: Format, shape: tuple[int, ...], dtype: torch.dtype, is_moved: bool) -> None:
+    def _made(self, part: ProgramPart, format: Format, shape: tuple[int, ...], dtype: torch.dtype, is_moved: bool) -> None:
         self.known[part.name] = self.fused[part.name] = described(format, shape, COMPILED[WIDENED.get(dtype, dtype)])
         self.dtypes[part.name] = dtype
         if is_moved:
@@ -282,7 +284,7 @@ def _turned(operand: Operand, format: Format) -> Operand:
     return replace(operand, format=format, counts=(operand.shape[format.mode_order[0]], operand.counts[-1]))
 
 
-def spelled(part: Part) -> str:
+def spelled(part: ProgramPart) -> str:
     """A part as a statement, of tensors' names.
 
     >>> [spelled(part) for part in parse_program("y[i] = relu(A[i,j] * x[j]) + b[i]")]

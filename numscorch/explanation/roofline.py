@@ -25,7 +25,7 @@ WHY_ABOVE = "the machine is busy, or the request reads only a part of an operand
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TimedRun:
     """The fastest of some calls, the work that they do at least, and the machine's roofs: bytes and operations a second.
 
     ``near`` is the rate of a triad over as many bytes as the request moves, which may stay in a cache; ``far`` of one from memory.
@@ -84,7 +84,7 @@ class Run:
         return self.flops / self.seconds / self.bound if self.flops else self.bytes / self.seconds / self.near
 
 
-def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> Run:
+def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> TimedRun:
     """Time a call, and the roofs right after it.
 
     Args:
@@ -102,7 +102,7 @@ def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> Run:
     roofs = [triad(size, workers) for workers in {1, threads}]  # starting threads may take longer than a small triad
     near = max(roof.amount / _fastest(roof.run, ROOF_SECONDS)[0] for roof in roofs)
     peak = far.flops_per_second / (2 if dtype == "float64" else 1)  # half as many fit in a register
-    return Run(seconds, calls, done.flops, done.bytes, near, far.bytes_per_second, peak, threads, dtype)
+    return TimedRun(seconds, calls, done.flops, done.bytes, near, far.bytes_per_second, peak, threads, dtype)
 
 
 def _dtype(result: Any) -> str:
@@ -138,7 +138,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
-def report(run: Run) -> str:
+def report(run: TimedRun) -> str:
     """The figures of a run as a table, and its roofline."""
     rates = run.bytes / run.seconds / 1e9, run.flops / run.seconds / 1e9
     rows = [
@@ -152,7 +152,7 @@ def report(run: Run) -> str:
     return f"<table class='run'>{table}</table>" + (f'<div class="scroll" tabindex="0">{roofline(run)}</div>' if run.flops else "")
 
 
-def roofline(run: Run) -> str:
+def roofline(run: TimedRun) -> str:
     """The roofs over operations for each byte, and the run as a point."""
     axes = _Axes.around(run)
     parts = axes.grid()
@@ -185,7 +185,7 @@ class _Axes:
     high: float
 
     @classmethod
-    def around(cls, run: Run) -> _Axes:
+    def around(cls, run: TimedRun) -> _Axes:
         rate = run.flops / run.seconds
         knees = [run.peak / run.near, run.peak / run.far, run.intensity]
         left, right = min(knees) / 10, max(knees) * 4

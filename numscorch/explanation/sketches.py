@@ -38,7 +38,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LevelSketch:
     """A level: which part of which dimension it stores, how many coordinates that has, how many positions there are, and its arrays."""
 
     part: str
@@ -78,7 +78,7 @@ class Sketch:
     format: Format
     shape: tuple[int, ...]
     dtype: str
-    levels: tuple[Level, ...]
+    levels: tuple[LevelSketch, ...]
     values: Array
     leaves: tuple[Leaf, ...]
     picture: Picture | None
@@ -116,25 +116,25 @@ def sketch_of(operand: Any) -> Sketch | None:
     return sketch(operand) if isinstance(operand, SparseTensor) else None
 
 
-def levels_of(operand: Operand) -> tuple[Level, ...]:
+def levels_of(operand: Operand) -> tuple[LevelSketch, ...]:
     """The levels of an operand of which no arrays are known."""
     fmt = operand.format
     counts = operand.counts or (None,) * len(fmt.levels)
     named = zip(fmt.parts, fmt.levels, fmt.sizes(operand.shape), counts, strict=True)
     return tuple(
-        Level(str(part), str(level), size, count, tuple(Array(name, "", 0, ()) for name in level.arrays))
+        LevelSketch(str(part), str(level), size, count, tuple(Array(name, "", 0, ()) for name in level.arrays))
         for part, level, size, count in named
     )
 
 
-def _levels(pattern: Pattern) -> tuple[Level, ...]:
+def _levels(pattern: Pattern) -> tuple[LevelSketch, ...]:
     found, fmt, stored = [], pattern.format, arrays_of(pattern)
     for at, (part, level, size) in enumerate(zip(fmt.parts, fmt.levels, fmt.sizes(pattern.shape), strict=True)):
         arrays = tuple(
             Array(name, str(own.dtype), len(own), tuple(map(str, own[:FIRST].tolist())))
             for name, own in zip(level.arrays, stored[at], strict=True)
         )
-        found.append(Level(str(part), str(level), size, pattern.counts[at], arrays))
+        found.append(LevelSketch(str(part), str(level), size, pattern.counts[at], arrays))
     return tuple(found)
 
 

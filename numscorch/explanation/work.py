@@ -19,7 +19,7 @@ from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.statements import NAMES, Request, only_patterns, parse_program
 from ..ir.functions import is_zero, simplified
-from ..ir.index import Access, Binary, Call, Expr, Literal, accesses_in, variables_in
+from ..ir.index import Access, Apply, Binary, Expr, Literal, accesses_in, variables_in
 from ..programs.derived_operands import with_derived
 from ..tensors.sparse_tensor import SparseTensor
 from .points import is_dense, points, sizes_of
@@ -34,7 +34,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Summand:
     """A summand: the operands outside of whose entries it is 0, and how many operations it takes at each of its points."""
 
     needs: tuple[int, ...]
@@ -147,30 +147,30 @@ class _Space:
         amounts = [(term.operations + is_added, term.needs) for term in terms]
         return sum(each * points(needs, self.subscripts, self.operands, sizes) for each, needs in amounts if each)
 
-    def _terms_of(self, value: Expr | None, needed: tuple[int, ...]) -> list[Term]:
+    def _terms_of(self, value: Expr | None, needed: tuple[int, ...]) -> list[Summand]:
         if value is None:
-            return [Term((*map(NAMES.index, sorted(self.sparse)), *needed), int(len(self.operands) > 1))]
+            return [Summand((*map(NAMES.index, sorted(self.sparse)), *needed), int(len(self.operands) > 1))]
         calls = _calls(value)
-        return [Term((*term.needs, *needed), min(term.operations, 1) + calls) for term in _needs(value, self.sparse)]
+        return [Summand((*term.needs, *needed), min(term.operations, 1) + calls) for term in _needs(value, self.sparse)]
 
 
-def _needs(value: Expr, sparse: set[str]) -> list[Term]:
+def _needs(value: Expr, sparse: set[str]) -> list[Summand]:
     """The terms that a value would come to, were its products multiplied out."""
     match value:
         case Access(tensor):
-            return [Term((NAMES.index(tensor.name),) if tensor.name in sparse else (), 0)]
+            return [Summand((NAMES.index(tensor.name),) if tensor.name in sparse else (), 0)]
         case Binary("*", left, right):
             is_product = int(Literal not in (type(left), type(right)) or 1.0 not in (_number(left), _number(right)))
             pairs = [(a, b) for a in _needs(left, sparse) for b in _needs(right, sparse)]
-            return [Term((*a.needs, *b.needs), a.operations + b.operations + is_product) for a, b in pairs]
+            return [Summand((*a.needs, *b.needs), a.operations + b.operations + is_product) for a, b in pairs]
         case Binary("/", left, _):
-            return [Term(term.needs, term.operations + 1) for term in _needs(left, sparse)]
+            return [Summand(term.needs, term.operations + 1) for term in _needs(left, sparse)]
         case Binary("+" | "-", left, right):
             return _needs(left, sparse) + _needs(right, sparse)
         case _ if is_zero(simplified(value, sparse)):  # of no more than what some operand stores
-            return [Term((NAMES.index(own.tensor.name),), 0) for own in accesses_in(value) if own.tensor.name in sparse]
+            return [Summand((NAMES.index(own.tensor.name),), 0) for own in accesses_in(value) if own.tensor.name in sparse]
         case _:
-            return [Term((), 0)]
+            return [Summand((), 0)]
 
 
 def _number(value: Expr) -> float | complex | None:
@@ -182,7 +182,7 @@ def _calls(value: Expr) -> int:
     match value:
         case Binary(_, left, right):
             return _calls(left) + _calls(right)
-        case Call(_, arguments):
+        case Apply(_, arguments):
             return 1 + sum(map(_calls, arguments))
         case _:
             return 0

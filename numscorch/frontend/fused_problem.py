@@ -13,9 +13,9 @@ from ..ir.index import (
     PATTERN,
     RETURNED,
     Access,
+    Apply,
     Assignment,
     Binary,
-    Call,
     Expr,
     IndexVar,
     Literal,
@@ -83,7 +83,7 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
     tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
     result, strides = _result(request, extents, operands, tensors, dtype)
     rows = {member.name: _row(member, request.outer, dtype) for member in request.members}
-    reader = _Reader(request, tensors, rows)
+    reader = _ValueReader(request, tensors, rows)
     statements = []
     for member in request.members:
         inner = tuple(var for var in member.indices if var not in request.outer)
@@ -166,7 +166,7 @@ def _compound(op: str, value: Expr, indices: Sequence[IndexVar]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _ValueReader:
     """Values in the tensors of the kernel and the rows that it keeps."""
 
     request: FusedRequest
@@ -202,7 +202,7 @@ def _without_ones(expr: Expr) -> Expr:
             return times(_without_ones(left), _without_ones(right))
         case Binary(op, left, right):
             return Binary(op, _without_ones(left), _without_ones(right))
-        case Call(function, args):
-            return Call(function, tuple(map(_without_ones, args)))
+        case Apply(function, args):
+            return Apply(function, tuple(map(_without_ones, args)))
         case Access() | Literal():
             return expr

@@ -25,7 +25,7 @@ from .dtype_rules import check_operators, computed_dtype
 from .operand import Operand
 from .parser import Subscripts
 from .promotion import unread_in
-from .relayout import Layout, Slabs, layouts, relaid
+from .relayout import Relayout, Slabs, layouts, relaid
 from .splitting import SparseTerm, Splitting, split
 from .statements import MOST_OPERANDS, NAMES, Request
 
@@ -53,7 +53,7 @@ class Problem:
     strides: Mapping[str, tuple[int, ...]]
     permutation: tuple[int, ...] = ()
     requested: Format | None = None
-    layout: Layout | None = None
+    layout: Relayout | None = None
     rows: int | None = None
     spaced: bool = False
     members: tuple[Assignment, ...] = ()
@@ -107,14 +107,14 @@ def _in_best_layout(
     return best
 
 
-def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], layout: Layout) -> bool:
+def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], layout: Relayout) -> bool:
     """Whether, of a single register, the lanes are added up, or the terms lie on a line of the cache each, and would not in the layout."""
     around = [var for var in order[-2:-1] if var.name == layout.index]
     return any(var not in stmt.lhs.indices for var in (order[-1], *around))
 
 
 def _problem_of(
-    request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None, layout: Layout | None
+    request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None, layout: Relayout | None
 ) -> Problem:
     """The problem of operands in their layout."""
     wanted = wanted_format(format, len(request.subscripts.result))
@@ -166,7 +166,7 @@ def _accesses(
     return Accesses(request, operands, formats, splitting, extents)
 
 
-def _problem(choice: Choice, accesses: Accesses, facts: Facts) -> Problem:
+def _problem(choice: ResultFormat, accesses: Accesses, facts: Facts) -> Problem:
     """The problem of a statement whose result has its format."""
     names, shape = accesses.request.subscripts.result, accesses.shape
     stmt, strides = accesses.with_strides(choice.stmt, shape)
@@ -255,7 +255,7 @@ def _split(
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ResultFormat:
     """The statement with its result's format, why it has that, and the format that the result is converted to afterwards."""
 
     stmt: Assignment
@@ -263,31 +263,31 @@ class Choice:
     requested: Format | None = None
 
 
-def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
+def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> ResultFormat:
     """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
     request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents)
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.form.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
     if _is_filled_without_terms(stmt, accesses):
-        return Choice(stmt if request.mask is None else inferred, "entries without terms are not 0", wanted)
+        return ResultFormat(stmt if request.mask is None else inferred, "entries without terms are not 0", wanted)
     if request.form.exact and wanted is None and inferred.lhs.tensor.shares is None:
-        return Choice(_assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored")
+        return ResultFormat(_assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored")
     if wanted is None:
-        return _filled(stmt, inferred, why, facts) if format == "auto" else Choice(inferred, why)
+        return _filled(stmt, inferred, why, facts) if format == "auto" else ResultFormat(inferred, why)
     would = f"asked for; {why}, would be {result_format(inferred, parts).name}"
     if wanted.is_dense:
-        return Choice(stmt, would, None if wanted.is_row_major else wanted)
+        return ResultFormat(stmt, would, None if wanted.is_row_major else wanted)
     if inferred.lhs.tensor.shares is not None:
-        return Choice(inferred, why if wanted == inferred.lhs.tensor.format else f"{why}, then converted to {wanted.name}", wanted)
+        return ResultFormat(inferred, why if wanted == inferred.lhs.tensor.format else f"{why}, then converted to {wanted.name}", wanted)
     if wanted == result_format(inferred, parts):
-        return Choice(inferred, why)
+        return ResultFormat(inferred, why)
     if can_be_assembled(wanted) and set(wanted.parts) == set(parts):
         order = [parts.index(part) for part in wanted.parts]
         if _fits_edges(stmt, [stmt.lhs.indices[at] for at in order]):
-            return Choice(_assembled(stmt, Format(wanted.levels, order), index_dtype), would)
+            return ResultFormat(_assembled(stmt, Format(wanted.levels, order), index_dtype), would)
     if inferred.lhs.tensor.format.is_dense:
         inferred = _assembled(stmt, CSF(len(parts)), index_dtype)
-    return Choice(inferred, f"{why}, then converted to {wanted.name}", wanted)
+    return ResultFormat(inferred, f"{why}, then converted to {wanted.name}", wanted)
 
 
 def _fits_edges(stmt: Assignment, variables: Sequence[IndexVar]) -> bool:
@@ -305,13 +305,13 @@ def _is_filled_without_terms(stmt: Assignment, accesses: Accesses) -> bool:
     return not REDUCTIONS[request.op].of_stored and start_of(request.op, stmt.rhs, stmt.lhs.tensor.dtype) != 0
 
 
-def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> Choice:
+def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> ResultFormat:
     """Dense where the result would be about full anyway."""
     if not inferred.lhs.tensor.is_assembled:
-        return Choice(inferred, why)
+        return ResultFormat(inferred, why)
     fill = estimated_fill(inferred, facts)
     told = f"about {fill:.0%} of the result would be stored"
-    return Choice(inferred, f"{why}; {told}") if fill < tuning.FULL_RESULT else Choice(stmt, f"{told}, so it is dense; {why}")
+    return ResultFormat(inferred, f"{why}; {told}") if fill < tuning.FULL_RESULT else ResultFormat(stmt, f"{told}, so it is dense; {why}")
 
 
 def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..ir.functions import FUNCTIONS, OPERATORS, TESTS
-from ..ir.index import Access, Binary, Call, Expr, Literal, factors_of, literals_in, variables_in
+from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, literals_in, variables_in
 from .datatypes import SUMMED_LONG, WIDENED
 from .narrow_integers import check_wrapping
 from .statements import NAMES, Request, only_patterns
@@ -145,7 +145,7 @@ class _Typing:
                 return None if at in self.unread or (not tensor.has_values and len(self.unread) > 0) else self.kinds[at]
             case Binary(op, left, right):
                 return self._joined((left, right), OPERATORS[op], op in TESTS, is_whole=op != "/")
-            case Call(function, args):
+            case Apply(function, args):
                 own = FUNCTIONS[function]
                 return self._joined(args, own.value, False, is_whole=own.whole is not None)
 

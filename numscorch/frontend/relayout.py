@@ -26,7 +26,7 @@ LANES = ("float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Relayout:
     """The index that is contiguous, the operands that are copied so, and whether the result is: each with the place of the index."""
 
     index: str
@@ -37,7 +37,7 @@ class Layout:
         return f"{self.index} contiguous"
 
 
-def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int], dtype: str) -> Iterator[tuple[Layout, float]]:
+def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int], dtype: str) -> Iterator[tuple[Relayout, float]]:
     """The layouts that may pay, and what the copies cost; ``shape`` is that of a dense result, which is row-major.
 
     >>> from ..ir.format import CSR, dense
@@ -62,7 +62,7 @@ def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int],
         last = result.index(name) if name in result[:-1] and shape[result.index(name)] > 1 else None
         values = sum(prod(operands[at].shape) for at in moved) + (prod(shape) if last is not None else 0)
         if values:
-            yield Layout(name, moved, last), tuning.COST_MOVE * values + tuning.COST_COPY * (len(moved) + (last is not None))
+            yield Relayout(name, moved, last), tuning.COST_MOVE * values + tuning.COST_COPY * (len(moved) + (last is not None))
 
 
 def _is_apart(operand: Operand, dimension: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from .function_table import FUNCTIONS as FUNCTIONS
 from .function_table import maximum, minimum
-from .index import Access, Binary, Call, Expr, Literal, accesses_in, factors_of, mapped
+from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, mapped
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
@@ -163,7 +163,7 @@ def _folded(expr: Expr) -> Expr:
     match expr:
         case Binary(op, left, right):
             return _folded_operator(op, _folded(left), _folded(right))
-        case Call(function, args):
+        case Apply(function, args):
             return _folded_call(function, tuple(map(_folded, args)))
         case Access() | Literal():
             return expr
@@ -193,7 +193,7 @@ def _folded_call(function: str, args: tuple[Expr, ...]) -> Expr:
     numbers = [arg.value for arg in args if isinstance(arg, Literal) and not isinstance(arg.value, complex)]
     if len(numbers) == len(args):
         return Literal(FUNCTIONS[function].value(*numbers), next(arg.dtype for arg in args if isinstance(arg, Literal)))
-    return Call(function, args)
+    return Apply(function, args)
 
 
 def is_annihilated(expr: Expr) -> bool:
@@ -201,7 +201,7 @@ def is_annihilated(expr: Expr) -> bool:
     match expr:
         case Binary(op):
             return op in "*/"
-        case Call(function):
+        case Apply(function):
             return FUNCTIONS[function].annihilates
         case _:
             return False

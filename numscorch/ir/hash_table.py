@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .level import Arrays, Children, Entries, Level, Mode, Stored, ranges
+from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges
 from .loop import BinOp, Const, Expr, call
 
 FREE = -1  # the coordinate of a place without an entry
@@ -64,7 +64,7 @@ class Hash(Level):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return len(arrays[-1])
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         pos, crd = arrays
         lengths = pos[stored.parents + 1] - pos[stored.parents]
         places = ranges(pos[stored.parents], lengths)

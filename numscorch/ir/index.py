@@ -18,7 +18,7 @@ from .tags import SERIAL
 from .tags import Blend as Blend
 from .tags import Blocks as Blocks
 from .tags import Constant as Constant
-from .tags import Entries as Entries
+from .tags import FlatSum as FlatSum
 from .tags import Gallop as Gallop
 from .tags import Jam as Jam
 from .tags import Kinds as Kinds
@@ -149,7 +149,7 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Apply:
     """function(args), one of ``functions.FUNCTIONS``"""
 
     function: str
@@ -159,7 +159,7 @@ class Call:
         return f"{self.function}({', '.join(map(str, self.args))})"
 
 
-Expr = Access | Literal | Binary | Call
+Expr = Access | Literal | Binary | Apply
 
 
 def _within(expr: Expr, strength: int) -> str:
@@ -239,7 +239,7 @@ def accesses_in(expr: Expr) -> list[Access]:
             return [expr]
         case Binary(_, left, right):
             return accesses_in(left) + accesses_in(right)
-        case Call(_, args):
+        case Apply(_, args):
             return [access for arg in args for access in accesses_in(arg)]
         case Literal():
             return []
@@ -282,7 +282,7 @@ def arguments_of(expr: Expr) -> tuple[Expr, ...]:
     match expr:
         case Binary(_, left, right):
             return left, right
-        case Call(_, args):
+        case Apply(_, args):
             return args
         case Access() | Literal():
             return ()
@@ -293,7 +293,7 @@ def literals_in(expr: Expr) -> list[float | complex]:
     match expr:
         case Binary(_, left, right):
             return literals_in(left) + literals_in(right)
-        case Call(_, args):
+        case Apply(_, args):
             return [number for arg in args for number in literals_in(arg)]
         case Literal(value):
             return [value]
@@ -306,7 +306,7 @@ def operators_in(expr: Expr) -> set[str]:
     match expr:
         case Binary(op, left, right):
             return {op} | operators_in(left) | operators_in(right)
-        case Call(function, args):
+        case Apply(function, args):
             return {function}.union(*map(operators_in, args))
         case Access() | Literal():
             return set()
@@ -335,8 +335,8 @@ def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
             return change(expr)
         case Binary(op, left, right):
             return Binary(op, mapped(left, change), mapped(right, change))
-        case Call(function, args):
-            return Call(function, tuple(mapped(arg, change) for arg in args))
+        case Apply(function, args):
+            return Apply(function, tuple(mapped(arg, change) for arg in args))
         case Literal():
             return expr
 
@@ -348,8 +348,8 @@ def with_dtype(expr: Expr, dtype: str) -> Expr:
             return replace(expr, dtype=dtype)
         case Binary(op, left, right):
             return Binary(op, with_dtype(left, dtype), with_dtype(right, dtype))
-        case Call(function, args):
-            return Call(function, tuple(with_dtype(arg, dtype) for arg in args))
+        case Apply(function, args):
+            return Apply(function, tuple(with_dtype(arg, dtype) for arg in args))
         case Access():
             return expr
 

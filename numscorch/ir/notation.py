@@ -13,14 +13,14 @@ from .index import (
     PATTERN,
     STRENGTH,
     Access,
+    Apply,
     Assignment,
     Binary,
     Blend,
     Blocks,
-    Call,
     Constant,
-    Entries,
     Expr,
+    FlatSum,
     Forall,
     Gallop,
     IndexVar,
@@ -69,7 +69,7 @@ def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stm
     >>> print(stmt)
     forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))
     """
-    reader = _Reader(text, dict(tensors or {}))
+    reader = _Parser(text, dict(tensors or {}))
     stmt = reader.statement()
     reader.expect_end()
     return stmt
@@ -81,7 +81,7 @@ def parse_expr(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Exp
     >>> print(parse_expr("(A[i,j] + 2) * abs(x[j])"))
     (A[i,j] + 2) * abs(x[j])
     """
-    reader = _Reader(text, dict(tensors or {}))
+    reader = _Parser(text, dict(tensors or {}))
     expr = reader.whole()
     reader.expect_end()
     return expr
@@ -93,7 +93,7 @@ def operated(op: str, left: Expr, right: Expr) -> Expr:
     >>> print(parse_expr("-x[i] ** 2 % 3"))
     remainder(0 - pow(x[i], 2), 3)
     """
-    return Call(CALLED[op], (left, right)) if op in CALLED else Binary(op, left, right)
+    return Apply(CALLED[op], (left, right)) if op in CALLED else Binary(op, left, right)
 
 
 def number(token: str) -> float | complex:
@@ -126,7 +126,7 @@ def depth_of(expr: Expr) -> int:
     return deepest
 
 
-class _Reader:
+class _Parser:
     """Recursive descent over the tokens of one text."""
 
     def __init__(self, text: str, tensors: dict[str, TensorVar], dtype: str = "float32"):
@@ -198,7 +198,7 @@ class _Reader:
         if found := re.fullmatch(r"position_forall<(\d+)(, masked)?>", token):
             return Positions(int(found[1]), bool(found[2]))
         if found := re.fullmatch(r"(parallel_)?entry_forall<(\d+) x (\d+)>", token):
-            return Entries(int(found[2]), int(found[3]), bool(found[1]))
+            return FlatSum(int(found[2]), int(found[3]), bool(found[1]))
         if found := re.fullmatch(r"gallop_forall<(\w+)>", token):
             return Gallop(found[1])
         if (found := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(found[1]):
@@ -317,7 +317,7 @@ class _Reader:
         self.take(")")
         if len(args) != FUNCTIONS[name].arity:
             raise self.error(f"{name} takes {FUNCTIONS[name].arity} arguments, not {len(args)}")
-        return Call(name, tuple(args))
+        return Apply(name, tuple(args))
 
     def access(self) -> Access:
         name, read = self.name(), []

@@ -67,7 +67,7 @@ class Positions:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class FlatSum:
     """Walk all entries of the operand below in one loop over positions, ``registers`` of ``lanes`` at once; ``parallel``, in blocks."""
 
     lanes: int
@@ -173,7 +173,7 @@ Tag = (
     | Vector
     | Unroll
     | Positions
-    | Entries
+    | FlatSum
     | Gallop
     | Blend
     | Tile

@@ -50,7 +50,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CachedKernel:
     """A stored kernel: its expression, its bytes (source and machine code), and when it was last used."""
 
     name: str
@@ -284,11 +284,11 @@ def _touch(path: Path, used: float) -> bool:
 # -- listing, clearing --------------------------------------------------------------------------------
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CachedKernel]:
     """The stored kernels, the last used first."""
     found = []
     for path, size, used in _stored(folder()):
-        found.append(Entry(path.stem, path, _expression(path), size, used))
+        found.append(CachedKernel(path.stem, path, _expression(path), size, used))
         _touch(path, used)  # reading it here was no use
     return sorted(found, key=lambda entry: entry.last_used, reverse=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 from . import address_space, collector, interrupts, kernel_cache, threads
 from .compile_log import tell
 from .fingerprints import OPTIONS, hashed
-from .machine_code import Stored, stored_code
+from .machine_code import CodeFile, stored_code
 from .target import host
 
 Launch = Callable[[int, int, int, int], None]
@@ -72,7 +72,7 @@ def _compiled() -> Launch:
     own, text, signature = name(), _text(), (types.int64,) * 4
     kernel_cache.store(own, text)
     dispatcher: Any = numba.njit(parallel=True, nogil=True, **OPTIONS)(launch)
-    dispatcher._cache = stored = Stored(own, text)
+    dispatcher._cache = stored = CodeFile(own, text)
     started = time.perf_counter()
     dispatcher.compile(signature)
     if not stored.was_found:

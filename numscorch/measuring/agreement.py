@@ -19,7 +19,7 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-5  # of float32; the second one of the largest num
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class NumberedValues:
     """Stored values of a tensor, and the number of each one's place."""
 
     places: np.ndarray
@@ -119,16 +119,16 @@ def _entries(indices: np.ndarray, values: np.ndarray, shape: Sequence[int]) -> A
     for coordinates, size in zip(indices, shape, strict=False):
         places = places * size + coordinates
     inner = prod(shape[len(indices) :])
-    return Entries((places[:, None] * inner + np.arange(inner)).ravel(), values.ravel(), shape)
+    return NumberedValues((places[:, None] * inner + np.arange(inner)).ravel(), values.ravel(), shape)
 
 
 def _as_array(result: Any) -> np.ndarray:
-    if isinstance(result, Entries):
+    if isinstance(result, NumberedValues):
         return result.dense()
     return np.asarray(result)
 
 
-def _on_common_places(ours: Entries, theirs: Entries) -> tuple[np.ndarray, np.ndarray]:
+def _on_common_places(ours: NumberedValues, theirs: NumberedValues) -> tuple[np.ndarray, np.ndarray]:
     if np.array_equal(ours.places, theirs.places):
         return ours.values, theirs.values
     places, at = np.unique(np.concatenate([ours.places, theirs.places]), return_inverse=True)

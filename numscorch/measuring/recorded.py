@@ -57,7 +57,7 @@ class Recorded:
     """
 
     def __init__(self, recorder: Recorder, call: Callable[[], Any]):
-        self._call, self._watch = call, _Watch(recorder)
+        self._call, self._watch = call, _CallWatch(recorder)
         self._tables = Tables(self._watch.build, {}, {}, self._watch.made)
         with recorder.in_folder(), apart(self._tables):
             self.result = call()
@@ -147,7 +147,7 @@ class RecordedKernel(Kernel):
 
     __slots__ = ("watch",)
 
-    def __init__(self, kernel: Kernel, watch: _Watch):
+    def __init__(self, kernel: Kernel, watch: _CallWatch):
         super().__init__(kernel.source, kernel.scope)
         self.watch = watch
 
@@ -177,7 +177,7 @@ class RecordedKernel(Kernel):
         return run
 
 
-class _Watch:
+class _CallWatch:
     """What is seen of one call: the kernels that are built, the plans that are made and called."""
 
     def __init__(self, recorder: Recorder):

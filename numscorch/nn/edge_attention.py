@@ -52,7 +52,7 @@ def attend(
     """
     edges, counts = _by_heads(graph, source_scores.shape[1])
     kept = functional.dropout(torch.ones_like(edges.values), dropout) if dropout and training else None
-    call = _Call(graph, edges, counts, kept, float(negative_slope))
+    call = _AttentionCall(graph, edges, counts, kept, float(negative_slope))
     if transformed():
         return call.by_parts(sources, source_scores, target_scores)
     through: Any = _Attended
@@ -78,7 +78,7 @@ def _by_heads(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tensor | N
 
 
 @dataclass(frozen=True, eq=False)
-class _Call:
+class _AttentionCall:
     """One call: what it reads besides tensors through which gradients flow."""
 
     graph: SparseTensor
@@ -124,7 +124,7 @@ class _Attended(torch.autograd.Function):
     """``attend`` as a function of features and scores."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *given: Tensor) -> Tensor:
+    def forward(ctx: Any, call: _AttentionCall, *given: Tensor) -> Tensor:
         sources, s, t = (own.detach() for own in given)
         exponentials = call.exponentials(s, t)
         totals = _totals(exponentials)
@@ -152,7 +152,7 @@ class _Attended(torch.autograd.Function):
         return None, of_sources, of_s, einsum("ijh->ih", slopes, format="dense") if needed[2] else None
 
 
-def _slopes(call: _Call, E: SparseTensor, shared: Tensor, made: Tensor, sources: Tensor, s: Tensor, t: Tensor) -> SparseTensor:
+def _slopes(call: _AttentionCall, E: SparseTensor, shared: Tensor, made: Tensor, sources: Tensor, s: Tensor, t: Tensor) -> SparseTensor:
     """The gradient of each edge's sum of scores.
 
     Of a softmax P and a result P @ X, that of the scores is ``P * (G @ X.T - d)``, where d, each row's sum of ``P * (G @ X.T)``,

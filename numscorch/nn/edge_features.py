@@ -16,7 +16,7 @@ from ..api import einsum
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .edge_attention import by_heads
-from .graphs import ANEW, AS_THEY_ARE, Graph, Placed, take_graph
+from .graphs import ANEW, AS_THEY_ARE, GraphInput, Placed, take_graph
 
 REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean", "min": "amin", "max": "amax", "mul": "prod"}
 Fill = float | Tensor | str
@@ -26,7 +26,7 @@ Fill = float | Tensor | str
 class Edges:
     """The edges that attention goes along: those of a graph, or those but self loops with one loop for each node."""
 
-    graph: Graph
+    graph: GraphInput
     place: Placed
     listed: Tensor  # targets and sources (2, edges)
 

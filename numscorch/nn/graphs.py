@@ -200,7 +200,7 @@ def placed(places: Tensor, shape: tuple[int, int], loops: str) -> Placed:
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class GraphInput:
     """A graph as it was given: an edge list, or an adjacency matrix."""
 
     source: Tensor | SparseTensor  # edge_index, or the matrix
@@ -296,7 +296,7 @@ def said_size(graph: Any) -> tuple[int | None, int | None] | None:
     return graph.sparse_size() if hasattr(graph, "sparse_size") else None
 
 
-def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:
+def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
     """A graph between so many sources and targets; by default, as many as it names.
 
     Raises:
@@ -317,7 +317,7 @@ def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | N
     return _from_edges(graph, edge_weight, size)
 
 
-def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:
+def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
     if edge_weight is not None:
         raise UnsupportedError("edge_weight beside an adjacency matrix, whose values are the weights: pass adj.with_values(edge_weight)")
     A = attached(graph)
@@ -332,10 +332,10 @@ def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] |
             f"it has a row for each target and a column for each source{hint}"
         )
     check_unpadded(A)
-    return Graph(A, (A.pattern.shape[0], A.pattern.shape[1]), A.values, A.values)
+    return GraphInput(A, (A.pattern.shape[0], A.pattern.shape[1]), A.values, A.values)
 
 
-def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:
+def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
     count = graph.shape[1] if graph.ndim == 2 and len(graph) == 2 else None
     if count is None:
         hint = "; did you mean edge_index.t()?" if graph.ndim == 2 and graph.shape[1] == 2 else ""
@@ -350,7 +350,7 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
         weights = as_values(edge_weight)
         if len(weights) != count:
             raise SizeError(f"edge_weight has {len(weights)} entries, but edge_index has {count} edges: pass one weight for each")
-    return Graph(graph, size[::-1], weights, graph if edge_weight is None else edge_weight)
+    return GraphInput(graph, size[::-1], weights, graph if edge_weight is None else edge_weight)
 
 
 def _places(edges: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..compute.dispatch import compute
-from ..compute.gradients import Call, attached
+from ..compute.gradients import DifferentiableCall, attached
 from ..compute.torch_compile import arrays_of, operand_of, shape_of, text_of
 from ..frontend.statements import einsum_request
 from ..tensors.sparse_tensor import SparseTensor
@@ -44,7 +44,7 @@ def _(text: str, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> T
 def _gradient(text: str, upstream: Tensor, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> Tensor:
     table = operand_of(text, values, arrays)
     operands = [ones_at(numbers, table), table]
-    call = Call(einsum_request(PRODUCT, (2, 2)), "dense", operands, compute)
+    call = DifferentiableCall(einsum_request(PRODUCT, (2, 2)), "dense", operands, compute)
     found = call.gradient(1, upstream, [own.values for own in operands], None)
     return torch.zeros_like(values) if found is None else found.contiguous()
 

@@ -220,7 +220,7 @@ def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
     return tuple(found) if as_tuple else found.t()
 
 
-class Entry(torch.Tensor):
+class VectorEntry(torch.Tensor):
     """An entry of a vector of integers or booleans, which torch functions take for a plain tensor.
 
     ``D[v]`` treats a vector ``v`` of fewer than 32 plain tensors as a tuple of indices. If the entries have a class of their own,
@@ -235,7 +235,7 @@ class Entry(torch.Tensor):
 def _plain(given: Any) -> Any:
     """The arguments of a function, with plain tensors in place of entries."""
     match given:
-        case Entry():
+        case VectorEntry():
             with torch._C.DisableTorchFunctionSubclass():
                 return given.as_subclass(torch.Tensor)
         case tuple() | list() if type(given) in (tuple, list):
@@ -252,7 +252,7 @@ def iterated(input: SparseTensor) -> Iterator[Any]:
         raise SizeError("iteration over a tensor without dimensions")
     slices = (input[at] for at in range(input.shape[0]))
     is_index = input.ndim == 1 and not (input.dtype.is_floating_point or input.dtype.is_complex)
-    return (own.as_subclass(Entry) for own in slices) if is_index else slices
+    return (own.as_subclass(VectorEntry) for own in slices) if is_index else slices
 
 
 OBJECTS: dict[str, Callable[..., Any]] = {

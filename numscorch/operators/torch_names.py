@@ -12,7 +12,7 @@ from ..convert.dense import to_format
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format
 from ..tensors.sparse_tensor import PROPERTIES, SparseTensor
-from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, Layout, compressed_arrays, format_of, layout_of
+from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, TorchLayout, compressed_arrays, format_of, layout_of
 from ..tensors.validate import disorder
 
 
@@ -67,7 +67,7 @@ TO_LAYOUTS: dict[str, Callable[..., Any]] = {
 }
 
 
-def own_layout(A: SparseTensor) -> Layout | None:
+def own_layout(A: SparseTensor) -> TorchLayout | None:
     """The layout of torch that stores what the tensor's format does, in whatever order rows have; None where there is none."""
     return A.pattern.remember("torch layout", lambda: layout_of(sorted_format(A.format)))
 
@@ -94,7 +94,7 @@ def _has_layout(wanted: torch.layout) -> Callable[[SparseTensor], bool]:
     return lambda A: (own := own_layout(A)) is not None and own.layout is wanted and not A.format.is_dense
 
 
-def _dimensions(A: SparseTensor, what: str) -> Layout:
+def _dimensions(A: SparseTensor, what: str) -> TorchLayout:
     """The layout, which knows how many dimensions are sparse or dense."""
     if (own := own_layout(A)) is None:
         raise UnsupportedError(f"{what} of {A.format.name}, for which torch has no layout: A.format says how each dimension is stored")

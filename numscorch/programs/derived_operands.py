@@ -14,7 +14,7 @@ import torch
 
 from ..errors import ExpressionError, RangeError, UnsupportedError
 from ..frontend.statement_names import SIZE, base_of, is_size
-from ..frontend.statements import Part, parse_program
+from ..frontend.statements import ProgramPart, parse_program
 from ..tensors.sparse_tensor import SparseTensor
 
 Key = tuple[int | slice, ...]
@@ -31,7 +31,7 @@ def is_index_size(text: str, name: str) -> bool:
     return any(f"{SIZE}{name}" in part.operands for part in parse_program(text))
 
 
-def with_derived(text: str, parts: Sequence[Part], values: dict[str, Any]) -> None:
+def with_derived(text: str, parts: Sequence[ProgramPart], values: dict[str, Any]) -> None:
     """Add the derived operands of parts whose tensors are there.
 
     Raises:

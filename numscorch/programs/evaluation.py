@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..compute import gradients
-from ..compute.chains import Recorder
+from ..compute.chains import ChainRecorder
 from ..compute.dispatch import compute, current_transform
 from ..compute.operands import STRIDED, check_is_tensor, identify, refuse_tangents
 from ..errors import ExpressionError, SizeError
 from ..frontend.datatypes import WIDENED
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.promotion import number_as
-from ..frontend.statements import Part, Request, parse_program, tensor_names, written_access
+from ..frontend.statements import ProgramPart, Request, parse_program, tensor_names, written_access
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
 from ..runtime.plans import known_plan, remember
@@ -55,7 +55,7 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
     chain = known_plan(text, format, found)
     if chain is not None:
         return chain.run(*ready)
-    recorder = Recorder()
+    recorder = ChainRecorder()
     made = _evaluated(text, dict(zip(given, ready, strict=True)), format, recorder)
     if isinstance(made, Tensor | SparseTensor) and (chain := recorder.chain()) is not None:
         remember((text, format, *found), chain)
@@ -95,7 +95,7 @@ def _remembered_number(value: float, dtype: torch.dtype) -> Tensor:
     return as_tensor(value, dtype)
 
 
-def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None, recorder: Recorder | None) -> Any:
+def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None) -> Any:
     """Every part of a program, as :func:`computed`."""
     if not isinstance(text, str):
         raise ExpressionError(f"evaluate takes a program's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
@@ -108,7 +108,7 @@ def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None,
 
 
 def computed(
-    text: str, parts: tuple[Part, ...], given: Mapping[str, Any], format: Format | str | None, recorder: Recorder | None = None
+    text: str, parts: tuple[ProgramPart, ...], given: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None = None
 ) -> dict[str, Any]:
     """What is given, and what each part makes of it, one after the other; a last part that prunes is left out where it isn't fused."""
     values = dict(given)
@@ -144,7 +144,7 @@ def _is_as_made(group: Group, values: Mapping[str, Any], made: Any) -> bool:
     return isinstance(made, Tensor) or not is_native(group.request, [values[name] for name in group.operands])
 
 
-def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:
+def _fused(text: str, parts: tuple[ProgramPart, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:
     """What one kernel computes of the parts from here on; None where gradients flow, and kernels of the parts alone do better."""
     for part in parts[at : group.end]:
         _check_ranks(text, part, values)
@@ -167,7 +167,7 @@ def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Ma
     return None if made is None else returned(group.request, given, made)
 
 
-def _computed(text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any], format: Format | str | None) -> Any:
+def _computed(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values: Mapping[str, Any], format: Format | str | None) -> Any:
     """One part alone."""
     _check_ranks(text, part, values)
     check_sizes(text, parts, part, values)
@@ -177,7 +177,7 @@ def _computed(text: str, parts: Sequence[Part], part: Part, values: Mapping[str,
     return compute(part.request, operands, format)
 
 
-def format_of(part: Part, parts: Sequence[Part]) -> str | None:
+def format_of(part: ProgramPart, parts: Sequence[ProgramPart]) -> str | None:
     """The format of a part's result where none is asked for, None if it is inferred.
 
     What has no stored term is -inf, which a sparse result can't say; and sums that other parts read are, as those of
@@ -200,7 +200,7 @@ def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
     raise ExpressionError(f"operands: {what}\n  {text}     give each tensor by its name, as A=A")
 
 
-def _check_ranks(text: str, part: Part, values: Mapping[str, Any]) -> None:
+def _check_ranks(text: str, part: ProgramPart, values: Mapping[str, Any]) -> None:
     """Check that each operand has a dimension for each index."""
     for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
         if name in values and (order := values[name].ndim) != len(indices):

@@ -13,7 +13,7 @@ from ..convert.dense import to_dense
 from ..frontend.statements import NAMES
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of
-from .fusion import Group, Kind
+from .fusion import Group, OperandKind
 
 Again = Callable[[Sequence[Any]], Tensor]
 
@@ -24,18 +24,18 @@ def fused_with_gradients(group: Group, operands: Sequence[Any], again: Again) ->
     ``again`` computes it part by part: for gradients of gradients.
     """
     values = [o._values if isinstance(o, SparseTensor) else o for o in operands]
-    kinds = tuple(kind for operand in operands if (kind := Kind.of(operand)) is not None)
+    kinds = tuple(kind for operand in operands if (kind := OperandKind.of(operand)) is not None)
     wanted = tuple(NAMES[at] for at, own in enumerate(values) if own.requires_grad)
     adjoint = adjoint_of(group.request, kinds, wanted) if len(kinds) == len(operands) else None
     if adjoint is None:
         return None
     patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
     through: Any = _Fused
-    made: Tensor = through.apply(_Call(adjoint, patterns, again), *values)
+    made: Tensor = through.apply(_ProgramCall(adjoint, patterns, again), *values)
     return made
 
 
-class _Call:
+class _ProgramCall:
     """One call: how its gradients are computed, and of which patterns."""
 
     def __init__(self, adjoint: Adjoint, patterns: Sequence[Any], again: Again):
@@ -62,7 +62,7 @@ class _Fused(torch.autograd.Function):
     """A fused program as a function of its operands' values."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *values: Tensor) -> Tensor:
+    def forward(ctx: Any, call: _ProgramCall, *values: Tensor) -> Tensor:
         made = compute(call.adjoint.forward, call.operands([v.detach() for v in values]))
         result: Tensor = made[0] if isinstance(made, tuple) else made
         ctx.call, ctx.count = call, len(values)

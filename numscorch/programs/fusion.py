@@ -21,7 +21,7 @@ from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
 from ..frontend.promotion import has_complex_number
 from ..frontend.statement_names import base_of
-from ..frontend.statements import MOST_OPERANDS, NAMES, Form, Part, only_patterns
+from ..frontend.statements import MOST_OPERANDS, NAMES, Form, ProgramPart, only_patterns
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
@@ -42,7 +42,7 @@ class NotFused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OperandKind:
     """What fusion depends on of an operand: its format, None for a dense tensor; ``units`` are its dimensions of size 1."""
 
     order: int
@@ -51,7 +51,7 @@ class Kind:
     units: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, operand: Any) -> Kind | None:
+    def of(cls, operand: Any) -> OperandKind | None:
         """The kind of a tensor as a fused kernel takes it, or of what is known of one; None for anything else."""
         if isinstance(operand, Operand):
             return cls(len(operand.shape), operand.dtype, None if operand.format.is_dense else operand.format, _units(operand.shape))
@@ -83,7 +83,7 @@ class Group:
         return format is None or (isinstance(format, str) and format == "dense" and not self.request.keeps)
 
 
-def group_from(parts: tuple[Part, ...], start: int, values: Mapping[str, Any], format: Format | str | None = None) -> Group | None:
+def group_from(parts: tuple[ProgramPart, ...], start: int, values: Mapping[str, Any], format: Format | str | None = None) -> Group | None:
     """The longest run of parts from ``start`` on that one kernel computes; None where that is one part alone.
 
     ``format`` is what is asked for of the last part's result, which no fused kernel converts to.
@@ -97,7 +97,7 @@ def group_from(parts: tuple[Part, ...], start: int, values: Mapping[str, Any], f
     return group if group is None or group.end < len(parts) or group.can_be(format) else None
 
 
-def why_alone(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> str | None:
+def why_alone(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any]) -> str | None:
     """Why a part isn't fused with the next one; None where it could be, or is the last one.
 
     >>> import torch
@@ -115,17 +115,17 @@ def why_alone(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> st
     return None
 
 
-def _kinds(parts: Sequence[Part], values: Mapping[str, Any]) -> dict[str, Kind | None]:
+def _kinds(parts: Sequence[ProgramPart], values: Mapping[str, Any]) -> dict[str, OperandKind | None]:
     wanted = {name for part in parts for name in part.operands if name in values}
-    return {name: Kind.of(values[name]) for name in sorted(wanted)}
+    return {name: OperandKind.of(values[name]) for name in sorted(wanted)}
 
 
-def _read_by(parts: Sequence[Part]) -> set[str]:
+def _read_by(parts: Sequence[ProgramPart]) -> set[str]:
     return {own for part in parts for name in part.operands for own in (name, base_of(name))}
 
 
 @lru_cache(maxsize=1024)
-def _longest(parts: tuple[Part, ...], start: int, kinds: tuple[tuple[str, Kind | None], ...]) -> Group | None:
+def _longest(parts: tuple[ProgramPart, ...], start: int, kinds: tuple[tuple[str, OperandKind | None], ...]) -> Group | None:
     for end in range(len(parts), start + 1, -1):
         try:
             request, operands = fused_request(parts[start:end], dict(kinds), _read_by(parts[end:]))
@@ -135,7 +135,9 @@ def _longest(parts: tuple[Part, ...], start: int, kinds: tuple[tuple[str, Kind |
     return None
 
 
-def fused_request(parts: Sequence[Part], kinds: Mapping[str, Kind | None], later: set[str]) -> tuple[FusedRequest, tuple[str, ...]]:
+def fused_request(
+    parts: Sequence[ProgramPart], kinds: Mapping[str, OperandKind | None], later: set[str]
+) -> tuple[FusedRequest, tuple[str, ...]]:
     """The parts as one request; ``later`` are the names that parts behind them read.
 
     Raises:
@@ -147,7 +149,7 @@ def fused_request(parts: Sequence[Part], kinds: Mapping[str, Kind | None], later
 class _Fusing:
     """Makes one request of several parts."""
 
-    def __init__(self, parts: Sequence[Part], kinds: Mapping[str, Kind | None], later: set[str]):
+    def __init__(self, parts: Sequence[ProgramPart], kinds: Mapping[str, OperandKind | None], later: set[str]):
         self.parts, self.kinds, self.later = parts, kinds, later
         self.letters: dict[tuple[str, tuple[str, ...]], str] = {}  # of each operand as it is accessed
         self.members: dict[str, Member] = {}
@@ -173,7 +175,7 @@ class _Fusing:
             is_summed and all(names[-1] == name for names in results) and not any(own in sparse and name in names for own, names in terms)
         )
 
-    def _walked(self, part: Part) -> Iterator[str]:
+    def _walked(self, part: ProgramPart) -> Iterator[str]:
         """The indices of a part that run over what its sparse operands store."""
         for name, names in zip(part.operands, part.request.subscripts.operands, strict=True):
             kind = self.kinds.get(name)
@@ -202,7 +204,7 @@ class _Fusing:
         request = replace(pruned, members=members, outer=self.outer, owner=made.owner, keeps=keeps)
         return request, tuple(name for name, _ in self.letters)
 
-    def _check_pruned(self, part: Part, made: Member) -> None:
+    def _check_pruned(self, part: ProgramPart, made: Member) -> None:
         """That what is appended comes in order, and that rows of which blocks keep their largest values are made whole."""
         if part.request.form.prunes and made.indices[: len(self.outer)] != self.outer:
             raise NotFused(f"the rows of {part.name} aren't made in order")
@@ -244,13 +246,13 @@ class _Fusing:
         if broadcast := [part.name for part in self.parts if narrow[part.name] & wide]:
             raise NotFused(f"{broadcast[0]} has size 1 along an index of which others have more")
 
-    def _kind(self, name: str) -> Kind:
+    def _kind(self, name: str) -> OperandKind:
         kind = self.kinds.get(name)
         if kind is None:
             raise NotFused(f"{name} is not a tensor that kernels accept")
         return kind
 
-    def _member(self, part: Part) -> Member:
+    def _member(self, part: ProgramPart) -> Member:
         """A part as a statement of the kernel."""
         request = part.request
         is_other = request.mask is not None or request.form.exact or request.options != AUTOMATIC
@@ -270,7 +272,7 @@ class _Fusing:
         self._check_loops(part, member)
         return member
 
-    def _format_alone(self, part: Part, value: Expr, indices: tuple[IndexVar, ...]) -> Format:
+    def _format_alone(self, part: ProgramPart, value: Expr, indices: tuple[IndexVar, ...]) -> Format:
         """The format that a part's result would have if it were computed alone."""
         result = Access(TensorVar(part.name, dense(len(indices))), indices)
         stmt = Assignment(result, mapped(value, self._as_alone), part.request.op)
@@ -289,7 +291,7 @@ class _Fusing:
             made += "_"
         return made
 
-    def _access(self, part: Part, access: Access) -> Access:
+    def _access(self, part: ProgramPart, access: Access) -> Access:
         """An access to an operand, under its letter, or to what a part before makes."""
         at = NAMES.index(access.tensor.name)
         name, names = part.operands[at], part.request.subscripts.operands[at]
@@ -308,7 +310,7 @@ class _Fusing:
             self._check_walked(name, Access(TensorVar(letter, fmt), tuple(map(IndexVar, names))), kind)
         return Access(TensorVar(letter, fmt, access.tensor.dtype), tuple(map(IndexVar, names)))
 
-    def _check_walked(self, name: str, access: Access, kind: Kind) -> None:
+    def _check_walked(self, name: str, access: Access, kind: OperandKind) -> None:
         """That a sparse operand has a row for each coordinate of the shared loops."""
         fmt = access.tensor.format
         if not fmt.is_plain or kind.units or len(set(access.indices)) < len(access.indices):
@@ -320,7 +322,7 @@ class _Fusing:
         if access.level_var(last) in self.outer or not all(access.level_var(at) in self.outer for at in above):
             raise NotFused(f"{name} is not read row by row in the shared loops")
 
-    def _owner(self, part: Part, value: Expr) -> Access | None:
+    def _owner(self, part: ProgramPart, value: Expr) -> Access | None:
         """The operand outside of whose entries a part's value is 0.
 
         Raises:
@@ -348,7 +350,7 @@ class _Fusing:
         """The part that makes what an access of a kernel's value reads; None for an operand."""
         return next((member for member in self.members.values() if member.name == access.tensor.name), None)
 
-    def _check_loops(self, part: Part, member: Member) -> None:
+    def _check_loops(self, part: ProgramPart, member: Member) -> None:
         """That a row is all that is kept, and that no dense product is computed row by row."""
         inner = [var for var in member.indices if var not in self.outer]
         used = [var for var in variables_in(member.value) if var not in self.outer]

@@ -10,12 +10,12 @@ from ..errors import SizeError
 from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
 from ..frontend.problem import reversed_hint
-from ..frontend.statements import NAMES, Part, index_names
+from ..frontend.statements import NAMES, ProgramPart, index_names
 from ..ir.index import Access, IndexVar, mapped
 from ..runtime.plans import describe
 
 
-def check_sizes(text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any]) -> None:
+def check_sizes(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values: Mapping[str, Any]) -> None:
     """Check that the operands of a part agree about the size of each index; size 1 broadcasts, but not on a diagonal.
 
     Raises:
@@ -45,7 +45,13 @@ def check_sizes(text: str, parts: Sequence[Part], part: Part, values: Mapping[st
 
 
 def _clash(
-    text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any], index: str, first: tuple[int, int], second: tuple[int, int]
+    text: str,
+    parts: Sequence[ProgramPart],
+    part: ProgramPart,
+    values: Mapping[str, Any],
+    index: str,
+    first: tuple[int, int],
+    second: tuple[int, int],
 ) -> SizeError:
     """The error of an index with two sizes; ``first`` and ``second`` are the places of two operands and their sizes."""
     operands = [values[name] if isinstance(values[name], Operand) else describe(values[name]) for name in part.operands]
@@ -66,7 +72,7 @@ def _renamed(subscripts: Subscripts, written: Mapping[str, str]) -> Subscripts:
     return replace(subscripts, operands=operands, result=tuple(written.get(name, name) for name in subscripts.result))
 
 
-def _named(name: str, parts: Sequence[Part], written: Mapping[str, str]) -> str:
+def _named(name: str, parts: Sequence[ProgramPart], written: Mapping[str, str]) -> str:
     """An operand's name in the program; a temporary's is its part of the text."""
     part = next((own for own in parts if own.name == name and own.is_temporary), None)
     if part is None or part.request.value is None:

@@ -26,7 +26,7 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class TracedProgram:
     """A text, the operands that it reads, the dimensions of size 1 that its result lacks, and the format that an operator's would have.
 
     With a ``sparsifier``, only what that keeps of the result is stored, in a format if one is given.
@@ -39,7 +39,7 @@ class Program:
     sparsifier: Any = None
 
 
-def program_of(root: Node, taken: Names) -> Program:
+def program_of(root: Node, taken: Names) -> TracedProgram:
     """The program that computes a node, whose operands have the ``taken`` names."""
     root = without_repeats(root, leads)
     writer = _Writer(root, taken)
@@ -47,7 +47,7 @@ def program_of(root: Node, taken: Names) -> Program:
     missing = tuple(d for d in range(len(root.shape)) if d not in root.used)
     base = viewed(root)
     reads = frozenset(node.form for node in (base, *writer.uses) if node.kind == "operand")
-    return Program("\n".join(writer.lines), reads, missing, "dense" if base.kind == "reduce" and len(base.shape) < 2 else None)
+    return TracedProgram("\n".join(writer.lines), reads, missing, "dense" if base.kind == "reduce" and len(base.shape) < 2 else None)
 
 
 def viewed(node: Node) -> Node:

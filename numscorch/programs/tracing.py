@@ -105,13 +105,13 @@ def at_work(tracer: Tracer) -> Iterator[None]:
     """Within it, what is done to stand-ins is this tracer's."""
     TRACERS.stack.append(tracer)
     try:
-        with _Watch(tracer):
+        with _TorchWatch(tracer):
             yield
     finally:
         TRACERS.stack.remove(tracer)
 
 
-class _Watch(TorchFunctionMode):
+class _TorchWatch(TorchFunctionMode):
     """Stops at what torch computes of other things than stand-ins: it may be another value at the next call."""
 
     def __init__(self, tracer: Tracer):

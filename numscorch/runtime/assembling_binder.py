@@ -22,7 +22,7 @@ from ..ir.scatter import is_placed
 from ..machine import memory
 from .binder import Binder
 from .product_bounds import pair_product_in
-from .result_arrays import Layout, bounded_starts, hashed_room, workers_for
+from .result_arrays import ResultLayout, bounded_starts, hashed_room, workers_for
 
 ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # one block for each worker
 PARTS = "R_pos, R_crd, R_vals"  # of a result that is appended to below a bound
@@ -45,7 +45,7 @@ class AssemblingBinder(Binder):
         self.before = before
         self.runs = len(runs_of(self.result.format))
         self.placed, self.bound = is_placed(stmt), bound_of(stmt)
-        layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype, self.fill())
+        layout = ResultLayout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype, self.fill())
         self.scope |= {"layout": layout, "hashed_room": hashed_room, "bounded_starts": bounded_starts}
 
     def function(self) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from ..ir.level import INT64_MAX
 from ..schedule import tuning
 from ..tensors.packing import level_coordinates
 from ..tensors.pattern import Pattern
-from .result_arrays import Layout
+from .result_arrays import ResultLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PairProduct:
         """Index variables that occur in both operands."""
         return frozenset(self.levels[0]) & frozenset(self.levels[1])
 
-    def check(self, layout: Layout, left: Pattern, right: Pattern) -> None:
+    def check(self, layout: ResultLayout, left: Pattern, right: Pattern) -> None:
         """Refuse a result whose lower bound exceeds a limit. O(nnz), or O(1) if an upper bound fits.
 
         A row of the result has at least as many entries as the longest row of the right operand that contributes to it.

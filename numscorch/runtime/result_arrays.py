@@ -94,7 +94,7 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ResultLayout:
     """What the arrays of a result depend on, besides how much there is to store.
 
     ``fill`` is the value of a stored place without a term, as a semiring's zero.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from ..ir.index import Access, Entries, Stmt, is_relation, loops_of, operands_of
+from ..ir.index import Access, FlatSum, Stmt, is_relation, loops_of, operands_of
 from . import cost
 from .facts import Facts
 from .longest import peak_of
@@ -29,7 +29,7 @@ def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
     {'i': 10.0, 'j': 5000.0, 'pA1': 10.0, 'pA2': 200.0}
     """
     found = {var.name: float(size) for var, size in facts.extents}
-    summed_whole = any(isinstance(loop.tag, Entries) for loop in loops_of(stmt))
+    summed_whole = any(isinstance(loop.tag, FlatSum) for loop in loops_of(stmt))
     known = {name for name, _, _ in facts.counts}
     for access in operands_of(stmt):
         tensor = access.tensor

@@ -27,7 +27,7 @@ SHOWN = 4  # loop orders that `explain` compares, the cheapest ones
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LoopOrder:
     """A loop order, what it costs, and the operands that it needs in another mode order."""
 
     order: tuple[IndexVar, ...]
@@ -67,12 +67,12 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, option
     return body, "; ".join(map(str, choices)) + placed
 
 
-def cheapest(stmt: Assignment, facts: Facts, target: Target) -> Choice:
+def cheapest(stmt: Assignment, facts: Facts, target: Target) -> LoopOrder:
     """The cheapest order of an assignment's loops."""
     return candidates(stmt, variables_in(stmt.rhs), facts, target, most=1)[0]
 
 
-def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[Choice]) -> ScheduleError:
+def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[LoopOrder]) -> ScheduleError:
     """Why the loops can't run in this order."""
     possible = ", ".join("".join(var.name for var in choice.order) for choice in choices)
     return ScheduleError(
@@ -83,11 +83,11 @@ def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[Choice]
 
 def candidates(
     stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None = None, most: int = SHOWN
-) -> list[Choice]:
+) -> list[LoopOrder]:
     """The cheapest orders, ``most`` of them, of equally cheap ones those of first appearance; or just the wanted one."""
     shared = stmt.lhs.tensor.shares
 
-    def priced(order: tuple[IndexVar, ...]) -> tuple[float, Choice] | None:
+    def priced(order: tuple[IndexVar, ...]) -> tuple[float, LoopOrder] | None:
         choice = price(stmt, order, facts, target)
         if any(a.tensor.name == shared for a in choice.converted) or not _can_be_made(stmt, choice):
             return None
@@ -151,7 +151,7 @@ def _is_alone(var: IndexVar, variables: list[IndexVar], given: list[Access], fac
     return len(variables) > 1 and facts.extent(var) == 1 and not any(var in access.indices for access in given)
 
 
-def _can_be_made(stmt: Assignment, choice: Choice) -> bool:
+def _can_be_made(stmt: Assignment, choice: LoopOrder) -> bool:
     """Whether the loops reach an assembled result's levels from the top down, or in an order in which its entries can be placed."""
     if not _is_placed(stmt, choice.order):
         first = first_loops(stmt)
@@ -231,7 +231,7 @@ def _scatters(stmt: Assignment, prefix: tuple[IndexVar, ...]) -> bool:
     return any(left[0] in access.indices for access in _sparse(stmt)) and not is_contiguous(stmt, left[0])
 
 
-def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> Choice:
+def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> LoopOrder:
     """What an order costs, each operand stored in the cheaper way: as it is or reordered, or so that its rows are found."""
     given = list(dict.fromkeys(_sparse(stmt)))
     stored = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in given]
@@ -250,7 +250,7 @@ def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: T
 
 def _price_stored(
     stmt: Assignment, order: tuple[IndexVar, ...], given: list[Access], formats: list[Access], facts: Facts, target: Target
-) -> Choice:
+) -> LoopOrder:
     """What an order costs, operands stored so: the loops' steps, the innermost body, scattering, and conversions."""
     sparse, converted = [], []
     total = 0.0
@@ -264,7 +264,7 @@ def _price_stored(
     total += _nest_cost(stmt, order, sparse, facts, target)
     if order and _is_alone(order[0], list(order), given, facts):
         total *= tuning.COST_ALONE
-    return Choice(order, total, tuple(converted))
+    return LoopOrder(order, total, tuple(converted))
 
 
 def _nest_cost(

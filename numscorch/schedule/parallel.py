@@ -9,7 +9,7 @@ from ..ir.functions import is_intersection
 from ..ir.index import (
     Access,
     Assignment,
-    Entries,
+    FlatSum,
     Forall,
     IndexVar,
     Parallel,
@@ -76,11 +76,11 @@ def _parallelized(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, 
             return stmt, "but the outermost loop runs over that tile alone, serially"
         case Forall(var, _, Serial()) if (var in result_of(stmt).indices or is_placed(stmt)) and _can_be_cut(stmt):
             return replace(stmt, tag=Parallel()), f"blocks of {var}, whose results are disjoint"
-        case Where(_, Forall(tag=Entries())) if within:
+        case Where(_, Forall(tag=FlatSum())) if within:
             return stmt, "but the sum over positions is taken tile by tile, serially"
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
             return replace(stmt, producer=replace(producer, tag=Parallel())), f"a partial sum for each block of {var}"
-        case Where(Assignment(), Forall(tag=Entries() as tag) as producer):
+        case Where(Assignment(), Forall(tag=FlatSum() as tag) as producer):
             done = replace(producer, tag=replace(tag, parallel=True))
             return replace(stmt, producer=done), "a partial sum for each block of positions"
         case _:
@@ -89,13 +89,13 @@ def _parallelized(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, 
 
 def runs_in_blocks(tag: Tag) -> bool:
     """Whether a loop is cut into blocks that run in parallel."""
-    return isinstance(tag, Parallel) or (isinstance(tag, Entries) and tag.parallel)
+    return isinstance(tag, Parallel) or (isinstance(tag, FlatSum) and tag.parallel)
 
 
 def steps_of(stmt: Stmt, facts: Facts) -> float:
     """About how often the innermost loop steps; a step handles a register of lanes, or a few gathered values."""
     tags = [loop.tag for loop in loops_of(stmt)]
-    lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector | Entries)), default=1)
+    lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector | FlatSum)), default=1)
     gathers = tuning.STEPS_OF_A_GATHER if any(isinstance(tag, Positions) for tag in tags) else 1
     return work_of(stmt, facts) / max(lanes, gathers)
 

@@ -9,7 +9,7 @@ from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_zero, simplified
 from ..ir.index import (
     Access,
     Assignment,
-    Entries,
+    FlatSum,
     Forall,
     IndexVar,
     Positions,
@@ -45,7 +45,7 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Optio
     Raises:
         ScheduleError: the loop of the options can't be vectorised.
     """
-    if any(isinstance(loop.tag, Entries) for loop in loops_of(stmt)):
+    if any(isinstance(loop.tag, FlatSum) for loop in loops_of(stmt)):
         return stmt, "the sum over all entries runs in registers"
     wanted = options.vector
     if wanted == "":

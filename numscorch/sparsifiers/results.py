@@ -14,7 +14,7 @@ from ..compute.dispatch import current_transform
 from ..compute.operands import call_form, check_is_tensor, in_autocast
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
-from ..frontend.statements import NAMES, Form, Part, parse_program, tensor_names
+from ..frontend.statements import NAMES, Form, ProgramPart, parse_program, tensor_names
 from ..ir.format import NM, Format, as_format, dense
 from ..programs.evaluation import computed, evaluate_parts
 from ..programs.fusion import NotFused
@@ -23,7 +23,7 @@ from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .names import named
-from .rules import NotOne, Rule, ruled, usual_format
+from .rules import NotOne, PruningRule, ruled, usual_format
 from .sparsify import sparsify
 
 
@@ -62,7 +62,7 @@ def _in_blocks(kept: SparseTensor, largest: tuple[int, int] | None, format: Form
     return SparseTensor(pattern, kept.values)
 
 
-def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[Part, ...], dict[str, Tensor], bool] | str:
+def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[ProgramPart, ...], dict[str, Tensor], bool] | str:
     """The program with a part more, which stores what is kept, its operands, and whether NaN may be refused; or why there is none."""
     try:
         dtype, order = _computed_in(text, given)
@@ -125,10 +125,10 @@ def _computed_in(text: Any, given: Mapping[str, Any]) -> tuple[torch.dtype, int]
 
 
 @lru_cache(maxsize=256)
-def pruning(text: str, rule: Rule) -> tuple[Part, ...]:
+def pruning(text: str, rule: PruningRule) -> tuple[ProgramPart, ...]:
     """The program, and a part more whose result is that of the program where a rule keeps it.
 
-    >>> for part in pruning("y[i,k] = A[i,j] * x[j,k]", Rule("abs({}) <= 2", negated=True)):
+    >>> for part in pruning("y[i,k] = A[i,j] * x[j,k]", PruningRule("abs({}) <= 2", negated=True)):
     ...     print(part.name, part.operands, part.request)
     y ('A', 'x') A[i,j] * B[j,k] over ij,jk->ik
     kept ('y',) where(abs(A[i,k]) <= 2, 0, A[i,k]) over ik->ik

@@ -15,8 +15,8 @@ from ..ir.format import Format, as_format
 from ..sparsifiers.names import matched
 from ..tensors.parameter import SparseParameter
 from .layers import converted
-from .matching import Choice, chosen, computed, sites_of
-from .plan import Rule, SparsityPlan
+from .matching import MatchedWeight, chosen, computed, sites_of
+from .plan import PlanRule, SparsityPlan
 
 Names = str | Iterable[str]
 DENSE = (torch.nn.Linear, torch.nn.Conv2d)  # exactly these: what derives from them may read its weight in other ways
@@ -102,7 +102,7 @@ def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
 
 def trained(
     model: torch.nn.Module, factories: Mapping[str, Callable[..., Any]], format: Format | str | None = None, *, masked: bool = False
-) -> list[Choice]:
+) -> list[MatchedWeight]:
     """The weights that are named, as by the rules of a plan, vectors left out: those that can become sparse, and sparse ones.
 
     Args:
@@ -117,7 +117,7 @@ def trained(
     """
     _check_computed(model, factories)
     stored = None if format is None else as_format(format)
-    found = chosen(bare(model), SparsityPlan(tuple(Rule("weight", names, own, stored) for names, own in factories.items())))
+    found = chosen(bare(model), SparsityPlan(tuple(PlanRule("weight", names, own, stored) for names, own in factories.items())))
     made = [own for own in found if not own.is_vector]
     for own in made or found:
         if own.why and not own.is_sparse and not (masked and own.is_maskable):
@@ -137,7 +137,7 @@ def _check_computed(model: torch.nn.Module, names: Iterable[str]) -> None:
             raise UnsupportedError(f"{name} {why}")
 
 
-def _try(choice: Choice) -> None:
+def _try(choice: MatchedWeight) -> None:
     """Make the sparse versions of a weight's modules once, with no entries, for what these refuse, as groups of a convolution.
 
     Raises:

@@ -13,16 +13,16 @@ from ..ir.format import COO
 from ..tensors.parameter import SparseParameter
 from .flows import SparseActivation, SparseOutputGradient, SparseWeightGradient, remove_flows
 from .matching import sites_of
-from .plan import Rule, SparsityPlan, named_by
+from .plan import PlanRule, SparsityPlan, named_by
 
 
 @dataclass(frozen=True)
 class Flows:
     """The rules that hold: of modules' results, of these' gradients, and of parameters' gradients, each with the dimensions it has."""
 
-    activations: dict[str, Rule] = field(default_factory=dict)
-    outputs: dict[str, Rule] = field(default_factory=dict)
-    weights: dict[str, tuple[Rule, int]] = field(default_factory=dict)
+    activations: dict[str, PlanRule] = field(default_factory=dict)
+    outputs: dict[str, PlanRule] = field(default_factory=dict)
+    weights: dict[str, tuple[PlanRule, int]] = field(default_factory=dict)
 
     def check(self, sparse: Collection[str]) -> None:
         """That gradients can be had in their formats, when parameters of these names will be sparse.

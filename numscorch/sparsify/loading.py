@@ -16,10 +16,10 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .checks import check_placed
 from .layers import converted
-from .matching import Choice, chosen, sites_of
+from .matching import MatchedWeight, chosen, sites_of
 from .optimizers import Optimizers, check_held, check_states, listed
 from .owners import adapt_readers, put_sparse
-from .plan import Rule, SparsityPlan
+from .plan import PlanRule, SparsityPlan
 from .repattern import follow
 from .settling import naming
 from .states import State, patterns_in
@@ -115,13 +115,13 @@ def _check(model: Any, state: Any) -> None:
         raise OperandError(f"the state is a dict of states ({', '.join(map(repr, parts))}), not one of the model: give state[{parts[0]!r}]")
 
 
-def _becoming(model: Module, given: Mapping[str, Pattern]) -> list[Choice]:
+def _becoming(model: Module, given: Mapping[str, Pattern]) -> list[MatchedWeight]:
     """The dense weights of these names, each with what makes it sparse; their sparse versions are tried, and nothing is changed.
 
     Raises:
         UnsupportedError: one can't become sparse.
     """
-    rules = [Rule("weight", escape(name), _keeping(pattern), pattern.format, always=True) for name, pattern in given.items()]
+    rules = [PlanRule("weight", escape(name), _keeping(pattern), pattern.format, always=True) for name, pattern in given.items()]
     choices = chosen(model, SparsityPlan(tuple(rules)))
     for choice in choices:
         if choice.why:

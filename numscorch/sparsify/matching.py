@@ -14,7 +14,7 @@ from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.parameter import SparseParameter
 from .flows import is_masking
 from .layers import Missing, adapted, version_of
-from .plan import Rule, SparsityPlan, named_by
+from .plan import PlanRule, SparsityPlan, named_by
 
 COMPUTED = {
     "mask": "is pruned by torch; torch.nn.utils.prune.remove(module, '{}') leaves a plain weight",
@@ -45,14 +45,14 @@ class Site:
 
 
 @dataclass(eq=False)
-class Choice:
+class MatchedWeight:
     """A weight that a plan names, with all its places, and the rules that name it.
 
     ``why`` says why it stays dense, and ``is_maskable`` that this is no reason against zeros in it.
     """
 
     sites: list[Site]
-    rules: list[Rule]
+    rules: list[PlanRule]
     sparsifier: Sparsifier
     why: str = ""
     is_maskable: bool = False
@@ -65,7 +65,7 @@ class Choice:
         return self.sites[0].name
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> PlanRule:
         """The rule that holds: the last one."""
         return self.rules[-1]
 
@@ -99,7 +99,7 @@ def sites_of(model: torch.nn.Module) -> Iterator[Site]:
             yield from (Site(f"{home}.{key}" if home else key, module, key) for key, own in held.items() if own is not None)
 
 
-def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[Choice]:
+def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
     """The weights that a plan names, each with what is known of it before any is looked at.
 
     Raises:
@@ -119,7 +119,7 @@ def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[Choice]:
         numbers = sorted({at for site in group for at in naming.get(site.name, ())})
         if numbers:
             named = [rules[at] for at in numbers]
-            choice = Choice(group, named, named[-1].sparsifier)
+            choice = MatchedWeight(group, named, named[-1].sparsifier)
             _look_at(choice, model, naming)
             made.append(choice)
     _one_each(made)
@@ -127,7 +127,7 @@ def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[Choice]:
     return made
 
 
-def _look_at(choice: Choice, model: torch.nn.Module, naming: dict[str, list[int]]) -> None:
+def _look_at(choice: MatchedWeight, model: torch.nn.Module, naming: dict[str, list[int]]) -> None:
     """Write down what speaks against a choice, and what is to be said of it."""
     choice.why = _why_dense(choice, model, naming)
     names = [site.name for site in choice.sites]
@@ -137,7 +137,7 @@ def _look_at(choice: Choice, model: torch.nn.Module, naming: dict[str, list[int]
         choice.notes.append(f"{choice.rule} holds over {', '.join(map(str, choice.rules[:-1]))}")
 
 
-def _why_dense(choice: Choice, model: torch.nn.Module, naming: dict[str, list[int]]) -> str:
+def _why_dense(choice: MatchedWeight, model: torch.nn.Module, naming: dict[str, list[int]]) -> str:
     own, named = choice.parameter, {id(site.module) for site in choice.sites if site.name in naming}
     if choice.is_sparse:
         return "is sparse already; densify_model makes it dense"
@@ -183,7 +183,7 @@ def computed(site: Site) -> tuple[str, str]:
     return f"{site.home}.{weight}".lstrip("."), COMPUTED[part].format(weight)
 
 
-def _why_module(choice: Choice, site: Site, model: torch.nn.Module) -> str:
+def _why_module(choice: MatchedWeight, site: Site, model: torch.nn.Module) -> str:
     """What speaks against one of the modules that has the weight."""
     if isinstance(site.module, ParametrizationList):
         return "is parametrized; torch.nn.utils.parametrize.remove_parametrizations leaves a plain weight"
@@ -211,7 +211,7 @@ def why_bound(module: torch.nn.Module, model: torch.nn.Module) -> str:
     return ""
 
 
-def _one_each(choices: list[Choice]) -> None:
+def _one_each(choices: list[MatchedWeight]) -> None:
     """Of several weights of one module, the first becomes sparse."""
     taken: dict[int, str] = {}
     for choice in choices:
@@ -221,7 +221,7 @@ def _one_each(choices: list[Choice]) -> None:
                 choice.why = f"{first}, of the same module, becomes sparse; of several, one does"
 
 
-def _share_budgets(choices: list[Choice]) -> None:
+def _share_budgets(choices: list[MatchedWeight]) -> None:
     """Ask each rule's budget for the shares of the weights for which it holds.
 
     Raises:

@@ -13,11 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import OperandError, UnsupportedError
 from ..files.progress import Progress
 from ..tensors.parameter import SparseParameter
-from .advice import Call, calls_of
+from .advice import ModuleCall, calls_of
 from .flowing import attach, flows_of
 from .flows import remove_flows
 from .layers import is_adapted, tell_missing
-from .matching import Choice, chosen, why_bound
+from .matching import MatchedWeight, chosen, why_bound
 from .optimizers import Optimizer, Optimizers, check_holding, check_states, hand_over, listed
 from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
 from .plan import SparsityPlan
@@ -173,7 +173,7 @@ def _check(model: object, plan: object, optimizer_fits: bool) -> None:
         raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one of the copy's")
 
 
-def _check_some_dense(choices: list[Choice]) -> None:
+def _check_some_dense(choices: list[MatchedWeight]) -> None:
     """That each rule for weights has something to do.
 
     Raises:
@@ -214,13 +214,13 @@ def check_alone(model: Module) -> None:
         )
 
 
-def _calls(model: Module, choices: list[Choice], example_inputs: Any) -> dict[Module, Call] | None:
+def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[Module, ModuleCall] | None:
     """What the modules are called with, where there is an example."""
     modules = [site.module for choice in choices for site in choice.modules()]
     return None if example_inputs is None else calls_of(model, modules, example_inputs)
 
 
-def _settled(choices: list[Choice], settling: Settling, bar: Progress) -> list[ModelRow]:
+def _settled(choices: list[MatchedWeight], settling: Settling, bar: Progress) -> list[ModelRow]:
     """A row for each choice."""
     rows = []
     for choice in choices:

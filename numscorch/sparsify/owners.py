@@ -14,7 +14,7 @@ from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .layers import adapted, converted
-from .matching import Choice
+from .matching import MatchedWeight
 from .optimizers import Optimizer, hand_over
 
 Module = torch.nn.Module
@@ -67,7 +67,7 @@ def scattered(pattern: Pattern, values: torch.Tensor, shape: torch.Size) -> torc
 
 
 def put_sparse(
-    model: Module, choice: Choice, sparsifier: Sparsifier, format: Format | None, optimizers: Iterable[Optimizer]
+    model: Module, choice: MatchedWeight, sparsifier: Sparsifier, format: Format | None, optimizers: Iterable[Optimizer]
 ) -> tuple[Module, SparseParameter]:
     """The model with a sparse weight in all its places, and the weight, which optimizers train from then on."""
     dense, weights = choice.parameter, []

@@ -27,7 +27,7 @@ from .checks import Factory, Outdated, check_current, check_factory, check_place
 from .choosing import Names, bare, patterns, trained, usual
 from .flows import Masking
 from .loading import tell_order
-from .matching import Choice, why_hooked
+from .matching import MatchedWeight, why_hooked
 from .optimizers import Optimizer, Optimizers, check_held, check_states, followers, holds, listed
 from .owners import adapt_readers, put_sparse
 from .repattern import repattern
@@ -114,7 +114,7 @@ class GradualPruning:
         self.factories = {own.name: own.rule.sparsifier for own in chosen}
         self.format = chosen[0].rule.format
         self.sparse: dict[str, Any] = {own.name: own.parameter for own in chosen if own.is_sparse}
-        self.dense: dict[str, Choice] = {own.name: own for own in chosen if not own.is_sparse}
+        self.dense: dict[str, MatchedWeight] = {own.name: own for own in chosen if not own.is_sparse}
         self.dropped: dict[str, torch.Tensor] = {}
         self.count, self.fraction, self._is_told = 0, 0.0, False
         self._hooks: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from ..sparsifiers.patterned import same_pattern
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.sparse_tensor import SparseTensor
 from .choosing import Names, bare, patterns, trained, usual
-from .matching import Choice, why_hooked
+from .matching import MatchedWeight, why_hooked
 from .optimizers import Optimizers, check_held, listed
 from .owners import adapt_readers, put_sparse
 
@@ -101,7 +101,7 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
 
 def _settled(
     model: torch.nn.Module, used: Mapping[str, tuple[torch.nn.Module, str, StraightThrough]], format: Format | str | None
-) -> list[tuple[Choice, SparseTensor]]:
+) -> list[tuple[MatchedWeight, SparseTensor]]:
     """The weights without their parametrizations, which stay if anything is wrong, and what is kept of each."""
     for layer, key, _ in used.values():
         parametrize.remove_parametrizations(layer, key, leave_parametrized=False)
@@ -142,7 +142,7 @@ def resparsify(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names
             weight.masked_fill_(~mask, 0)
 
 
-def _dense(model: torch.nn.Module, sparsifier: Sparsifier, weights: Names | None) -> list[Choice]:
+def _dense(model: torch.nn.Module, sparsifier: Sparsifier, weights: Names | None) -> list[MatchedWeight]:
     """The dense weights that are named.
 
     Raises:

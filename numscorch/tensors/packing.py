@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 
 from ..errors import FormatError, SizeError
 from ..ir.format import COO, Format
-from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Stored
+from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents
 from ..machine import memory
 from .pattern import Pattern
 
@@ -309,7 +309,7 @@ def _unpack_levels(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
     sizes, columns = pattern.format.sizes(pattern.shape), list[np.ndarray]()
     positions = np.zeros(1, dtype=np.int64)
     for at, level in enumerate(pattern.format.levels):
-        children = level.unpack(pattern.level_arrays(at), Stored(positions, tuple(columns), at, sizes))
+        children = level.unpack(pattern.level_arrays(at), Parents(positions, tuple(columns), at, sizes))
         if not (isinstance(children.counts, int) and children.counts == 1):
             columns = [np.repeat(column, children.counts) for column in columns]
         columns.append(children.coordinates.astype(np.int64, copy=False))  # narrow ones would wrap around

@@ -13,7 +13,7 @@ import torch
 
 from ..errors import FormatError
 from ..ir.format import Format
-from ..ir.level import Children, Stored
+from ..ir.level import Children, Parents
 from .packing import in_order
 from .pattern import INDEX_DTYPES, Pattern
 
@@ -148,7 +148,7 @@ def _unsorted(pattern: Pattern, at: int) -> str | None:
 def _children(pattern: Pattern, at: int) -> Children:
     """What a level with arrays stores below all its parents."""
     parents = np.arange(pattern.counts[at - 1] if at else 1)
-    return pattern.format.levels[at].unpack(pattern.level_arrays(at), Stored(parents, (), at, pattern.format.sizes(pattern.shape)))
+    return pattern.format.levels[at].unpack(pattern.level_arrays(at), Parents(parents, (), at, pattern.format.sizes(pattern.shape)))
 
 
 def _unsorted_children(pattern: Pattern, at: int) -> str | None:
