@@ -32,7 +32,7 @@ from .tensors.sparse_tensor import SparseTensor, beside_programs
 TENSORS = (SparseTensor, Tensor, SparseParameter)
 FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}
-MOST = 256  # programs that a function keeps
+MOST_PROGRAMS = 256  # programs that a function keeps
 OURS = Path(__file__).parent
 
 
@@ -137,7 +137,7 @@ class Fused(Wrapper):
             return known, operands
         made, reads_sizes = self._traced(args, kwargs, named)
         if not (isinstance(made, Unfused) and not made.always) and key is not None:
-            for oldest in list(self.programs)[: max(len(self.programs) - MOST + 1, 0)]:
+            for oldest in list(self.programs)[: max(len(self.programs) - MOST_PROGRAMS + 1, 0)]:
                 self.programs.pop(oldest, None)  # which another thread may have done
             self.programs[sized if reads_sizes else key] = made
         return made, operands

@@ -51,7 +51,7 @@ EXPRESSIONS: dict[int, tuple[str, ...]] = {
         "R[i,m] = A[i,j,k,l] * X[j,m] * Y[k,m]", "R[i,j,k,l] = A[i,j,k,l] * S[k,l]",
     ),
 }  # fmt: skip
-MOST = 400  # of the checks of a level, which are about 1400
+MOST_CHECKS = 400  # of the checks of a level, which are about 1400
 OTHERS = {1: ("s", "d", "o"), 2: (CSR, CSC, COO(2), DCSR), 3: (CSF(3), COO(3), "dss"), 4: (CSF(4), COO(4))}
 
 
@@ -178,7 +178,7 @@ def _keep_valid(found: list[Format], levels: Sequence[Level], parts: Sequence[in
         found.append(made)
 
 
-def register_level(level: Level, *, check: bool = True, most: int = MOST) -> None:
+def register_level(level: Level, *, check: bool = True, most: int = MOST_CHECKS) -> None:
     """Let formats name a level of your own, after checking it in many places and expressions.
 
     The level is a frozen dataclass derived from :class:`numscorch.ir.levels.Level`: level functions in loop IR, and

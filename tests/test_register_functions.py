@@ -34,7 +34,7 @@ from numscorch.codegen.register_functions import (
     sub,
 )
 from numscorch.codegen.source import REGISTERED, _imports
-from numscorch.ir.functions import FUNCTIONS, OPERATORS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
+from numscorch.ir.functions import FUNCTIONS, INFIX, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from numscorch.ir.loop import Assign, FunctionDef, Var, call
 from numscorch.machine.fingerprints import OPTIONS
 
@@ -122,7 +122,7 @@ def pairs(dtype: str) -> tuple[np.ndarray, ...]:
 
 def meanings() -> dict[str, Any]:
     """What each function of registers is of numbers, by its name."""
-    scalar = {**{name: function.evaluate for name, function in FUNCTIONS.items()}, **OPERATORS}
+    scalar = {**{name: function.evaluate for name, function in FUNCTIONS.items()}, **INFIX}
     return {own: scalar[name] for name, own in REGISTER_FUNCTIONS.items()} | {"div": np.divide}  # the operator takes -0 as 0
 
 
@@ -203,7 +203,7 @@ def test_the_machine_code_calls_nothing(dtype: str) -> None:
 
 def test_every_function_of_registers_has_its_twin() -> None:
     assert REGISTERED | {"add", "mul", "hsum"} <= set(TWINS)
-    assert set(REGISTER_FUNCTIONS) <= {*FUNCTIONS, *OPERATORS}
+    assert set(REGISTER_FUNCTIONS) <= {*FUNCTIONS, *INFIX}
     assert {*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} == REGISTERED | {"add", "mul", "hsum"}
 
 

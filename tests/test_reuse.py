@@ -47,12 +47,12 @@ def test_memory_is_not_given_away_while_a_view_of_it_lives() -> None:
 
 
 def test_what_is_kept_is_bounded_and_can_be_given_back() -> None:
-    count = reuse.MOST // (4 * N * N) + 5
+    count = reuse.POOL_BYTES // (4 * N * N) + 5
     held = [product(float(n)) for n in range(4)]
     del held
     for size in range(count):
         reuse.room((N, N + 40 * size), np.float32)
-    assert 0 < sum(size * len(own) for size, own in reuse._free.items()) <= reuse.MOST
+    assert 0 < sum(size * len(own) for size, own in reuse._free.items()) <= reuse.POOL_BYTES
     reuse.release()
     assert not reuse._free
 

@@ -17,7 +17,7 @@ from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, Marked
 from .environment import Env, clear, size_of
 from .expressions import joined, lower_product
 from .pruned_results import append_pruned
-from .result_assembly import MOST, Assembly
+from .result_assembly import MOST_ENTRIES, Assembly
 
 Lower = Callable[[ix.Stmt, Env], Block]
 
@@ -94,7 +94,7 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly | None, env: Env, lower: 
     if assembly is not None and assembly.stage == "room":
         return lower(stmt.producer, inner)
     if assembly is not None and assembly.bounding:
-        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST, call("max", MOST, _part(name, "bound"))))
+        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST_ENTRIES, call("max", MOST_ENTRIES, _part(name, "bound"))))
     count = _part(name, "count")
     filled = (*_emptied(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
     if assembly is not None and assembly.counting:
@@ -168,7 +168,7 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
     """Add to a workspace's value; a coordinate's first one puts it into the list."""
     name = stmt.lhs.tensor.name
     if assembly is not None and assembly.bounding:  # of all rows together, so that nothing is read of where they end
-        return (Accumulate(MOST if assembly.stage == "room" else _part(name, "bound"), Const(1)),)
+        return (Accumulate(MOST_ENTRIES if assembly.stage == "room" else _part(name, "bound"), Const(1)),)
     coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
     if is_flagged(stmt.lhs) or is_cleared(stmt.lhs):
         setup, add = _add(stmt, coord, env)

@@ -31,7 +31,7 @@ DENSE_FUNCTIONS: dict[str, Any] = {
     name: OTHER_FUNCTIONS.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name) for name in FUNCTIONS
 }
 """torch's function for each function of statements."""
-OPERATORS: dict[str, Any] = {
+TORCH_OPERATORS: dict[str, Any] = {
     "+": torch.add,
     "-": torch.sub,
     "*": torch.mul,
@@ -219,7 +219,7 @@ def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tenso
         case Literal(value):
             return torch.tensor(value, dtype=dtype)
         case Binary(op, left, right):
-            result: Tensor = OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
+            result: Tensor = TORCH_OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
             return result
         case Apply(function, args):
             called: Tensor = function_of(function)(*(value_of(arg, tensors, dtype) for arg in args))

@@ -22,7 +22,7 @@ from ..tensors.packing import coordinates
 from ..tensors.pattern import Pattern
 
 Values = Mapping[str, Any]
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+NUMPY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     **{"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod},
     **{"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne},
     **{"and": np.logical_and, "or": np.logical_or},
@@ -178,7 +178,7 @@ def evaluated(expr: Expr, values: Values) -> Any:
         case Load(array, index):
             return values[array.name][evaluated(index, values)]
         case BinOp(op, left, right):
-            return OPERATORS[op](evaluated(left, values), evaluated(right, values))
+            return NUMPY_OPERATORS[op](evaluated(left, values), evaluated(right, values))
         case Call(function, args):
             if function not in FUNCTIONS:
                 raise UnsupportedError(f"{function} is a routine of kernels")

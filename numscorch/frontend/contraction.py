@@ -20,7 +20,7 @@ from .parser import Subscripts
 T = TypeVar("T")
 Path = tuple[tuple[int, int], ...]
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MOST = 7  # operands up to which every path is priced; more are contracted in one nest
+PRICED_OPERANDS = 7  # operands up to which every path is priced; more are contracted in one nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Seque
     >>> split(parse_einsum("ij,ik,jk->ij", (2, 2, 2)), [(9000, 9000), (9000, 64), (9000, 64)], [90_000, None, None])
     ()
     """
-    if not 3 <= len(shapes) <= MOST or not any(n is not None for n in stored):
+    if not 3 <= len(shapes) <= PRICED_OPERANDS or not any(n is not None for n in stored):
         return ()
     extents: dict[str, int] = {}
     for names, shape in zip(subscripts.operands, shapes, strict=True):

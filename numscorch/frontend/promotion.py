@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..ir.functions import FUNCTIONS, OPERATORS, TESTS
+from ..ir.functions import FUNCTIONS, INFIX, TESTS
 from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, literals_in, variables_in
 from .datatypes import SUMMED_LONG, WIDENED
 from .narrow_integers import check_wrapping
@@ -144,7 +144,7 @@ class _Typing:
                 at = NAMES.index(tensor.name)
                 return None if at in self.unread or (not tensor.has_values and len(self.unread) > 0) else self.kinds[at]
             case Binary(op, left, right):
-                return self._joined((left, right), OPERATORS[op], op in TESTS, is_whole=op != "/")
+                return self._joined((left, right), INFIX[op], op in TESTS, is_whole=op != "/")
             case Apply(function, args):
                 own = FUNCTIONS[function]
                 return self._joined(args, own.value, False, is_whole=own.whole is not None)

@@ -16,7 +16,7 @@ from .function_table import FUNCTIONS as FUNCTIONS
 from .function_table import maximum, minimum
 from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, mapped
 
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+INFIX: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -70,8 +70,8 @@ class Reduction:
 
 
 REDUCTIONS = {
-    "+=": Reduction(0.0, OPERATORS["+"]),
-    "*=": Reduction(1.0, OPERATORS["*"]),
+    "+=": Reduction(0.0, INFIX["+"]),
+    "*=": Reduction(1.0, INFIX["*"]),
     "max=": Reduction(-math.inf, maximum, "maximum"),
     "min=": Reduction(math.inf, minimum, "minimum"),
     "stored max=": Reduction(-math.inf, maximum, "maximum", of_stored=True),
@@ -179,7 +179,7 @@ def _folded_operator(op: str, left: Expr, right: Expr) -> Expr:
     if op in "+-" and is_zero(right):
         return left
     if isinstance(left, Literal) and isinstance(right, Literal):
-        return Literal(OPERATORS[op](left.value, right.value), left.dtype)
+        return Literal(INFIX[op](left.value, right.value), left.dtype)
     return Binary(op, left, right)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 SMALLEST = 1 << 20  # bytes from which memory is used again: below, it costs more than it saves
 LARGEST = 1 << 26  # of one result: larger ones go back to the system
-MOST = 1 << 28  # bytes that are kept for results to come
+POOL_BYTES = 1 << 28  # bytes that are kept for results to come
 LINE = 64
 
 Memory = tuple[np.ndarray, int]  # with the address of its first line
@@ -82,6 +82,6 @@ def _taken(size: int) -> Memory:
 def _give_back(memory: Memory) -> None:
     """Keep memory; past the bound, the sizes that were kept first go."""
     size = memory[0].nbytes - LINE
-    while sum([own * len(kept) for own, kept in list(_free.items())]) + size > MOST:
+    while sum([own * len(kept) for own, kept in list(_free.items())]) + size > POOL_BYTES:
         _free.pop(next(iter(_free)), None)
     _free.setdefault(size, []).append(memory)

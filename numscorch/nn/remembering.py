@@ -14,7 +14,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from ..tensors.pattern import _untransformed
 
 T = TypeVar("T")
-MOST = 32  # things that are remembered beside one tensor
+MOST_REMEMBERED = 32  # things that are remembered beside one tensor
 
 Entry = tuple["weakref.ref[Tensor]", tuple[int, int], dict[Hashable, Any]]
 _entries: dict[int, Entry] = {}
@@ -48,7 +48,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
     if key not in known:
         with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):  # for training, in any precision, too
             made = _untransformed(make)
-        if len(known) >= MOST:
+        if len(known) >= MOST_REMEMBERED:
             known.clear()
         known[key] = made
     found: T = known[key]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import ScheduleError
 
-MOST = 1 << 31  # coordinates in a tile
+LARGEST_TILE = 1 << 31  # coordinates in a tile
 DIRECTIVE = re.compile(r"\s*(\w+)\(([^()]*)\)\s*[,;]?")
 QUOTED = re.compile(r"""(["'])([^"']*)\1""")
 WORKSPACES = ("list", "hash")
@@ -76,7 +76,7 @@ def _tile(text: str, given: tuple[str, ...]) -> tuple[str, int]:
     match given:
         case ():
             return "", 0
-        case (var, size) if size.isascii() and size.isdecimal() and 0 < int(size) < MOST:
+        case (var, size) if size.isascii() and size.isdecimal() and 0 < int(size) < LARGEST_TILE:
             return var, int(size)
         case _:
             raise ScheduleError(

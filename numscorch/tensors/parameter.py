@@ -361,12 +361,12 @@ def _delegated(name: str) -> Callable[..., Any]:
     return method
 
 
-OPERATORS = (
+SPECIAL_METHODS = (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "pow", "rpow"),
     *("mod", "rmod", "floordiv", "rfloordiv"),
     *("gt", "ge", "lt", "le", "eq", "ne", "neg", "abs", "getitem", "setitem", "iter"),
 )
-for operator in OPERATORS:
+for operator in SPECIAL_METHODS:
     setattr(SparseParameter, f"__{operator}__", _delegated(f"__{operator}__"))
 
 
