@@ -194,18 +194,18 @@ def nest(parameters: tuple[int, int, int], batch: int, shape: tuple[int, int] = 
 
 
 def test_rows_are_held_in_registers_while_columns_are_walked_kind_by_kind() -> None:
-    summed = "kind_forall(j, constant_forall(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
-    held = f"where(constant_forall(o_in, C[b,o_out,o_in] = t[o_in]), {summed})"
+    summed = "specialize_forall<kinds>(j, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
+    held = f"where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] = t[o_in]), {summed})"
     assert f"forall(o_out, vector_forall<8 x 2, once>(b, {held}))" in nest((2, 4, 8), 16, (768, 96))
     assert "vector_forall<8 x 1>" in nest((1, 10, 4), 96)
 
 
 def test_columns_of_one_row_each_are_summed_kind_by_kind() -> None:
-    summed = "kind_forall(j, constant_forall(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
-    held = f"kind_tile_forall(j, where(constant_forall(o_in, C[b,o_out,o_in] += t[o_in]), {summed}))"
+    summed = "specialize_forall<kinds>(j, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
+    held = f"specialize_forall<tiles>(j, where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] += t[o_in]), {summed}))"
     assert nest((1, 10, 8), 96) == f"tile_forall<32>(b, tile_forall<80>(j, parallel_forall(o_out, vector_forall<8 x 4>(b, {held}))))"
     assert f"vector_forall<8 x 8>(b, {held})" in nest((1, 4, 16), 128)
-    assert "kind_tile_forall" not in nest((1, 4, 16), 128, (30_000, 768))  # the sums of all rows don't stay in a core's own cache
+    assert "specialize_forall<tiles>" not in nest((1, 4, 16), 128, (30_000, 768))  # the sums of all rows don't stay in a core's own cache
 
 
 @pytest.mark.parametrize("columns", [0, 5, 32, 39, 64, 75])
@@ -214,7 +214,7 @@ def test_whole_chunks_and_the_last_one_are_summed_kind_by_kind(columns: int) -> 
     x = drawn(40, columns, dtype=torch.float64, seed=1)
     with uncompiled():
         plan = make_plan(einsum_request("oj,jb->ob", (2, 2)), (stored, x.T.contiguous()), None)
-        assert ("kind_tile_forall" in str(plan.steps[-1].stmt)) == (columns > 0)
+        assert ("specialize_forall<tiles>" in str(plan.steps[-1].stmt)) == (columns > 0)
         assert plan.kernel.source.program.zeroed == (columns == 0)  # the first chunk writes what others add to
         for _ in range(2):
             result = plan.run(stored, x.T.contiguous())
@@ -229,7 +229,7 @@ def test_what_columns_choose_stays_in_the_nearest_cache_where_sums_stay_near() -
 
 
 def test_many_combinations_are_read_from_a_table() -> None:
-    assert "constant_forall" not in nest((5, 12, 2), 96)
+    assert "specialize_forall<coordinates>" not in nest((5, 12, 2), 96)
 
 
 @pytest.mark.parametrize("parameters", [(2, 4, 4), (1, 10, 2)])

@@ -300,13 +300,13 @@ def must_be_zeroed(stmt: ix.Stmt) -> bool:
     variable of the result and leaves no coordinate out.
     """
     loops, assignment = around_result(stmt)
-    chunked = [loop.var for loop in loops if isinstance(loop.tag, ix.KindTiles)]  # the first chunk writes, and the others add to it
+    chunked = [loop.var for loop in loops if loop.tag == ix.Specialize("tiles")]  # the first chunk writes, and the others add to it
     if (assignment.op == "+=" and not chunked) or assignment.lhs.tensor.is_assembled or is_zero(simplified(ix.value_of(stmt))):
         return True
     result = assignment.lhs
     sparse = [a for a in (*ix.operands_of(stmt), *ix.accesses_in(assignment.rhs)) if not a.tensor.is_dense]  # workspaces, too
     for loop in loops:
-        if isinstance(loop.tag, ix.Constant) or loop.var in chunked:
+        if loop.tag == ix.Specialize("coordinates") or loop.var in chunked:
             continue  # all coordinates
         if loop.var not in result.indices:
             return True

@@ -76,11 +76,11 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_transposed(stmt, lanes, env)
         case ix.Jam() as tag:
             return lower_jam(stmt, tag, env, lower, lower_serial)
-        case ix.Kinds():
+        case ix.Specialize("kinds"):
             return lower_kinds(stmt, env, lower)
-        case ix.KindTiles():
+        case ix.Specialize("tiles"):
             return lower_kind_tiles(stmt, env, lower)
-        case ix.Constant():
+        case ix.Specialize():
             return lower_constant(stmt, env, lower)
         case _:
             assert_never(stmt.tag)

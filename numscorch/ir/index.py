@@ -17,15 +17,13 @@ from .format import Format
 from .tags import SERIAL
 from .tags import Blend as Blend
 from .tags import Blocks as Blocks
-from .tags import Constant as Constant
 from .tags import FlatSum as FlatSum
 from .tags import Gallop as Gallop
 from .tags import Jam as Jam
-from .tags import Kinds as Kinds
-from .tags import KindTiles as KindTiles
 from .tags import Parallel as Parallel
 from .tags import Positions as Positions
 from .tags import Serial as Serial
+from .tags import Specialize as Specialize
 from .tags import Tag as Tag
 from .tags import Tile as Tile
 from .tags import Transpose as Transpose

@@ -18,19 +18,17 @@ from .index import (
     Binary,
     Blend,
     Blocks,
-    Constant,
     Expr,
     FlatSum,
     Forall,
     Gallop,
     IndexVar,
     Jam,
-    Kinds,
-    KindTiles,
     Literal,
     Parallel,
     Positions,
     Serial,
+    Specialize,
     Stmt,
     Tag,
     TensorVar,
@@ -187,7 +185,7 @@ class _Parser:
             return Serial()
         if token == "parallel_forall":
             return Parallel()
-        if token in (named := {str(tag): tag for tag in (Kinds(), KindTiles(), Constant(), Blend(), Blend(ahead=True))}):
+        if token in (named := {str(tag): tag for tag in (Blend(), Blend(ahead=True))}):
             return named[token]
         if found := VECTOR.fullmatch(token):
             lanes, registers, once, rest, masked, overlapped = found.groups()
@@ -201,6 +199,8 @@ class _Parser:
             return FlatSum(int(found[2]), int(found[3]), bool(found[1]))
         if found := re.fullmatch(r"gallop_forall<(\w+)>", token):
             return Gallop(found[1])
+        if found := re.fullmatch(r"specialize_forall<(kinds|tiles|coordinates)>", token):
+            return Specialize(found[1])  # type: ignore[arg-type]
         if (found := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(found[1]):
             return Tile(int(found[1]))
         if (found := re.fullmatch(r"block_forall<(\d+)>", token)) and int(found[1]):

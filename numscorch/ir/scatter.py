@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .derived_formats import runs_of
 from .format import Format
-from .index import Access, Forall, IndexVar, KindTiles, Stmt, Tile, is_relation, operands_of, result_of
+from .index import Access, Forall, IndexVar, Specialize, Stmt, Tile, is_relation, operands_of, result_of
 
 
 def can_be_placed(fmt: Format) -> bool:
@@ -34,7 +34,7 @@ def is_placed(stmt: Stmt) -> bool:
         return False
     inner = stmt
     while isinstance(inner, Forall):
-        order += [] if isinstance(inner.tag, KindTiles | Tile) else [inner.var]
+        order += [] if isinstance(inner.tag, Tile) or inner.tag == Specialize("tiles") else [inner.var]
         inner = inner.body
     sparse = [access for access in operands_of(stmt) if not access.tensor.is_dense]
     return may_be_placed(result, sparse, order) and not in_storage_order(result, sparse, order)
