@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_arranging import storable
-from test_matrix import compositions
+from compositions import compositions
+from storable import storable
 
 import numscorch as ns
 from numscorch.frontend.datatypes import STORED

@@ -6,7 +6,8 @@ from itertools import product
 
 import pytest
 import torch
-from test_matrix import compositions
+from compositions import compositions
+from storable import random, storable
 
 import numscorch as ns
 from numscorch.frontend.datatypes import STORED
@@ -15,25 +16,6 @@ from numscorch.operators import stacking
 from numscorch.tensors.validate import validate
 
 UNORDERED = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
-
-
-def random(seed: int, *shape: int) -> torch.Tensor:
-    numbers = torch.Generator().manual_seed(seed)
-    return torch.randint(1, 9, shape, generator=numbers).double() * (torch.rand(shape, generator=numbers) < 0.3)
-
-
-def storable(fmt: Format) -> list[torch.Tensor]:
-    """Tensors that any format can store: NM, bands and the like have no room for more than a diagonal."""
-    shape = (4,) * fmt.order
-    own = [random(seed, *shape) for seed in (1, 2, 3)]
-    try:
-        for dense in own:
-            ns.from_torch(dense, fmt)
-    except ns.FormatError:
-        own = [torch.zeros(shape, dtype=torch.float64) for _ in own]
-        for at, dense in enumerate(own):
-            dense[(at,) * fmt.order] = at + 1.0
-    return own
 
 
 @pytest.mark.parametrize("fmt", compositions(), ids=str)

@@ -12,11 +12,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlparse
 
 import pytest
 import synthetic_runs as synthetic
+from dashboard_runs import REPOSITORY, as_run, some_runs
 
 from benchmarks.dashboard.__main__ import collect, main
 from benchmarks.dashboard.frame import slug
@@ -27,18 +27,8 @@ from benchmarks.history import read_history
 from benchmarks.records import Run
 
 pytest.importorskip("matplotlib")
-REPOSITORY = "https://git.example/numscorch"
 VOID = {"meta", "link", "input", "br"}
 IMPLIED = {"td", "th", "tr", "tbody", "thead", "dt", "dd", "li", "html", "body"}  # elements that may end without saying so
-
-
-def as_run(results: dict[str, Any]) -> Run:
-    records = tuple(benchmark["extra_info"] for benchmark in results["benchmarks"])
-    return Run(Path("run.json"), results["commit_info"]["id"], results["datetime"], False, results["numscorch"], records)
-
-
-def some_runs(commits: int, cases: int, **how: Any) -> list[Run]:
-    return [as_run(results) for results in synthetic.history(commits, cases, **how)]
 
 
 def texts(site: Path) -> dict[str, str]:

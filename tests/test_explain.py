@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_matrix import compositions
+from compositions import compositions
 
 import numscorch as ns
 from numscorch.explanation.explanation import assumed

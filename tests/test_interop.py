@@ -9,19 +9,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from small_numbers import numbers
 
 import numscorch as ns
 from numscorch.compute import native
 from numscorch.tensors.torch_layouts import layout_of
 
 UNORDERED = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
-
-
-def numbers(*shape: int) -> torch.Tensor:
-    """Small integers, about half of them 0, and a row and a column of zeros in every matrix."""
-    made = torch.arange(1, torch.Size(shape).numel() + 1, dtype=torch.float64).reshape(shape)
-    kept = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.5
-    return made * kept
 
 
 def batch(*shape: int) -> torch.Tensor:

@@ -11,8 +11,8 @@ from math import prod
 import pytest
 from cases import random_format
 from corpus import TARGET, as_if_large, corpus
+from named_kernels import KERNELS, plain, stored
 from scale import scaled
-from test_golden import KERNELS, plain, stored
 
 from numscorch.errors import NumscorchError
 from numscorch.frontend.operand import Operand

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_graph_convolutions import BETWEEN, EDGES, IN, NODES, OUT, PAIR, WIDE, X, adjacency, close, leaves, network, same_as_pyg
+from pyg_cases import BETWEEN, EDGES, IN, NODES, OUT, PAIR, WIDE, X, adjacency, close, leaves, network, same_as_pyg
 from torch import Tensor
 
 import numscorch as ns

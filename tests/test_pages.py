@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 from cases import random_format
-from test_matrix import compositions
+from compositions import compositions
 
 import numscorch as ns
 from numscorch import __main__ as cli

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_interop import numbers
+from small_numbers import numbers
 
 import numscorch as ns
 

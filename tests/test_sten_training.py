@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 from sten_cases import HALF, OPTIMIZERS, W, X, each_format, each_sparsifier, generator, linear, steps
-from test_ddp import together, two_processes
 from torch import nn
 from torch.nn import functional as F
 from training_cases import equal, read_back, stored
+from two_processes import together, two_processes
 
 import numscorch as ns
 from numscorch.nn import SparseConv2d

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy.io
 import torch
-from test_arranging import storable
-from test_matrix import compositions
+from compositions import compositions
+from storable import storable
 
 import numscorch as ns
 from numscorch.files import text, writers
