@@ -106,7 +106,7 @@ class ToLLVM(NativeLowering):  # type: ignore[misc]
         return True
 
 
-NUMBA_PASSES = (
+PASSES_OF_NUMBA = (
     (TranslateByteCode, "read the bytecode"),
     (FixupArgs, "name the arguments"),
     (IRProcessing, "find the blocks"),
@@ -130,7 +130,7 @@ class Pipeline(CompilerBase):  # type: ignore[misc]
 
     def define_pipelines(self) -> list[PassManager]:
         manager = PassManager("kernel")
-        for made, description in NUMBA_PASSES:
+        for made, description in PASSES_OF_NUMBA:
             manager.add_pass(made, description)
         manager.finalize()
         return [manager]

@@ -17,7 +17,7 @@ from numscorch.ir.notation import parse_stmt
 from numscorch.ir.verify import verify
 from numscorch.schedule.facts import Target
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 MATRICES = {name: TensorVar(name, CSR) for name in "ABC"}
 VECTORS = {name: TensorVar(name, dense(1), strides=("1",)) for name in "xyz"}
 DENSE = {name: TensorVar(name, dense(2), strides=("n", "1")) for name in "XY"} | {"Z": TensorVar("Z", dense(2), strides=("1", "n"))}

@@ -20,7 +20,7 @@ from benchmarks.worktrees import WorktreeError
 from numscorch.codegen.kernel import build
 from numscorch.runtime import plans as dispatch
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SMALL = 16
 
 

@@ -21,7 +21,7 @@ from numscorch.measuring.agreement import check
 from numscorch.measuring.peers import GRAPHBLAS, SCIPY, TORCH, TORCH_64
 from numscorch.measuring.turns import Function, Turns
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CASES = (
     "test_spmv and 1t and (full-row or banded) or test_triangles and 1t or test_pruned_mlp and 1t or test_overhead and SpMV or test_file"
 )

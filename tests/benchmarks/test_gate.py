@@ -18,7 +18,7 @@ from benchmarks.gate import against_history, confirmed, default_base, grown, sid
 from benchmarks.records import Run, read_run, text_of
 from benchmarks.worktrees import WorktreeError, commit_of
 
-RECORDED = Path(__file__).parent / "data" / "runs"
+RECORDED = Path(__file__).parents[1] / "data" / "runs"
 
 
 def recorded(kind: str) -> list[Run]:

@@ -66,7 +66,7 @@ SAVED = {"csr": (ns.CSR, torch.float32), "coo": (ns.COO(2), torch.float64), "blo
 
 @pytest.mark.parametrize("name", SAVED)
 def test_files_of_version_0_1_are_read(name: str, path: Path) -> None:
-    A = ns.load(Path(__file__).parent / "data" / "saved" / f"{name}_0_1{path.suffix}")
+    A = ns.load(Path(__file__).parents[1] / "data" / "saved" / f"{name}_0_1{path.suffix}")
     assert (A.format, A.dtype) == SAVED[name]
     assert A.to_dense().tolist() == [[0.0, 2.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, -4.0, 0.0]]
 

@@ -13,7 +13,7 @@ from coverage_rows import ROWS, STORED, WITHOUT_GRADIENT, Given
 import numscorch as ns
 
 LONG = 20  # letters of a format that has no name
-PAGE = Path(__file__).parent.parent / "docs" / "coverage.md"
+PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 BSC = ns.Format("(i, j) -> (j // 2: dense, i // 2: compressed, i % 2: dense, j % 2: dense)")
 FORMATS = {"COO": ns.COO(2), "CSR": ns.CSR, "CSC": ns.CSC, "BSR": ns.BCSR(2, 2), "BSC": BSC, "DCSR": ns.DCSR, "ELL": ns.ELL}
 
@@ -83,7 +83,7 @@ for one format of S: `same` is that of S, `-` a plain value. All are differentia
 values, numbers of places, or constants; the gradient has the pattern of S. The last column says whether
 `torch.compile(fullgraph=True)` takes it for CSR; the other operators cause a graph break, so that they need `fullgraph=False`.
 
-The table is made by `tests/test_coverage.py`, which compares every result and gradient with torch's on dense tensors.
+The table is made by `tests/operators/test_coverage.py`, which compares every result and gradient with torch's on dense tensors.
 
 """
 
@@ -121,7 +121,7 @@ def test_the_table_is_up_to_date(request: pytest.FixtureRequest, plain: pytest.M
     text = HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines)
     if request.config.getoption("--update-golden"):
         PAGE.write_text(text, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == text, "run pytest tests/test_coverage.py --update-golden, and read the diff"
+    assert PAGE.read_text(encoding="utf-8") == text, "run pytest tests/operators/test_coverage.py --update-golden, and read the diff"
 
 
 def test_a_dense_tensor_at_the_entries_of_a_sparse_one(plain: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ from numscorch.tensors.sparse_tensor import SparseTensor
 
 VOID = {"meta", "br", "img", "line", "rect", "circle", "polyline"}
 SECTIONS = ("Operands and result", "Index notation", "Loop nest", "Costs considered", "Passes", "Source")
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SHAPE = (5, 6, 3, 4)
 SOFTMAX = "m[i] stored max= A[i,j]\nE[i,j] = stored(A[i,j]) * exp(A[i,j] - m[i])\nl[i] = E[i,j]\nP[i,j] = E[i,j] / l[i]"
 

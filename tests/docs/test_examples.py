@@ -20,7 +20,7 @@ from numscorch.ir.format_text import LEVELS
 from numscorch.tensors.pattern import Pattern
 from numscorch.tensors.validate import validate
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICK = {
     "triangles_and_cores": "--people 150 --repeat 1",
     "cp_decomposition": "--rank 2 --steps 3",

@@ -12,7 +12,7 @@ from benchmarks import highlights, tables
 from benchmarks.history import HistoryError, read_history
 from benchmarks.records import Run
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def block(file: str, name: str) -> str:

@@ -17,7 +17,7 @@ import numscorch as ns
 from numscorch.compute.reductions import JOINED_BY
 from numscorch.ir.functions import FUNCTIONS, REDUCTIONS
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 STATES = 6  # coordinates for each combination of operands that store an entry
 pytestmark = pytest.mark.usefixtures("plain")
 

@@ -16,7 +16,7 @@ import pytest
 
 from numscorch.__main__ import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NEEDED = 77  # the oldest setuptools that pyproject.toml takes
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 USE = "import numscorch as ns; print(ns.__file__, ns.explain('ij,j->i', ns.CSR, 'dense').title)"
