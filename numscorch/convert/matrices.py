@@ -147,8 +147,15 @@ def sorted_rows(pattern: Pattern, target: Format) -> tuple[Pattern, np.ndarray]:
     >>> by_columns, order = sorted_rows(Pattern(CSR, (2, 2), ((), (torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0])))), CSC)
     >>> [array.tolist() for array in by_columns.arrays[1]], order.tolist()
     ([[0, 2, 3], [0, 1, 0]], [0, 2, 1])
+
+    Levels are counted, not dimensions: a vector in parts has rows, too.
+
+    >>> unordered = Format("(i) -> (i // 2: dense, i % 2: compressed(ordered=False))")
+    >>> arrays = (), (torch.tensor([0, 2, 2]), torch.tensor([1, 0]))
+    >>> sorted_rows(Pattern(unordered, (4,), arrays), Format("(i) -> (i // 2: dense, i % 2: compressed)"))[1].tolist()
+    [1, 0]
     """
-    pos, crd = pattern.level_arrays(pattern.format.order - 1)
+    pos, crd = pattern.level_arrays(len(pattern.format.levels) - 1)
     rows, is_transposed = _row_of_each(pos), pattern.format.parts != target.parts
     extents = len(pos) - 1, pattern.format.sizes(pattern.shape)[-1]
     (first, second), size = ((crd, rows), extents[0]) if is_transposed else ((rows, crd), extents[1])

@@ -210,7 +210,7 @@ def test_gradients_of_three_operands_are_those_of_pairs(dynamic: bool | None, mo
             asked.append(len(self.patterns))
             return super().gradient(*args)
 
-    monkeypatch.setattr(compiling, "Call", Counted)
+    monkeypatch.setattr(compiling, "DifferentiableCall", Counted)
     expected = torch.autograd.grad(function(*leaves).sum(), leaves)
     found = torch.autograd.grad(torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)(*leaves).sum(), leaves)
     torch.testing.assert_close(found, expected)
