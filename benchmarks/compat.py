@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numscorch
 
 __all__ = [
     "LAST_CACHE",
@@ -22,18 +25,19 @@ __all__ = [
 ]
 
 
-def found(name: str, *modules: str) -> Any:
-    """A name of the first of these modules that exists.
+def first_of(name: str, *modules: str) -> Any:
+    """A name of the first of these modules that the package in use has.
+
+    Files decide: an editable installation of another commit would supply a module that this one lacks.
 
     Raises:
-        ModuleNotFoundError: none of them exists.
+        ModuleNotFoundError: the package has none of them.
     """
-    for module in modules[:-1]:
-        try:
+    folder = Path(numscorch.__file__).parent
+    for module in modules:
+        if (folder / f"{module.replace('.', '/')}.py").exists():
             return getattr(import_module(f"numscorch.{module}"), name)
-        except ModuleNotFoundError:
-            continue
-    return getattr(import_module(f"numscorch.{modules[-1]}"), name)
+    raise ModuleNotFoundError(f"numscorch has none of {', '.join(modules)}")
 
 
 if TYPE_CHECKING:
@@ -45,10 +49,10 @@ if TYPE_CHECKING:
     from numscorch.tensors.pattern import Pattern
 else:
     ROOFS, WORK = ("explanation.roofs", "measuring.roofs"), ("explanation.work", "measuring.work")
-    LAST_CACHE, SECOND_CACHE, TIMES_THE_CACHE = (found(name, *ROOFS) for name in ("LAST_CACHE", "SECOND_CACHE", "TIMES_THE_CACHE"))
-    copies, multiply_add, rates, triad = (found(name, *ROOFS) for name in ("copies", "multiply_add", "rates", "triad"))
-    traffic_of, work_of = (found(name, *WORK) for name in ("traffic_of", "work_of"))
-    suffix_of = found("suffix_of", "files.load", "io")
-    replacing = found("replacing", "machine.atomic_files", "files.replacing")
-    host = found("host", "machine.target", "runtime.target")
-    Pattern = found("Pattern", "tensors.pattern", "pattern")
+    LAST_CACHE, SECOND_CACHE, TIMES_THE_CACHE = (first_of(name, *ROOFS) for name in ("LAST_CACHE", "SECOND_CACHE", "TIMES_THE_CACHE"))
+    copies, multiply_add, rates, triad = (first_of(name, *ROOFS) for name in ("copies", "multiply_add", "rates", "triad"))
+    traffic_of, work_of = (first_of(name, *WORK) for name in ("traffic_of", "work_of"))
+    suffix_of = first_of("suffix_of", "files.load", "io")
+    replacing = first_of("replacing", "machine.atomic_files", "files.replacing")
+    host = first_of("host", "machine.target", "runtime.target")
+    Pattern = first_of("Pattern", "tensors.pattern", "pattern")

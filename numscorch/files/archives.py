@@ -12,20 +12,18 @@ import numpy as np
 import torch
 
 from ..errors import FormatError, SizeError
-from ..ir.format import Format, rebuilt
-from ..ir.format_text import LEVELS
+from ..ir.format import Format
 from ..ir.level import INT64_MAX
-from ..ir.parts import Part
 from ..machine.atomic_files import NOT_WHOLE, replacing
 from ..machine.memory import check_bytes
 from ..tensors.pattern import INDEX_DTYPES, Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from ..tensors.validate import restored, validate
+from ..tensors.validate import _rebuild_pattern, validate
 from .progress import Progress
 
 MARK = "numscorch_format"
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}
-torch.serialization.add_safe_globals([SparseTensor, Format, rebuilt, Part, restored, *LEVELS.values()])  # what pickles of tensors name
+torch.serialization.add_safe_globals([SparseTensor, Format, _rebuild_pattern])  # the names in pickles of tensors
 
 
 def save_tensor(A: SparseTensor, path: str | PathLike[str], progress: bool | None = None) -> None:

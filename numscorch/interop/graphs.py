@@ -90,7 +90,7 @@ def check_nodes(edges: torch.Tensor, size: Sequence[int], told: str) -> None:
 
     >>> check_nodes(torch.tensor([[0, 5], [1, 2]]), (3, 3), "the graph has")
     Traceback (most recent call last):
-    numscorch.errors.RangeError: edge 1 of edge_index has source 5, but the graph has 3 nodes: nodes are numbered from 0 to 2
+    numscorch.RangeError: edge 1 of edge_index has source 5, but the graph has 3 nodes: nodes are numbered from 0 to 2
     """
     for own, what, nodes in zip(edges, ("source", "target"), size, strict=True):
         if len(own) and not 0 <= int(own.min()) <= int(own.max()) < nodes:

@@ -59,7 +59,10 @@ class Format:
     @classmethod
     def flat(cls, levels: Sequence[Level], order: Sequence[int] | None = None) -> Format:
         """Levels that store dimensions of their own: what a loop nest makes of the levels of a format with parts."""
-        return rebuilt(tuple(levels), tuple(map(Part, range(len(levels)) if order is None else order)))
+        format = cls.__new__(cls)
+        object.__setattr__(format, "levels", tuple(levels))
+        object.__setattr__(format, "parts", tuple(map(Part, range(len(levels)) if order is None else order)))
+        return format
 
     @cached_property
     def _hash(self) -> int:
@@ -74,7 +77,8 @@ class Format:
         return isinstance(other, Format) and self._hash == other._hash and self.levels == other.levels and self.parts == other.parts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return rebuilt, (self.levels, self.parts)
+        """By its text, which later versions read as well."""
+        return Format, (str(self),)
 
     @cached_property
     def mode_order(self) -> tuple[int, ...]:
@@ -176,14 +180,6 @@ class Format:
 @lru_cache(maxsize=4096)
 def _sizes(format: Format, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(part.extent(shape) for part in format.parts)
-
-
-def rebuilt(levels: tuple[Level, ...], parts: tuple[Part, ...]) -> Format:
-    """A format of what is known to fit together."""
-    made = Format.__new__(Format)
-    object.__setattr__(made, "levels", levels)
-    object.__setattr__(made, "parts", parts)
-    return made
 
 
 def _parse(text: str, order: tuple[Part, ...] | None) -> tuple[tuple[Level, ...], Sequence[int | Part] | None]:

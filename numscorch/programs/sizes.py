@@ -28,7 +28,7 @@ def check_sizes(text: str, parts: Sequence[ProgramPart], part: ProgramPart, valu
     >>> check_sizes(text, parts, parts[0], {"A": torch.ones(2, 3), "x": torch.ones(4)})
     Traceback (most recent call last):
         ...
-    numscorch.errors.SizeError: index col has size 3 in A but 4 in x
+    numscorch.SizeError: index col has size 3 in A but 4 in x
       y[row] = A[row,col] * x[col]     A: 2x3 (dense)     x: 4 (dense)
     """
     found: dict[str, tuple[int, int]] = {}

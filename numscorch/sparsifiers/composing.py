@@ -38,6 +38,9 @@ class Composed:
 
     sparsifiers: tuple[Any, ...]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return compose, self.sparsifiers
+
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what all of them keep."""
         kept = torch.ones_like(tensor, dtype=torch.bool)

@@ -130,11 +130,11 @@ def check_fraction(sparsifier: object, fraction: Any) -> None:
     >>> check_fraction("magnitude(90)", 90)
     Traceback (most recent call last):
     ...
-    numscorch.errors.SizeError: magnitude(90): the share that becomes zero lies between 0 and 1, as in 0.9
+    numscorch.SizeError: magnitude(90): the share that becomes zero lies between 0 and 1, as in 0.9
     >>> check_fraction(magnitude, "0.5")
     Traceback (most recent call last):
     ...
-    numscorch.errors.SizeError: magnitude: the share that becomes zero lies between 0 and 1, as in 0.9; '0.5' is no number
+    numscorch.SizeError: magnitude: the share that becomes zero lies between 0 and 1, as in 0.9; '0.5' is no number
     """
     told = "the share that becomes zero lies between 0 and 1, as in 0.9"
     if not is_number(fraction):

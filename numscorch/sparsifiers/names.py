@@ -27,7 +27,7 @@ def named(sparsifier: Any) -> Any:
     >>> named("magnitud")
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: no sparsifier is registered as 'magnitud': register_sparsifier gives one a name; ...
+    numscorch.OperandError: no sparsifier is registered as 'magnitud': register_sparsifier gives one a name; ...
     """
     if isinstance(sparsifier, type):
         raise OperandError(f"{sparsifier.__name__} is a class, and no sparsifier yet: call it with its parameters, as magnitude(0.9)")
@@ -60,7 +60,7 @@ def called_as(example: str) -> Callable[[type[T]], type[T]]:
     >>> half()
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: half(): missing a required argument: 'fraction'; call it as half(0.5)
+    numscorch.OperandError: half(): missing a required argument: 'fraction'; call it as half(0.5)
     """
 
     def decorate(cls: type[T]) -> type[T]:
@@ -115,7 +115,7 @@ def matched(pattern: str, names: Iterable[str], told: str) -> list[str]:
     >>> matched("layer.*.weight", ["layers.0.weight"], "weights='layer.*.weight' names no parameter")
     Traceback (most recent call last):
     ...
-    numscorch.errors.ExpressionError: weights='layer.*.weight' names no parameter: did you mean 'layers.0.weight'?
+    numscorch.ExpressionError: weights='layer.*.weight' names no parameter: did you mean 'layers.0.weight'?
     """
     names = list(names)
     if found := [name for name in names if fnmatchcase(name, pattern)]:

@@ -35,7 +35,7 @@ class Registered:
         return self.name
 
     def __reduce__(self) -> Any:
-        return _found, (self.name, _origin(self.function)[0])  # a decorator took the function's name in its module
+        return _find_sparsifier, (self.name, _origin(self.function)[0])  # a decorator took the function's name in its module
 
 
 @overload
@@ -117,8 +117,8 @@ def register_sparsifier(
     return made
 
 
-def _found(name: str, module: str) -> Any:
-    """What a pickle names, registered by its module."""
+def _find_sparsifier(name: str, module: str) -> Any:
+    """The sparsifier that a pickle names; importing its module registers it. Pickles name this function ``numscorch._find_sparsifier``."""
     if name not in REGISTERED:
         import_module(module)
     return named(name)

@@ -27,7 +27,7 @@ def check_schedule(owner: str, schedule: object) -> None:
     >>> check_schedule("GradualPruning", 0.9)
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: GradualPruning(schedule=0.9): a schedule, the argument after the sparsifier, is called with the ...
+    numscorch.OperandError: GradualPruning(schedule=0.9): a schedule, the argument after the sparsifier, is called with the ...
     """
     if not callable(schedule) or hasattr(schedule, "kind") or is_budget(schedule):
         what = named_in_errors(schedule) if callable(schedule) else repr(schedule)
@@ -46,7 +46,7 @@ def share_at(schedule: Schedule, step: int) -> float:
     >>> share_at(lambda step: None, 3)
     Traceback (most recent call last):
     ...
-    numscorch.errors.SizeError: <lambda> returned None at step 3: a schedule returns a share, a number between 0 and 1, as 0.9
+    numscorch.SizeError: <lambda> returned None at step 3: a schedule returns a share, a number between 0 and 1, as 0.9
     """
     share: Any = schedule(step)
     if not isinstance(share, Real) or not 0 <= float(share) <= 1:

@@ -150,7 +150,7 @@ def named_by(rule: PlanRule, names: Iterable[str]) -> list[str]:
     >>> named_by(PlanRule("weight", "layer.*.weight", magnitude(0.9)), ["layers.0.weight", "layers.0.bias"])
     Traceback (most recent call last):
     ...
-    numscorch.errors.ExpressionError: weight("layer.*.weight") names no parameter: did you mean 'layers.0.weight' or 'layers.0.bias'?
+    numscorch.ExpressionError: weight("layer.*.weight") names no parameter: did you mean 'layers.0.weight' or 'layers.0.bias'?
     """
     what = {"weight": "parameter", "activation": "module", "gradient": "parameter and no module"}[rule.kind]
     return matched(rule.names, names, f"{rule} names no {what}")

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import FormatError, OperandError, SizeError
 from ..ir.format import as_format
 from ..tensors.pattern import Pattern
-from ..tensors.validate import restored
+from ..tensors.validate import checked_pattern
 
 
 def saved(pattern: Pattern) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def loaded(state: Mapping[str, Any]) -> Pattern:
     format, arrays = as_format(state["format"]), iter(state["arrays"])
     if len(state["arrays"]) != sum(len(level.arrays) for level in format.levels):
         raise FormatError(f"the state has {len(state['arrays'])} index arrays, but {format} has others: was it cut short?")
-    return restored(format, tuple(state["shape"]), tuple(tuple(next(arrays) for _ in level.arrays) for level in format.levels))
+    return checked_pattern(format, tuple(state["shape"]), tuple(tuple(next(arrays) for _ in level.arrays) for level in format.levels))
 
 
 def patterns_of(state: Mapping[str, Any], owner: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Pattern]:
@@ -60,7 +60,7 @@ def check_keys(state: object, owner: str, keys: Iterable[str]) -> None:
     >>> check_keys({"step": 1, "generator": 2}, "RigL", ["step", "patterns", "is_put_off"])
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: this is no state of RigL: it lacks is_put_off, patterns and it has generator; ...
+    numscorch.OperandError: this is no state of RigL: it lacks is_put_off, patterns and it has generator; ...
     """
     if not isinstance(state, Mapping):
         raise OperandError(f"this is no state of {owner}, but a {type(state).__name__}: give what its state_dict() made")
@@ -84,7 +84,7 @@ def check_names(given: Iterable[str], owner: str, known: Iterable[str]) -> None:
     >>> check_names(["0.weight"], "SET", ["0.weight", "2.weight"])
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: the state of SET is of other weights: it lacks 2.weight; make it with the same weights=
+    numscorch.OperandError: the state of SET is of other weights: it lacks 2.weight; make it with the same weights=
     """
     if told := _difference(given, known):
         raise OperandError(f"the state of {owner} is of other weights: {told}; make it with the same weights=")

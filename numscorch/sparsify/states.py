@@ -13,7 +13,7 @@ from ..ir.format import Format, as_format
 from ..sparsifiers.names import near
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
-from ..tensors.validate import restored
+from ..tensors.validate import checked_pattern
 from .matching import Site
 from .settling import naming
 
@@ -104,7 +104,7 @@ def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weigh
         way_out = "was it cut short?" if metadata else "give what state_dict() made, which tells the format, rather than a plain dict of it"
         raise OperandError(f"{told}: {way_out}")
     levels = tuple(tuple(arrays[f"level{at}_{array}"].detach().clone() for array in level.arrays) for at, level in enumerate(format.levels))
-    made = restored(format, own, levels)
+    made = checked_pattern(format, own, levels)
     if values.numel() != made.nnz:
         raise SizeError(f"has {values.numel()} values in the state, but index arrays for {made.nnz}: was it cut short?")
     return made

@@ -17,7 +17,7 @@ from .ledgers import stack_level
 from .pattern import Pattern
 from .sparse_tensor import SparseTensor
 from .suggestions import type_name
-from .validate import restored
+from .validate import checked_pattern
 
 SIZES = "build the model with the sizes that it had"
 PRUNE = "torch.nn.utils.prune does not take sparse weights; prune further with ns.sparsify.GradualPruning"
@@ -124,7 +124,7 @@ class SparseParameter(torch.nn.Module):
         before, now = self._seen, _Seen.of(self.pattern)
         if before.checksum != now.checksum:
             try:
-                self.pattern = restored(self.pattern.format, self.pattern.shape, self.pattern.arrays)
+                self.pattern = checked_pattern(self.pattern.format, self.pattern.shape, self.pattern.arrays)
             except FormatError as error:
                 raise FormatError(f"{error}\n  {self._overwritten()}") from error
             if not self._is_told and DistributedDataParallel._get_active_ddp_module() is None:
