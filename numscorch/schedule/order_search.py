@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from itertools import count, product
 from math import inf, prod
 from typing import Generic, TypeVar
@@ -27,7 +27,7 @@ UNTOUCHED, KEPT = -2, -1  # how an operand is stored, as far as a prefix decides
 ROWS = 1 << 16  # and from this on: so that rows are located or searched, the first variable added
 EXACT = 1 - 1e-9  # what rounding may add to a bound
 FEW = 5  # variables up to which each of the cheapest orders is found, not just the first
-WIDEST = 16  # variables up to which every set has a bound; of more, the loop that is cheapest so far comes next
+WIDEST = 16  # variables up to which every set has a bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Search(Generic[T]):
 
     space: Space
     price: Callable[[tuple[IndexVar, ...]], tuple[float, T] | None]
-    waiting: list[tuple[int, float, tuple[int, ...], int, Prefix | None]] = field(default_factory=list)
+    waiting: list[tuple[float, tuple[int, ...], int, Prefix | None]] = field(default_factory=list)
     found: list[T] = field(default_factory=list)
     seen: dict[object, dict[tuple[int, ...], float]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
@@ -175,13 +175,17 @@ class Search(Generic[T]):
     def cheapest(self, most: int) -> list[T]:
         """The cheapest orders, the first one first; of equally cheap ones, those in the variables' order.
 
-        Of more than a ``FEW`` variables just the first one is searched for; the others are those that had a price by then.
+        Of more than a ``FEW`` variables only the first one is searched for; the others are those that had a price by then.
+        A search of more than ``tuning.SEARCHED_PREFIXES`` prefixes, or without bounds for sets, ends in a beam search.
         """
         wanted = most if len(self.space.variables) <= FEW else 1
         self.add(Prefix(modes=(UNTOUCHED,) * len(self.space.operands)))
         best: list[T] = []
+        prefixes = tuning.SEARCHED_PREFIXES if len(self.space.variables) <= WIDEST else 0
         while self.waiting and len(best) < wanted:
-            _, _, order, number, prefix = heappop(self.waiting)
+            if len(self.seen) > prefixes and self.search_beam():
+                break
+            _, order, number, prefix = heappop(self.waiting)
             if prefix is None:
                 best.append(self.found[number])
             elif prefix.bound == self.space.whole:
@@ -189,16 +193,32 @@ class Search(Generic[T]):
             elif self.is_new(prefix, wanted):
                 for longer in self.space.extended(prefix):
                     self.add(longer)
-        priced = sorted((price, order, number) for _, price, order, number, prefix in self.waiting if prefix is None)
+        priced = sorted((price, order, number) for price, order, number, prefix in self.waiting if prefix is None)
         return [*best, *(self.found[number] for _, _, number in priced[: most - len(best)])]
+
+    def search_beam(self) -> bool:
+        """Extend the best prefixes of each length to complete orders, and say whether one of these has a price."""
+        length = len(self.space.variables)
+        layers: list[list[tuple[float, tuple[int, ...], int, Prefix | None]]] = [[] for _ in range(length + 1)]
+        for entry in self.waiting:
+            layers[len(entry[1])].append(entry)
+        for at, layer in enumerate(layers[:-1]):
+            for *_, prefix in nsmallest(tuning.BEAM, layer):
+                if prefix is not None and self.is_new(prefix, 1):
+                    layers[at + 1] += map(self.entry, self.space.extended(prefix))
+        for _, order, _, _ in sorted(layers[-1]):
+            self.complete(order)
+            if len(self.found) >= tuning.BEAM:
+                break
+        return bool(self.found)
+
+    def entry(self, prefix: Prefix) -> tuple[float, tuple[int, ...], int, Prefix]:
+        """A prefix with its bound, and a number that orders equal ones."""
+        return self.space.bound_of(prefix), prefix.order, next(self.numbers), prefix
 
     def add(self, prefix: Prefix) -> None:
         """Let a prefix wait for its turn."""
-        heappush(self.waiting, (self.turn(len(prefix.order)), self.space.bound_of(prefix), prefix.order, next(self.numbers), prefix))
-
-    def turn(self, depth: int) -> int:
-        """Whose turn it is before the bounds are compared: that of long prefixes, where there is no bound for sets."""
-        return -depth if len(self.space.variables) > WIDEST else 0
+        heappush(self.waiting, self.entry(prefix))
 
     def complete(self, order: tuple[int, ...]) -> None:
         """Let a complete order wait with its price."""
@@ -206,7 +226,7 @@ class Search(Generic[T]):
             return
         self.seen[order] = {}
         if (priced := self.price(tuple(self.space.variables[at] for at in order))) is not None:
-            heappush(self.waiting, (self.turn(len(order) + 1), priced[0], order, len(self.found), None))
+            heappush(self.waiting, (priced[0], order, len(self.found), None))
             self.found.append(priced[1])
 
     def is_new(self, prefix: Prefix, most: int) -> bool:

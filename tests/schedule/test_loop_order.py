@@ -21,9 +21,10 @@ from numscorch.frontend.problem import Problem, make_problem
 from numscorch.frontend.statements import parse_statement
 from numscorch.ir.format import COO, CSF, CSR, DCSR, Format
 from numscorch.ir.index import Assignment, loops_of, variables_in
-from numscorch.schedule import loop_order
+from numscorch.schedule import loop_order, tuning
 from numscorch.schedule.facts import Facts
-from numscorch.schedule.loop_order import LoopOrder, candidates, order_loops, price
+from numscorch.schedule.loop_order import LoopOrder, candidates, cheapest, order_loops, price
+from numscorch.schedule.order_search import Space
 
 CASES = scaled(300)
 SIZES = (1, 2, 3, 5, 16, 100, 1000, 30_000)
@@ -126,6 +127,25 @@ def test_few_orders_of_many_operands_are_priced(expr: str, monkeypatch: pytest.M
         priced.clear()
         assert order_loops(problem.stmt, problem.facts, TARGET)
         assert len(priced) < 200
+
+
+def test_long_searches_end_in_a_beam(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The beam's order costs little more than the best one, and few beginnings of orders are extended."""
+    rng = random.Random(MANY[1])
+    sizes = {name: rng.choice((4, 100, 3000)) for name in "abcdefghijkl"}
+    shapes = [tuple(sizes[name] for name in term) for term in MANY[1].partition("->")[0].split(",")]
+    given = [stored(CSF(len(s)), s, *(min(prod(s[: at + 1]), 10 ** (3 + at)) for at in range(len(s)))) for s in shapes]
+    problem = make_problem(parse_einsum(MANY[1], tuple(map(len, shapes))), given, TARGET, "dense")
+    extended = list[object]()
+    monkeypatch.setattr(Space, "extended", lambda self, prefix, extend=Space.extended: extended.append(prefix) or extend(self, prefix))
+    costs = []
+    for prefixes in (tuning.SEARCHED_PREFIXES, 10**9):
+        monkeypatch.setattr(tuning, "SEARCHED_PREFIXES", prefixes)
+        extended.clear()
+        costs.append((cheapest(problem.stmt, problem.facts, TARGET).cost, len(extended)))
+    (beam, few), (best, many) = costs
+    assert best <= beam < 10 * best
+    assert few < 4000 < many
 
 
 def test_loops_over_more_variables_than_sets_have_bounds_for_are_ordered_greedily() -> None:
