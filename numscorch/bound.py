@@ -133,14 +133,14 @@ class BoundEinsum:
         if TRACERS and holds_traced(operands):
             return self._einsum(operands, out)
         self._check(operands)
-        if out is None and (fitting := self._fittings.found(operands)) is not None:
+        if out is None and (fitting := self._fittings.look_up(operands)) is not None:
             self._take(fitting)
             return fitting.call(self, *operands)
-        made = self._einsum(operands, out)
+        result = self._einsum(operands, out)
         if self.result is None and current_transform() is None:
-            self.result = OperandSpec.of(made)
+            self.result = OperandSpec.of(result)
         self._learn(operands)
-        return made
+        return result
 
     def _take(self, fitting: Fitting) -> None:
         """Let the next calls try a fitting first: Python looks ``__call__`` up in the class, so that each plan has a class."""
@@ -156,10 +156,10 @@ class BoundEinsum:
         """Keep the plan that einsum used for such operands, if it is one kernel, or a chain of them, whose result nothing converts."""
         if not self._is_plain(operands):
             return
-        request, taken = self._request(operands)
-        ready, signatures = identify(taken)
+        request, operands_read = self._request(operands)
+        ready, signatures = identify(operands_read)
         plan = known_plan(request, self.format, signatures)
-        if type(plan) is not Chain and (type(plan) is not Plan or not _is_final(plan, taken)):
+        if type(plan) is not Chain and (type(plan) is not Plan or not _is_final(plan, operands_read)):
             return
         patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
         fitting = self._fittings.learnt(operands, ready[len(operands) :], patterns, plan, takes_out=self.reduce == "sum")
@@ -179,7 +179,7 @@ class BoundEinsum:
     def _request(self, operands: Sequence[Any]) -> tuple[Request, Sequence[Any]]:
         """The request that einsum comes to, and what it is computed of: the mask is the last operand."""
         if self.reduce == "sum" and self.mask is None and self.schedule is None:
-            return einsum_request(self.expr, tuple([len(own.shape) for own in self.operands])), operands
+            return einsum_request(self.expr, tuple([len(spec.shape) for spec in self.operands])), operands
         return prepared(self.expr, operands, self.reduce, self.mask, self.schedule)
 
     def _check(self, operands: Sequence[Any]) -> None:
@@ -269,10 +269,10 @@ def plan(
         raise ExpressionError(f"a plan takes the notation of einsum, as 'ij,j->i': call ns.evaluate for statements\n  {text}")
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    made = BoundEinsum(text, tuple(map(OperandSpec.of, given)), format, reduce, mask, schedule)
+    bound = BoundEinsum(text, tuple(map(OperandSpec.of, given)), format, reduce, mask, schedule)
     check_reduction(reduce, given)
-    _compile(made, given)
-    return made
+    _compile(bound, given)
+    return bound
 
 
 def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
@@ -281,20 +281,20 @@ def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
     Raises:
         SizeError: an index has two sizes.
     """
-    request, taken = bound._request(operands)
+    request, operands_read = bound._request(operands)
     ready: list[Any] = []
     if current_transform() is None:
         with torch.no_grad():
-            ready = list(map(undeferred, identify(taken)[0]))
+            ready = list(map(undeferred, identify(operands_read)[0]))
     if SparseTensor not in map(type, ready) or target_of(request, ready) is not None or pairs_for(request, ready):
-        known = [Operand(own.format, own.shape, "float32") for own in map(OperandSpec.of, taken)]
+        known = [Operand(spec.format, spec.shape, "float32") for spec in map(OperandSpec.of, operands_read)]
         extents_of(request, known)
         wanted_format(bound.format, len(request.subscripts.result))
         return
     with torch.no_grad():
-        made = find_plan(request, bound.format, *identify(ready))
-    dtype = next(own for own, name in COMPILED.items() if name == made.problem.result.dtype)
-    bound.result = OperandSpec(tuple(made.problem.shape), made.problem.requested or made.problem.format, dtype)
+        compiled = find_plan(request, bound.format, *identify(ready))
+    dtype = next(spec for spec, name in COMPILED.items() if name == compiled.problem.result.dtype)
+    bound.result = OperandSpec(tuple(compiled.problem.shape), compiled.problem.requested or compiled.problem.format, dtype)
     bound._learn(operands)
 
 
@@ -302,12 +302,12 @@ def _is_traced_alike(wanted: Sequence[OperandSpec], given: Sequence[Any]) -> boo
     """Whether operands fit a plan, for torch's compiler, which can't trace all of :meth:`OperandSpec.of`."""
     if len(wanted) != len(given):
         return False
-    for own, operand in zip(wanted, map(unwrapped, given), strict=True):
-        if not isinstance(operand, SparseTensor | Tensor) or tuple(operand.shape) != own.shape or operand.dtype != own.dtype:
+    for spec, operand in zip(wanted, map(unwrapped, given), strict=True):
+        if not isinstance(operand, SparseTensor | Tensor) or tuple(operand.shape) != spec.shape or operand.dtype != spec.dtype:
             return False
-        if isinstance(operand, SparseTensor) and operand.pattern.format != own.format:
+        if isinstance(operand, SparseTensor) and operand.pattern.format != spec.format:
             return False
-        if isinstance(operand, Tensor) and (operand.layout is STRIDED) != own.is_dense:
+        if isinstance(operand, Tensor) and (operand.layout is STRIDED) != spec.is_dense:
             return False
     return True
 
@@ -334,10 +334,10 @@ def _misfit(bound: BoundEinsum, given: tuple[OperandSpec, ...]) -> NumscorchErro
     way_out = f"make another plan, ns.plan({bound.expr!r}, {names}), or call ns.einsum"
     kind: type[NumscorchError] = ExpressionError
     if len(given) != len(wanted):
-        told = f"the plan takes {len(wanted)} operand{'s' * (len(wanted) != 1)}, not {len(given)}"
+        message = f"the plan takes {len(wanted)} operand{'s' * (len(wanted) != 1)}, not {len(given)}"
     else:
-        at = next(at for at, (own, other) in enumerate(zip(wanted, given, strict=True)) if own != other)
-        told, kind = f"operand {NAMES[at]} is not what the plan was made for", _kind_of(wanted[at], given[at])
+        at = next(at for at, (spec, other) in enumerate(zip(wanted, given, strict=True)) if spec != other)
+        message, kind = f"operand {NAMES[at]} is not what the plan was made for", _kind_of(wanted[at], given[at])
         if sorted(map(repr, given)) == sorted(map(repr, wanted)):
             way_out = f"pass the operands in the order {names}"
         elif kind is FormatError:
@@ -346,7 +346,7 @@ def _misfit(bound: BoundEinsum, given: tuple[OperandSpec, ...]) -> NumscorchErro
         elif kind is OperandError:
             way_out = f"convert it with {'.cpu()' if given[at].device != wanted[at].device else f'.to({wanted[at].dtype})'}, or {way_out}"
     plan, called = "   ".join(_listed(wanted)), "   ".join(_listed(given))
-    return kind(f"{told}\n  plan    {plan}\n  given   {called}     {way_out}")
+    return kind(f"{message}\n  plan    {plan}\n  given   {called}     {way_out}")
 
 
 def _kind_of(wanted: OperandSpec, given: OperandSpec) -> type[NumscorchError]:

@@ -128,19 +128,20 @@ class Fused(Wrapper):
         if (why := _elsewhere() or _unfit(list(operands.values()))) is not None:
             return Unfused(why), operands
         around = surroundings(self.function, set())
-        own = tuple(map(_kind, named.values()))
-        key = None if around is None or None in own else (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *around, *named, *own)
+        kinds = tuple(map(_kind, named.values()))
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        key = None if around is None or None in kinds else (*modes, *around, *named, *kinds)
         if key is not None and (known := self.programs.get(key)) is not None:
             return known, operands
         sized = None if key is None else (key, *(tuple(o.shape) for o in operands.values()))
         if sized is not None and (known := self.programs.get(sized)) is not None:
             return known, operands
-        made, reads_sizes = self._traced(args, kwargs, named)
-        if not (isinstance(made, Unfused) and not made.always) and key is not None:
+        program, reads_sizes = self._traced(args, kwargs, named)
+        if not (isinstance(program, Unfused) and not program.always) and key is not None:
             for oldest in list(self.programs)[: max(len(self.programs) - MOST_PROGRAMS + 1, 0)]:
                 self.programs.pop(oldest, None)  # which another thread may have done
-            self.programs[sized if reads_sizes else key] = made
-        return made, operands
+            self.programs[sized if reads_sizes else key] = program
+        return program, operands
 
     def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by their names, in order; those that are called otherwise in a text get another one."""
@@ -160,10 +161,10 @@ class Fused(Wrapper):
         keywords = dict(zip(kwargs, given[len(args) :], strict=True))
         try:
             with at_work(tracer):
-                made = self.function(*given[: len(args)], **keywords)
+                result = self.function(*given[: len(args)], **keywords)
                 if tracer.stopped is not None:
                     raise tracer.stopped
-                return _program(made, tracer, list(named)), tracer.reads_sizes
+                return _program(result, tracer, list(named)), tracer.reads_sizes
         except Stop as stop:
             return Unfused(f"{stop}{_place_of(stop)}", always=not isinstance(stop, Mismatch)), tracer.reads_sizes
         except Exception as error:  # whatever it is, the function runs as it is written, and raises its own
@@ -178,10 +179,10 @@ def _run(fused: Fused, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return fused.function(*args, **kwargs)
     if program.sparsifier is not None:
         return evaluate_sparsified(program.text, _read(program, operands), program.sparsifier, program.format)
-    made = evaluate_parts(program.text, _read(program, operands), program.format)
+    result = evaluate_parts(program.text, _read(program, operands), program.format)
     for dimension in program.missing:
-        made = made.unsqueeze(dimension)
-    return made
+        result = result.unsqueeze(dimension)
+    return result
 
 
 def fuse(function: Callable[..., Any]) -> Fused:
@@ -227,20 +228,20 @@ def fuse(function: Callable[..., Any]) -> Fused:
     return Fused(function)
 
 
-def _program(made: Any, tracer: Tracer, names: list[str]) -> TracedProgram:
+def _program(result: Any, tracer: Tracer, names: list[str]) -> TracedProgram:
     """The program of what a function returns.
 
     Raises:
         Stop: it isn't one tensor that it computed, with a tensor's data type.
     """
-    if isinstance(made, Sparsified):
-        program = _program(Traced(tracer, made.node), tracer, names)
+    if isinstance(result, Sparsified):
+        program = _program(Traced(tracer, result.node), tracer, names)
         if program.missing or program.format is not None:
             raise tracer.stop("what is sparsified is a sum, or has a dimension of size 1")
-        return replace(program, sparsifier=made.sparsifier, format=made.format)
-    if not isinstance(made, Traced):
-        raise tracer.stop(f"it returns {'several results' if isinstance(made, list | tuple | dict) else type(made).__name__}")
-    node = made._node
+        return replace(program, sparsifier=result.sparsifier, format=result.format)
+    if not isinstance(result, Traced):
+        raise tracer.stop(f"it returns {'several results' if isinstance(result, list | tuple | dict) else type(result).__name__}")
+    node = result._node
     if viewed(node).kind == "operand":
         raise tracer.stop("it computes nothing")
     if node.is_test:
@@ -280,10 +281,10 @@ def _kind(value: Any) -> Hashable:
     return (type(value), value) if isinstance(value, SCALARS) else None
 
 
-def _spelled(name: str, taken: Mapping[str, Any]) -> str:
+def _spelled(name: str, used: Mapping[str, Any]) -> str:
     """The name as a tensor of a text may have it."""
     name = name if name[0].isalpha() and name.isascii() else f"x{name}" if name.isascii() else "x"
-    while name in taken or name in RESERVED:
+    while name in used or name in RESERVED:
         name += "_"
     return name
 

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-VAGUE = frozenset("made told taken own found laid turned built gone got meant done thing things stuff".split())
+VAGUE = {"made", "told", "taken", "own", "found", "laid", "turned", "built", "gone", "got", "meant", "done", "thing", "things", "stuff"}
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -32,7 +32,7 @@ def names_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def main(folders: list[str]) -> int:
-    """List vague names, and class names that stand for several classes."""
+    """List vague names, and class names of several classes."""
     problems, classes = list[str](), defaultdict[str, list[str]](list)
     for path in sorted(file for folder in folders for file in Path(folder).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

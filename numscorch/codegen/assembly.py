@@ -156,9 +156,9 @@ def functions_of(block: Block, params: Sequence[Param]) -> tuple[FunctionDef, ..
     names = tuple(param.name for param in params)
     if not has_threads(block):
         return (FunctionDef("kernel", names, block),)
-    own, rest = _by_workers(block)
-    own = (*_parts(own, params), *own)
-    body, finish = _function("body", own, names, ("worker",)), _function("finish", rest, names)
+    functions, rest = _by_workers(block)
+    functions = (*_parts(functions, params), *functions)
+    body, finish = _function("body", functions, names, ("worker",)), _function("finish", rest, names)
     calls = For(Var("worker"), Const(0), Var("workers"), (_called(body),), parallel=True)
     if not rest:
         return (body, FunctionDef("kernel", names, (calls,)))
@@ -184,22 +184,22 @@ def _by_workers(block: Block) -> tuple[Block, Block]:
     before, loop, after = block[:at], block[at], block[at + 1 :]
     if not isinstance(loop, For) or not all(isinstance(stmt, Assign) for stmt in before):
         raise TypeError(f"a parallel loop within {loop}, after {before}")
-    own, rest = (loop.body, ()) if loop.parallel else _by_tiles(loop)
-    return (*before, *own), ((*before, *rest, *after) if rest or after else ())
+    distributed, rest = (loop.body, ()) if loop.parallel else _by_tiles(loop)
+    return (*before, *distributed), ((*before, *rest, *after) if rest or after else ())
 
 
 def _by_tiles(loop: For) -> tuple[Block, Block]:
     """The same of a loop over tiles. Where each block has a partial sum, each tile adds to it, and they are joined after all tiles."""
-    own, rest = _by_workers(loop.body)
+    distributed, rest = _by_workers(loop.body)
     if not rest:
-        return (replace(loop, body=own),), ()
+        return (replace(loop, body=distributed),), ()
     rest = tuple(stmt for stmt in rest if not (isinstance(stmt, Assign) and loop.var.name in names_used((stmt,))))
     if loop.var.name in names_used(rest):
         raise TypeError(f"{rest} follows a parallel loop in each tile of {loop}")
     block, worker = Var("block"), Var("worker")
     start, stop = (Var("blocks") * at // Var("workers") for at in (worker, worker + 1))
     emptied = For(block, start, stop, (Store(PARTIAL, block, Const(0)),))
-    return (emptied, replace(loop, body=_adding(own))), rest
+    return (emptied, replace(loop, body=_adding(distributed))), rest
 
 
 def _adding(block: Block) -> Block:
@@ -217,8 +217,8 @@ def _adding(block: Block) -> Block:
 def _parts(block: Block, params: Sequence[Param]) -> Block:
     """Of workspaces, the worker's part."""
     used = names_used(block)
-    own = [param for param in params if param.what in PARTS and param.name in used]
-    return tuple(Assign(Var(p.name), call("shifted", Var(p.name), Var("worker") * Var(f"{p.of}_{PARTS[p.what]}"))) for p in own)
+    used_params = [param for param in params if param.what in PARTS and param.name in used]
+    return tuple(Assign(Var(p.name), call("shifted", Var(p.name), Var("worker") * Var(f"{p.of}_{PARTS[p.what]}"))) for p in used_params)
 
 
 def fill_of(stmt: ix.Stmt) -> float:

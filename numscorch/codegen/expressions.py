@@ -172,8 +172,8 @@ def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
 
 def dtype_of(expr: Expr) -> str:
     """The data type that an expression is computed in."""
-    found = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
-    return found[0] if found else "float32"
+    dtypes = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
+    return dtypes[0] if dtypes else "float32"
 
 
 def _vector(factor: Expr, env: Env, setup: list[Assign]) -> LoopExpr:
@@ -269,7 +269,7 @@ def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
     place = env.position(access)
     if isinstance(place, Var | Const) and (env.copy is None or env.copy[0] not in access.indices):
         return place
-    named = env.own(f"p{access.tensor.name}", access.indices)
+    named = env.position_var(f"p{access.tensor.name}", access.indices)
     setup.append(Assign(named, place))
     return named
 

@@ -309,11 +309,11 @@ def _coordinates(context: Any, builder: Any, place: Any, dtype: Any, lanes: int)
         at = (builder.gep(place, [ir.Constant(I32, lane)]) for lane in range(lanes))
         return [context.cast(builder, builder.load(one), dtype, types.int64) for one in at]
     pairs = builder.bitcast(place, I64.as_pointer())
-    found = []
+    halves = []
     for pair in range(lanes // 2):
         both = builder.load(builder.gep(pairs, [ir.Constant(I32, pair)]), align=4)
-        found += [builder.sext(builder.trunc(both, I32), I64), builder.ashr(both, ir.Constant(I64, 32))]
-    return found
+        halves += [builder.sext(builder.trunc(both, I32), I64), builder.ashr(both, ir.Constant(I64, 32))]
+    return halves
 
 
 @intrinsic(prefer_literal=True)

@@ -108,7 +108,7 @@ class Assembly:
         """Whether each value is appended: no other level lies below the last run."""
         return bool(self.runs) and self.runs[-1][1] == len(self.format.levels) - 1
 
-    def found(self, coords: Mapping[IndexVar, Expr]) -> Block:
+    def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
         """What finds the next entry's position, where it is no counter of the block."""
         return ()
 
@@ -143,8 +143,8 @@ class Assembly:
             return (*body, *self._appended(self.runs[ending[0]], coords))
         below = self._counter(self.runs[ending[0] + 1])
         first = Var(f"{below.name}_first")
-        found = (*self._write_pos(level, coords), *self._appended(self.runs[ending[0]], coords))
-        return (Assign(first, below), *body, If(first < below, found))
+        stored = (*self._write_pos(level, coords), *self._appended(self.runs[ending[0]], coords))
+        return (Assign(first, below), *body, If(first < below, stored))
 
     def _marked(self, level: int, coords: Mapping[IndexVar, Expr]) -> Block:
         """Note that there is something at the present position, if the level does."""

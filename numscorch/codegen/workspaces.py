@@ -174,15 +174,15 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
         setup, add = _add(stmt, coord, env)
         flagged = (Store(_part(name, "flag"), coord, Const(1)),) if is_flagged(stmt.lhs) else ()
         return (*setup, *flagged, *add)
-    found, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
+    position, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
     counting = assembly is not None and assembly.counting
     first: list[Stmt] = [] if is_hashed(stmt.lhs) else _mark(name, coord, counting)
     if counting:
-        return (*found, If(is_new, (*first, Accumulate(count, Const(1)))))
+        return (*position, If(is_new, (*first, Accumulate(count, Const(1)))))
     setup, add = _add(stmt, place, env)
     clear: Block = (Store(_part(name, "vals"), place, Const(start_of(stmt.op, stmt.rhs, stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype)),)
     clear = (Store(_part(name, "seen"), place, Const(0)), *clear) if counts(stmt.lhs) else clear
-    return (*setup, *found, If(is_new, (*first, *clear, Accumulate(count, Const(1)))), *add)
+    return (*setup, *position, If(is_new, (*first, *clear, Accumulate(count, Const(1)))), *add)
 
 
 def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
@@ -237,7 +237,7 @@ def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
         return append_pruned(stmt, assembly, env)
     product, name = lower_product(stmt.rhs, env, as_vector=False), stmt.lhs.tensor.name
     values, place = Var(f"{name}_vals"), env.position(stmt.lhs)
-    return (*product.setup, *assembly.found(env.coords), Store(values, place, product.scalar), *assembly.append(env.coords))
+    return (*product.setup, *assembly.locate_entry(env.coords), Store(values, place, product.scalar), *assembly.append(env.coords))
 
 
 def appends(consumer: ix.Stmt, env: Env) -> bool:
@@ -263,5 +263,5 @@ def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower
     if counts_absent(op, ix.value_of(stmt.producer)):
         terms = _steps([loop.var for loop in ix.loops_of(stmt.producer)])
         body = (*body, If(seen < terms, _with_zero(target, op, inner)))
-    done = lower(stmt.consumer, inner)
-    return (*body, If(Const(0) < seen, done)) if appends(stmt.consumer, env) else (*body, *done)
+    consumer = lower(stmt.consumer, inner)
+    return (*body, If(Const(0) < seen, consumer)) if appends(stmt.consumer, env) else (*body, *consumer)

@@ -46,7 +46,7 @@ def requests_in(lines: Sequence[str], where: str) -> Iterator[tuple[int, argpars
         try:
             words = shlex.split(line, comments=True)
             if words:
-                yield number, _Parser(prog="", add_help=False).read(words)
+                yield number, _CommandParser(prog="", add_help=False).read(words)
         except ValueError as error:
             raise ExpressionError(f"{where}, line {number}: {error}\n  {line.strip()}") from error
 
@@ -62,7 +62,7 @@ def words_of(error: Exception) -> str:
     return str(error)
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     """Of one line: what is wrong with it is an error, not the end of the process."""
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:

@@ -20,8 +20,8 @@ MOST_THREADS = 4096
 
 def add_bench(commands: Any) -> None:
     """The command."""
-    told = "time one expression beside torch, SciPy and others, in turns, on data of your own"
-    bench = commands.add_parser("bench", help=told, description=told)
+    description = "time one expression beside torch, SciPy and others, in turns, on data of your own"
+    bench = commands.add_parser("bench", help=description, description=description)
     add_request(bench)
     bench.add_argument(
         "--threads", type=positive, metavar="N", help="torch's thread count, which kernels follow; also what others are told"

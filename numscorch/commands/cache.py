@@ -38,8 +38,8 @@ def add_cache(commands: Any) -> None:
     which.add_argument("--common", action="store_true", help=common)
 
 
-def _action(actions: Any, name: str, command: Callable[[argparse.Namespace], int], told: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=told, description=told)
+def _action(actions: Any, name: str, command: Callable[[argparse.Namespace], int], description: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=description, description=description)
     parser.set_defaults(command=command)
     return parser
 
@@ -71,9 +71,9 @@ def _clear(arguments: argparse.Namespace) -> int:
 def _export(arguments: argparse.Namespace) -> int:
     from ..runtime import bundles
 
-    made = bundles.export(arguments.file, arguments.expressions)
-    left = f"; {made.left_out} without machine code for this machine are left out" if made.left_out else ""
-    print(f"{arguments.file}: {_counted(made.kernels, made.schedules)}, {size_in_words(arguments.file.stat().st_size)}{left}")
+    bundle = bundles.export(arguments.file, arguments.expressions)
+    left = f"; {bundle.left_out} without machine code for this machine are left out" if bundle.left_out else ""
+    print(f"{arguments.file}: {_counted(bundle.kernels, bundle.schedules)}, {size_in_words(arguments.file.stat().st_size)}{left}")
     return 0
 
 
@@ -81,10 +81,10 @@ def _import(arguments: argparse.Namespace) -> int:
     from ..runtime import bundles
 
     _check_there(arguments.file, "bundle", "python -m numscorch cache export FILE writes one, on the machine that has the kernels")
-    taken = bundles.bring_in(arguments.file)
-    print(f"{kernel_cache.folder()} has {_counted(taken.kernels, taken.schedules)} from {arguments.file}")
-    if taken.remark:
-        print(taken.remark, file=sys.stderr)
+    imported = bundles.bring_in(arguments.file)
+    print(f"{kernel_cache.folder()} has {_counted(imported.kernels, imported.schedules)} from {arguments.file}")
+    if imported.remark:
+        print(imported.remark, file=sys.stderr)
     return 0
 
 
@@ -137,7 +137,7 @@ def _requests(path: Path) -> str:
                 warm(request_of(request))
             except (NumscorchError, OSError) as error:
                 raise NumscorchError(f"{path}, line {number}: {words_of(error)}") from error
-            goal.done += 1
+            goal.finished += 1
     return f"{_count(len(requests), 'request')} {'has its' if len(requests) == 1 else 'have their'} kernels"
 
 
@@ -153,5 +153,5 @@ def _common() -> str:
             started = time.perf_counter()
             count = warm_all(run, tables)
             print(f"{name}: {_count(count, 'more kernel')}, {time.perf_counter() - started:.1f} s", flush=True)
-            goal.done += 1
+            goal.finished += 1
     return f"{len(tables.kernels)} kernels of common layers and products are"

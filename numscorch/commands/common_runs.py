@@ -67,8 +67,8 @@ def uneven_graph(nodes: int) -> SparseTensor:
 def words(nodes: int, count: int) -> SparseTensor:
     """Features of nodes as bags of so many words, some of which are frequent."""
     random = torch.Generator().manual_seed(1)
-    found = (FEATURES * torch.rand(nodes * count, generator=random) ** 2).long()
-    return from_coo(torch.stack([torch.arange(nodes).repeat_interleave(count), found]), torch.ones(len(found)), (nodes, FEATURES), CSR)
+    tokens = (FEATURES * torch.rand(nodes * count, generator=random) ** 2).long()
+    return from_coo(torch.stack([torch.arange(nodes).repeat_interleave(count), tokens]), torch.ones(len(tokens)), (nodes, FEATURES), CSR)
 
 
 def _gat(inputs: int, outputs: int) -> Module:
@@ -111,8 +111,8 @@ class _Network(Module):
         self.first, self.second = make(FEATURES, hidden), make(hidden, classes)
 
     def forward(self, x: Any, graph: SparseTensor) -> torch.Tensor:
-        found: torch.Tensor = self.second(torch.relu(self.first(x, graph)), graph)
-        return found
+        output: torch.Tensor = self.second(torch.relu(self.first(x, graph)), graph)
+        return output
 
 
 def _networks(make: Callable[[int, int], Module], graph: Make, features: Callable[[], Any]) -> None:

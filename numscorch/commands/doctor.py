@@ -114,10 +114,10 @@ def _processor() -> Diagnosis:
     import llvmlite.binding as llvm
 
     present = {name for name, has in llvm.get_host_cpu_features().items() if has}
-    found = [name for name in SIMD if name in present]
+    extensions = [name for name in SIMD if name in present]
     wide = bool(WIDE & present)
     advice = "" if wide else "no AVX2, AVX-512 or NEON: kernels run correctly, but at a fraction of the speed"
-    return Diagnosis("processor", f"{llvm.get_host_cpu_name()}: {', '.join(found) or 'no SIMD known'}", wide, advice)
+    return Diagnosis("processor", f"{llvm.get_host_cpu_name()}: {', '.join(extensions) or 'no SIMD known'}", wide, advice)
 
 
 def _threads() -> list[Diagnosis]:
@@ -160,8 +160,8 @@ def _cache() -> Diagnosis:
     if status.problem is None:
         return Diagnosis("kernel cache", value, True)
     meanwhile = "kernels stay in memory" if status.folder is None else "kernels go to a temporary folder"
-    told = f"{status.problem}: {meanwhile} and are compiled anew in each process"
-    return Diagnosis("kernel cache", value, False, f"{told}. Set NUMSCORCH_CACHE_DIR to a folder of yours")
+    message = f"{status.problem}: {meanwhile} and are compiled anew in each process"
+    return Diagnosis("kernel cache", value, False, f"{message}. Set NUMSCORCH_CACHE_DIR to a folder of yours")
 
 
 def _numbas_cache() -> list[Diagnosis]:

@@ -58,7 +58,7 @@ class ChainRecorder:
     is_fixed: bool = True
     is_last_alike: bool = True
 
-    def note(self, request: Request, format: Any, reads: Sequence[int], operands: Sequence[Any], made: Any) -> None:
+    def note(self, request: Request, format: Any, reads: Sequence[int], operands: Sequence[Any], result: Any) -> None:
         """A step that made something of the operands at these places."""
         self.is_fixed &= self.is_last_alike
         ready, signatures = identify(operands)
@@ -72,20 +72,20 @@ class ChainRecorder:
             self.steps.append(ChainStep(plan.run, tuple(reads)))
         else:
             self.is_fixed = False
-        self.is_last_alike = _is_alike(made, plan, ready)
-        self.is_fixed &= self.is_last_alike or isinstance(made, SparseTensor)
+        self.is_last_alike = _is_alike(result, plan, ready)
+        self.is_fixed &= self.is_last_alike or isinstance(result, SparseTensor)
 
     def chain(self) -> Chain | None:
         """The steps; None where the next call's may be others."""
         return Chain(tuple(self.steps)) if self.is_fixed else None
 
 
-def _is_alike(made: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:
+def _is_alike(result: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:
     """Whether the next call's result will be stored as this one is: dense, or in the very pattern of the operand that the plan keeps.
 
     That of another operand may be the same only this time, as that of ``A.t()`` where a step transposes A.
     """
-    if isinstance(made, SparseTensor):
+    if isinstance(result, SparseTensor):
         shares = None if plan is None else plan.problem.result.shares
-        return shares is not None and made.pattern is operands[NAMES.index(shares)].pattern
-    return isinstance(made, Tensor) and made.is_contiguous()
+        return shares is not None and result.pattern is operands[NAMES.index(shares)].pattern
+    return isinstance(result, Tensor) and result.is_contiguous()

@@ -65,8 +65,8 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
 
 def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
     product = matrix_product(text) if len(tensors) == 2 else None
-    made: Tensor = torch.einsum(text, *tensors) if product is None or not product.fits(*tensors) else product.of(*tensors)
-    return made
+    result: Tensor = torch.einsum(text, *tensors) if product is None or not product.fits(*tensors) else product.of(*tensors)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +77,19 @@ class MatrixProduct:
     """
 
     is_swapped: bool
-    turned: tuple[bool, bool]
+    transposed: tuple[bool, bool]
 
     def fits(self, left: Tensor, right: Tensor) -> bool:
         """Whether both are matrices, and nothing is broadcast."""
         if left.ndim != 2 or right.ndim != 2:
             return False
         first, second = (right, left) if self.is_swapped else (left, right)
-        return first.shape[not self.turned[0]] == second.shape[self.turned[1]]
+        return first.shape[not self.transposed[0]] == second.shape[self.transposed[1]]
 
     def of(self, left: Tensor, right: Tensor) -> Tensor:
         """The product, by torch."""
         first, second = (right, left) if self.is_swapped else (left, right)
-        return torch.mm(first.t() if self.turned[0] else first, second.t() if self.turned[1] else second)
+        return torch.mm(first.t() if self.transposed[0] else first, second.t() if self.transposed[1] else second)
 
 
 @lru_cache(maxsize=1024)

@@ -59,10 +59,10 @@ def tree(drawn: Sketch) -> str:
     nodes = {(at, position): coordinate for leaf in drawn.leaves for at, (position, coordinate) in enumerate(leaf.path)}
     parts += [_node(*places[key], str(coordinate)) for key, coordinate in nodes.items()]
     parts += [_value(_across(at), _down(depth), leaf.value) for at, leaf in enumerate(drawn.leaves)]
-    told = f"The first {count} stored values and their coordinates, level by level"
+    caption = f"The first {count} stored values and their coordinates, level by level"
     return (
         f'<svg class="tree" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
-        f'aria-label="{told}"><title>{told}</title>{"".join(parts)}</svg>'
+        f'aria-label="{caption}"><title>{caption}</title>{"".join(parts)}</svg>'
     )
 
 
@@ -72,13 +72,13 @@ def _places(leaves: Sequence[Leaf], depth: int) -> dict[tuple[int, int], tuple[f
     for place, leaf in enumerate(leaves):
         for at, (position, _) in enumerate(leaf.path):
             below.setdefault((at, position), []).append(place)
-    return {key: (sum(map(_across, own)) / len(own), _down(key[0])) for key, own in below.items()}
+    return {key: (sum(map(_across, centres)) / len(centres), _down(key[0])) for key, centres in below.items()}
 
 
 def _edges(leaves: Sequence[Leaf], depth: int) -> list[tuple[tuple[tuple[int, int], ...], int]]:
     """Each pair of a node and one below it, once."""
-    found = {(at, leaf.path[at][0], leaf.path[at + 1][0]): (leaf.path, at) for leaf in leaves for at in range(depth - 1)}
-    return list(found.values())
+    edges = {(at, leaf.path[at][0], leaf.path[at + 1][0]): (leaf.path, at) for leaf in leaves for at in range(depth - 1)}
+    return list(edges.values())
 
 
 def _across(place: int) -> float:
@@ -114,7 +114,7 @@ def _value(x: float, y: float, text: str) -> str:
 def picture(drawn: Picture, name: str) -> str:
     """The picture of a pattern with its caption; it keeps its shape up to 1 : 4."""
     scale = max(1, 192 // max(drawn.width, drawn.height))
-    width, height = (max(scale * own, 24) for own in (drawn.width, drawn.height))
+    width, height = (max(scale * size, 24) for size in (drawn.width, drawn.height))
     return (
         f'<figure><img src="{drawn.address}" width="{width}" height="{height}" alt="{escape(f"Where {name} stores entries")}">'
         f"<figcaption>{escape(drawn.caption)}</figcaption></figure>"

@@ -95,20 +95,20 @@ def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> TimedRun:
     from .roofs import rates, triad  # late: they are compiled
 
     result = call()
-    done, dtype = work(result), _dtype(result)
+    amount, dtype = work(result), _dtype(result)
     seconds, calls = _fastest(call, SECONDS)
     threads = torch.get_num_threads()
-    far, size = rates(threads), min(max(done.bytes, SMALLEST), LARGEST)
+    far, size = rates(threads), min(max(amount.bytes, SMALLEST), LARGEST)
     roofs = [triad(size, workers) for workers in {1, threads}]  # starting threads may take longer than a small triad
     near = max(roof.amount / _fastest(roof.run, ROOF_SECONDS)[0] for roof in roofs)
     peak = far.flops_per_second / (2 if dtype == "float64" else 1)  # half as many fit in a register
-    return TimedRun(seconds, calls, done.flops, done.bytes, near, far.bytes_per_second, peak, threads, dtype)
+    return TimedRun(seconds, calls, amount.flops, amount.bytes, near, far.bytes_per_second, peak, threads, dtype)
 
 
 def _dtype(result: Any) -> str:
     """The data type of the multiply-adds that a result is compared with."""
-    own = result[0] if isinstance(result, tuple) else result
-    return "float64" if own.dtype in (torch.float64, torch.complex128) else "float32"
+    tensor = result[0] if isinstance(result, tuple) else result
+    return "float64" if tensor.dtype in (torch.float64, torch.complex128) else "float32"
 
 
 def _fastest(call: Callable[[], Any], seconds: float) -> tuple[float, int]:
@@ -168,10 +168,10 @@ def roofline(run: TimedRun) -> str:
     x, y = axes.x(run.intensity), axes.y(run.flops / run.seconds)
     parts.append(f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="7"/>')
     parts.append(_text(x, y + 24, f"{run.flops / run.seconds / 1e9:.3g} Gflop/s", "middle", "told"))
-    told = escape(f"Roofline: {run}")
+    caption = escape(f"Roofline: {run}")
     return (
-        f'<svg class="roofline" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{told}">'
-        f"<title>{told}</title>{''.join(parts)}</svg>"
+        f'<svg class="roofline" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{caption}">'
+        f"<title>{caption}</title>{''.join(parts)}</svg>"
     )
 
 

@@ -128,14 +128,14 @@ def levels_of(operand: Operand) -> tuple[LevelSketch, ...]:
 
 
 def _levels(pattern: Pattern) -> tuple[LevelSketch, ...]:
-    found, fmt, stored = [], pattern.format, arrays_of(pattern)
+    levels, fmt, stored = [], pattern.format, arrays_of(pattern)
     for at, (part, level, size) in enumerate(zip(fmt.parts, fmt.levels, fmt.sizes(pattern.shape), strict=True)):
         arrays = tuple(
-            Array(name, str(own.dtype), len(own), tuple(map(str, own[:FIRST].tolist())))
-            for name, own in zip(level.arrays, stored[at], strict=True)
+            Array(name, str(array.dtype), len(array), tuple(map(str, array[:FIRST].tolist())))
+            for name, array in zip(level.arrays, stored[at], strict=True)
         )
-        found.append(LevelSketch(str(part), str(level), size, pattern.counts[at], arrays))
-    return tuple(found)
+        levels.append(LevelSketch(str(part), str(level), size, pattern.counts[at], arrays))
+    return tuple(levels)
 
 
 def _numbers(values: torch.Tensor, most: int = FIRST, digits: int = 4) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def _numbers(values: torch.Tensor, most: int = FIRST, digits: int = 4) -> tuple[
     if type(values) not in (torch.Tensor, torch.nn.Parameter) or torch._C._functorch.maybe_current_level() is not None:
         return ()
     first = values.detach()[:most]
-    return tuple(f"{own:.{digits}g}" if isinstance(own, float | complex) else str(own) for own in first.tolist())
+    return tuple(f"{number:.{digits}g}" if isinstance(number, float | complex) else str(number) for number in first.tolist())
 
 
 def _leaves(A: SparseTensor) -> tuple[Leaf, ...]:
@@ -152,12 +152,12 @@ def _leaves(A: SparseTensor) -> tuple[Leaf, ...]:
     paths = paths_to(pattern, np.arange(min(pattern.nnz, 8 * LEAVES)))  # more than are shown, since some may hold no entry
     if paths is None or not pattern.format.levels:
         return ()
-    found = []
+    leaves = []
     for at, leaf in enumerate(paths.leaves[:LEAVES]):
         steps = zip(paths.positions, paths.coordinates, strict=True)
         path = tuple((int(position[at]), int(coordinate[at])) for position, coordinate in steps)
-        found.append(Leaf(path, values[leaf] if leaf < len(values) else "?"))
-    return tuple(found)
+        leaves.append(Leaf(path, values[leaf] if leaf < len(values) else "?"))
+    return tuple(leaves)
 
 
 def _entries(pattern: Pattern) -> int | None:

@@ -85,15 +85,15 @@ def _unread(request: Request) -> frozenset[int]:
 
 def _of_program(text: str, given: Mapping[str, Any], result: Any) -> Work:
     """Operations of every part, on what the parts before it make; bytes of what comes from outside and of the last result."""
-    made = {name: own if isinstance(own, Tensor | SparseTensor) else torch.tensor(float(own)) for name, own in given.items()}
+    tensors = {name: value if isinstance(value, Tensor | SparseTensor) else torch.tensor(float(value)) for name, value in given.items()}
     flops, parts = 0, parse_program(text)
     for part in parts:
-        with_derived(text, [part], made)
-        operands = [made[name] for name in part.operands]
+        with_derived(text, [part], tensors)
+        operands = [tensors[name] for name in part.operands]
         flops += flops_of(part.request, operands)
         if part is not parts[-1]:
-            made[part.name] = compute(part.request, operands)
-    return Work(flops, traffic_of([made[name] for name in given], result, frozenset()))
+            tensors[part.name] = compute(part.request, operands)
+    return Work(flops, traffic_of([tensors[name] for name in given], result, frozenset()))
 
 
 def traffic_of(operands: Sequence[Any], result: Any, patterns: frozenset[int] = frozenset()) -> int:
@@ -109,8 +109,8 @@ def traffic_of(operands: Sequence[Any], result: Any, patterns: frozenset[int] = 
 def _arrays(tensor: Any, with_values: bool) -> Iterator[Tensor]:
     """The index arrays and the values of a tensor, or of each in a tuple; a dense one is its values."""
     if isinstance(tensor, tuple | list):
-        for own in tensor:
-            yield from _arrays(own, with_values)
+        for member in tensor:
+            yield from _arrays(member, with_values)
     elif isinstance(tensor, Tensor) and tensor.layout is torch.strided:
         yield from (tensor,) if with_values else ()
     elif isinstance(tensor, Tensor | SparseTensor):
@@ -126,7 +126,7 @@ def flops_of(request: Request, operands: Sequence[Any]) -> int:
     if not isinstance(request, FusedRequest):
         return space.flops(request.value, request.subscripts.result, mask)
     owner = () if request.owner is None else (NAMES.index(request.owner.tensor.name),)
-    members = sum(space.flops(own.value, [var.name for var in own.indices], owner if own.owner else ()) for own in request.members)
+    members = sum(space.flops(part.value, [var.name for var in part.indices], owner if part.owner else ()) for part in request.members)
     return members + (space.flops(request.value, request.subscripts.result, owner) if request.value is not None else 0)
 
 
@@ -168,7 +168,7 @@ def _needs(value: Expr, sparse: set[str]) -> list[Summand]:
         case Binary("+" | "-", left, right):
             return _needs(left, sparse) + _needs(right, sparse)
         case _ if is_zero(simplified(value, sparse)):  # of no more than what some operand stores
-            return [Summand((NAMES.index(own.tensor.name),), 0) for own in accesses_in(value) if own.tensor.name in sparse]
+            return [Summand((NAMES.index(access.tensor.name),), 0) for access in accesses_in(value) if access.tensor.name in sparse]
         case _:
             return [Summand((), 0)]
 

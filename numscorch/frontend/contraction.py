@@ -110,16 +110,16 @@ class _Search:
         """:meth:`best`, from what is left after each pair."""
         if len(terms) == 1:
             return 0.0, ()
-        found: tuple[float, Path] = (self.most, ())
+        cheapest: tuple[float, Path] = (self.most, ())
         for left, right in combinations(range(len(terms)), 2):
             rest = without(terms, left, right)
             steps, joined = self.join(terms[left], terms[right], rest)
-            if steps >= found[0]:
+            if steps >= cheapest[0]:
                 continue
             further, path = self.best((*rest[:left], joined, *rest[left:]))
-            if steps + further < found[0]:
-                found = (steps + further, ((left, right), *path))
-        return found
+            if steps + further < cheapest[0]:
+                cheapest = (steps + further, ((left, right), *path))
+        return cheapest
 
     def join(self, left: Term, right: Term, rest: Sequence[Term]) -> tuple[float, Term]:
         """What contracting a pair costs, and what comes of it."""

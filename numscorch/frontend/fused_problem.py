@@ -128,8 +128,8 @@ def _result(
         owner = tensors[request.owner.tensor.name]
         return Access(TensorVar(name, owner.format, dtype, owner.index_dtype, shares=owner.name), indices), {}
     if request.form.prunes:
-        made = TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True, largest=request.form.largest)
-        return Access(made, indices), {}
+        tensor = TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True, largest=request.form.largest)
+        return Access(tensor, indices), {}
     shape = tuple(extents[var] for var in indices)
     strides = row_major(shape)
     return Access(TensorVar(name, dense(len(shape)), dtype, strides=letters_of(shape, strides)), indices), {name: strides}
@@ -178,10 +178,10 @@ class _ValueReader:
 
         What is stored elsewhere in the value is so there, too: the owner is the only sparse operand.
         """
-        made = simplified(_without_ones(mapped(value, self._access)))
-        if owner is None or any(isinstance(f, Access) and f.tensor.name == owner.tensor.name for f in factors_of(made)):
-            return made
-        return Binary("*", self._pattern(owner.tensor.name, owner.indices), made)
+        simple = simplified(_without_ones(mapped(value, self._access)))
+        if owner is None or any(isinstance(f, Access) and f.tensor.name == owner.tensor.name for f in factors_of(simple)):
+            return simple
+        return Binary("*", self._pattern(owner.tensor.name, owner.indices), simple)
 
     def _access(self, access: Access) -> Expr:
         name = access.tensor.name

@@ -121,9 +121,9 @@ def _problem_of(
     accesses = _accesses(request, operands, extents_of(request, operands), wanted, format == "infer")
     accesses = replace(accesses, last=None if layout is None else layout.result)
     padded = accesses.may_be_padded()
-    problem = _made(replace(accesses, padded=padded), target, format, wanted)
+    problem = _assemble_problem(replace(accesses, padded=padded), target, format, wanted)
     if padded is not None and not problem.result.is_dense:
-        padded, problem = None, _made(accesses, target, format, wanted)
+        padded, problem = None, _assemble_problem(accesses, target, format, wanted)
     problem = replace(problem, layout=layout, spaced=request.form.spaced or (layout is not None and layout.result is not None))
     if padded is None:
         return problem
@@ -131,7 +131,7 @@ def _problem_of(
     return replace(problem, rows=prod(parts))
 
 
-def _made(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
+def _assemble_problem(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
     """The problem of operands that are read so."""
     request = accesses.request
     dtype = computed_dtype(request, accesses.operands)
@@ -189,17 +189,17 @@ def index_dtype_of(operands: Sequence[Operand], extents: Mapping[IndexVar, int])
 
 def extents_of(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
     """The extent of every index; size 1 gives way to any other, but not on a diagonal."""
-    found: dict[IndexVar, tuple[int, int]] = {}
+    extents: dict[IndexVar, tuple[int, int]] = {}
     for at, (names, operand) in enumerate(zip(request.subscripts.operands, operands, strict=True)):
         for name, size in zip(names, operand.shape, strict=True):
             if (above := operand.shape[names.index(name)]) != size:
                 raise _clash(request, operands, name, (at, above), (at, size))
-            known, where = found.get(IndexVar(name), (1, at))
+            known, where = extents.get(IndexVar(name), (1, at))
             if size != known and 1 not in (size, known):
                 raise _clash(request, operands, name, (where, known), (at, size))
             if known == 1:
-                found[IndexVar(name)] = (size, at)
-    return {var: size for var, (size, _) in found.items()}
+                extents[IndexVar(name)] = (size, at)
+    return {var: size for var, (size, _) in extents.items()}
 
 
 def _clash(request: Request, operands: Sequence[Operand], name: str, first: tuple[int, int], second: tuple[int, int]) -> SizeError:
@@ -234,7 +234,7 @@ def _split(
     names = request.subscripts.operands
     leads = [request.value is None or is_zero(simplified(request.value, {name})) for name in NAMES[: len(names)]]
     given = zip(names, operands, leads, strict=True)
-    tensors = [None if op.format.is_dense else SparseTerm(own, op.shape, op.format, leading) for own, op, leading in given]
+    tensors = [None if op.format.is_dense else SparseTerm(own_term, op.shape, op.format, leading) for own_term, op, leading in given]
     if all(tensor is None or (tensor.format.is_plain and tensor.format.is_ordered) for tensor in tensors):
         return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
     result = request.subscripts.result
@@ -245,13 +245,13 @@ def _split(
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
     if result and not kept and (several or literal if wanted is None else not wanted.is_dense):
         sums = False  # a sparse result is made row by row, not along diagonals
-    own = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
+    own_term = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
     appended = set() if wanted is not None and wanted.is_dense else set(result)
     if alone:  # the last block of a dimension may bring an edge to walk beside
         appended -= {names[keepers[0]][part.dimension] for part in operands[keepers[0]].format.parts if part.is_whole}
     if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change
         tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
-    return split(tensors, sizes, own, appended, sums)
+    return split(tensors, sizes, own_term, appended, sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,16 +310,16 @@ def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> R
     if not inferred.lhs.tensor.is_assembled:
         return ResultFormat(inferred, why)
     fill = estimated_fill(inferred, facts)
-    told = f"about {fill:.0%} of the result would be stored"
-    return ResultFormat(inferred, f"{why}; {told}") if fill < tuning.FULL_RESULT else ResultFormat(stmt, f"{told}, so it is dense; {why}")
+    share = f"about {fill:.0%} of the result would be stored"
+    return ResultFormat(inferred, f"{why}; {share}") if fill < tuning.FULL_RESULT else ResultFormat(stmt, f"{share}, so it is dense; {why}")
 
 
 def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:
     """The statement with a format for its result; an assembled one has index arrays of its own."""
-    made = with_format(stmt, fmt)
-    if not made.lhs.tensor.is_assembled:
-        return made
-    return replace(made, lhs=Access(replace(made.lhs.tensor, index_dtype=index_dtype), made.lhs.indices))
+    assembled = with_format(stmt, fmt)
+    if not assembled.lhs.tensor.is_assembled:
+        return assembled
+    return replace(assembled, lhs=Access(replace(assembled.lhs.tensor, index_dtype=index_dtype), assembled.lhs.indices))
 
 
 def result_format(stmt: Assignment, parts: Sequence[Part]) -> Format:

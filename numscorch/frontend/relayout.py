@@ -52,13 +52,13 @@ def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int],
         return
     if request.value is not None and not is_product(request.value):
         return
-    sparse = {name for own, op in zip(names, operands, strict=True) if not op.format.is_dense for name in own}
+    sparse = {name for indices, op in zip(names, operands, strict=True) if not op.format.is_dense for name in indices}
     if not sparse:
         return
-    found = dict.fromkeys(name for own, op in zip(names, operands, strict=True) if op.format.is_dense for name in own)
-    for name in (name for name in found if name not in sparse and all(own.count(name) < 2 for own in names)):
+    dense = dict.fromkeys(name for indices, op in zip(names, operands, strict=True) if op.format.is_dense for name in indices)
+    for name in (name for name in dense if name not in sparse and all(indices.count(name) < 2 for indices in names)):
         given = enumerate(zip(names, operands, strict=True))
-        moved = {at: own.index(name) for at, (own, op) in given if name in own and _is_apart(op, own.index(name))}
+        moved = {at: indices.index(name) for at, (indices, op) in given if name in indices and _is_apart(op, indices.index(name))}
         last = result.index(name) if name in result[:-1] and shape[result.index(name)] > 1 else None
         values = sum(prod(operands[at].shape) for at in moved) + (prod(shape) if last is not None else 0)
         if values:

@@ -191,21 +191,21 @@ def written_access(name: str, indices: Sequence[str], text: str) -> str:
 
 def _check_names(text: str, parts: Sequence[ProgramPart]) -> None:
     """That each name is made once, and read only after that; and with the same number of indices everywhere."""
-    made: dict[str, int] = {}
+    orders: dict[str, int] = {}
     for part in parts:
-        if part.name in made:
+        if part.name in orders:
             raise ExpressionError(f"{part.name} is assigned twice: give each result a name of its own\n  {text}")
-        made[part.name] = len(part.request.subscripts.result)
+        orders[part.name] = len(part.request.subscripts.result)
     seen: set[str] = set()
     for part in parts:
         for operand, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
             name = base_of(operand)
-            if name in made and (name not in seen or is_size(operand)):
+            if name in orders and (name not in seen or is_size(operand)):
                 where = "in the statement that makes it" if name == part.name else "before it is assigned"
                 raise ExpressionError(f"{name} is read {where}: rename one of the two, or assign {name} first\n  {text}")
-            if operand == name and made.get(name, len(indices)) != len(indices):
-                told = f"{written_access(name, indices, text)} has {len(indices)} indices, but {name} is assigned with {made[name]}"
-                raise ExpressionError(f"{told}: write as many\n  {text}")
+            if operand == name and orders.get(name, len(indices)) != len(indices):
+                message = f"{written_access(name, indices, text)} has {len(indices)} indices, but {name} is assigned with {orders[name]}"
+                raise ExpressionError(f"{message}: write as many\n  {text}")
         seen.add(part.name)
 
 
@@ -216,12 +216,12 @@ def tensor_names(text: str) -> frozenset[str]:
     >>> sorted(tensor_names("T[i] = A[i,j] * x[j]; y[i] = T[i] + b[i]"))
     ['A', 'b', 'x']
     """
-    made: set[str] = set()
-    found: set[str] = set()
+    assigned: set[str] = set()
+    read: set[str] = set()
     for part in parse_program(text):
-        found |= {name for name in map(base_of, part.operands) if name not in made}
-        made.add(part.name)
-    return frozenset(found)
+        read |= {name for name in map(base_of, part.operands) if name not in assigned}
+        assigned.add(part.name)
+    return frozenset(read)
 
 
 def _in_order(part: ProgramPart) -> ProgramPart:
@@ -314,8 +314,8 @@ class _Splitter:
                 return Binary("*", a, b), left_over | right_over
             case Binary("/", left, right):
                 a, left_over = self._factor(left, wanted, outer | _uses(right))
-                own = (wanted & _uses(right)) - _uses(left) - outer
-                return Binary("/", a, self.reduced(right, own)), left_over | ((wanted & _uses(right)) - own)
+                summed = (wanted & _uses(right)) - _uses(left) - outer
+                return Binary("/", a, self.reduced(right, summed)), left_over | ((wanted & _uses(right)) - summed)
             case Binary(op, left, right):
                 (a, b), over = self._arguments((left, right), wanted)
                 return Binary(op, a, b), over
@@ -331,8 +331,8 @@ class _Splitter:
         if isinstance(side, Binary) and side.op in "*/":
             return self._inside(side, here, outer)
         if isinstance(side, Apply | Binary):
-            own = here - outer
-            return self.reduced(side, own), here - own
+            summed = here - outer
+            return self.reduced(side, summed), here - summed
         return side, here
 
     def _arguments(self, args: tuple[Expr, ...], wanted: Variables) -> tuple[tuple[Expr, ...], Variables]:

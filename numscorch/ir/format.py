@@ -204,18 +204,18 @@ def _levels(given: object) -> tuple[Level, ...]:
 
 def _from_name(text: str) -> Format | None:
     """The format with a usual name, as CSR or COO(3) or BCSR(4, 4)."""
-    found = re.fullmatch(r"\s*([A-Z]+)\s*(?:\(([\d\s,]*)\))?\s*", text.upper())
-    if found is None or set(text) <= set("dso"):
+    match = re.fullmatch(r"\s*([A-Z]+)\s*(?:\(([\d\s,]*)\))?\s*", text.upper())
+    if match is None or set(text) <= set("dso"):
         return None
-    numbers = [int(n) for n in (found[2] or "").replace(",", " ").split()]
-    if len(numbers) in PARAMETERS.get(found[1], ()):
-        return BLOCKED[found[1]](*numbers)
-    if found[1] in EXAMPLES and (numbers or found[1] != "ELL"):
-        raise FormatError(f"the format {text.strip()!r} needs its numbers, as {EXAMPLES[found[1]]}")
+    numbers = [int(n) for n in (match[2] or "").replace(",", " ").split()]
+    if len(numbers) in PARAMETERS.get(match[1], ()):
+        return BLOCKED[match[1]](*numbers)
+    if match[1] in EXAMPLES and (numbers or match[1] != "ELL"):
+        raise FormatError(f"the format {text.strip()!r} needs its numbers, as {EXAMPLES[match[1]]}")
     if len(numbers) > 1:
         return None
     order = numbers[0] if numbers else 2
-    return named_formats(order).get(found[1], named_formats(order).get(f"{found[1]}({order})"))
+    return named_formats(order).get(match[1], named_formats(order).get(f"{match[1]}({order})"))
 
 
 def _check(fmt: Format) -> None:

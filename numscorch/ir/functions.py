@@ -116,10 +116,10 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
     >>> print(simplified(parse_expr("exp(A[i])"), {"A"}))
     1
     """
-    gone = frozenset(zero)
-    if gone:
+    zeros = frozenset(zero)
+    if zeros:
         dtype = next((a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values), "float32")
-        expr = mapped(expr, lambda a: Literal(0.0, a.tensor.dtype if a.tensor.has_values else dtype) if a.tensor.name in gone else a)
+        expr = mapped(expr, lambda a: Literal(0.0, a.tensor.dtype if a.tensor.has_values else dtype) if a.tensor.name in zeros else a)
     return _folded(expr)
 
 

@@ -36,10 +36,10 @@ def derivative(expr: Expr, name: str) -> Expr:
         case Apply("where", (condition, left, right)):
             return _chosen(condition, derivative(left, name), derivative(right, name))
         case Apply(function, args):
-            made: Expr = ZERO
+            total: Expr = ZERO
             for at, inner in enumerate(derivative(arg, name) for arg in args):
-                made = made if is_zero(inner) else plus(made, times(_slope(function, at, args), inner))
-            return made
+                total = total if is_zero(inner) else plus(total, times(_slope(function, at, args), inner))
+            return total
 
 
 def _of_operator(op: str, left: Expr, right: Expr, by_left: Expr, by_right: Expr) -> Expr:

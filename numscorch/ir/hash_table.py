@@ -68,9 +68,9 @@ class Hash(Level):
         pos, crd = arrays
         lengths = pos[stored.parents + 1] - pos[stored.parents]
         places = ranges(pos[stored.parents], lengths)
-        taken = crd[places] >= 0
-        owners = np.repeat(np.arange(len(stored.parents)), lengths)[taken]
-        return Children(np.bincount(owners, minlength=len(stored.parents)), crd[places][taken], places[taken])
+        occupied = crd[places] >= 0
+        owners = np.repeat(np.arange(len(stored.parents)), lengths)[occupied]
+        return Children(np.bincount(owners, minlength=len(stored.parents)), crd[places][occupied], places[occupied])
 
 
 def table_lengths(children: np.ndarray) -> np.ndarray:

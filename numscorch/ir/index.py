@@ -142,8 +142,8 @@ class Binary:
     right: Expr
 
     def __str__(self) -> str:
-        own = STRENGTH[self.op]
-        return f"{_within(self.left, own + (own == 1))} {self.op} {_within(self.right, own + 1)}"
+        strength = STRENGTH[self.op]
+        return f"{_within(self.left, strength + (strength == 1))} {self.op} {_within(self.right, strength + 1)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +271,8 @@ def operands_of(stmt: Stmt) -> list[Access]:
     """The accesses that are read, workspaces left out, by name; one of which also just the pattern is read has values."""
     written = {a.lhs.tensor for a in assignments(stmt)}
     read = [x for a in assignments(stmt) for x in accesses_in(a.rhs) if x.tensor not in written]
-    found = {x.tensor.name: x for x in sorted(read, key=lambda x: x.tensor.has_values)}  # of what is read both ways, the values
-    return [found[name] for name in sorted(found)]
+    operands = {x.tensor.name: x for x in sorted(read, key=lambda x: x.tensor.has_values)}  # of what is read both ways, the values
+    return [operands[name] for name in sorted(operands)]
 
 
 def arguments_of(expr: Expr) -> tuple[Expr, ...]:

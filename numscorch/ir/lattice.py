@@ -83,11 +83,11 @@ def least_sets(expr: Expr, names: Collection[str]) -> list[frozenset[str]]:
     [['C'], ['A', 'B']]
     """
     used = sorted({a.tensor.name for a in accesses_in(expr)} & set(names))
-    found: list[frozenset[str]] = []
+    least: list[frozenset[str]] = []
     for chosen in (frozenset(c) for size in range(len(used) + 1) for c in combinations(used, size)):
-        if not any(smaller <= chosen for smaller in found) and not is_zero(simplified(expr, set(used) - chosen)):
-            found.append(chosen)
-    return found
+        if not any(smaller <= chosen for smaller in least) and not is_zero(simplified(expr, set(used) - chosen)):
+            least.append(chosen)
+    return least
 
 
 def is_iterated(access: Access, var: IndexVar) -> bool:

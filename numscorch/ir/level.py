@@ -370,8 +370,8 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     [5, 6, 0, 1, 2]
     """
     ends = np.cumsum(counts)
-    found: np.ndarray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
-    return found
+    numbers: np.ndarray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+    return numbers
 
 
 def times(count: int, size: int) -> int:

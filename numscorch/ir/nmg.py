@@ -125,8 +125,8 @@ class Grouped(Sharing):
         for first, last in ((0, whole), (whole, size)):
             if first < last and blocks:
                 width = min(self.chunk, last - first)
-                own = self._order(used[:, first:last].reshape(blocks, -1, width), first)
-                crd[:, first:last] = (own + np.arange(first, last, width)[:, None]).reshape(blocks, -1)
+                ordered = self._order(used[:, first:last].reshape(blocks, -1, width), first)
+                crd[:, first:last] = (ordered + np.arange(first, last, width)[:, None]).reshape(blocks, -1)
         return crd
 
     def _order(self, used: np.ndarray, first: int) -> np.ndarray:
@@ -147,10 +147,10 @@ class Grouped(Sharing):
         chosen = (used[:, None] == masks(self.n, self.m)).sum(axis=0)
         kind = int(np.argmax(chosen - capacity))
         if chosen[kind] > capacity[kind]:
-            found = f"{chosen[kind]} of them keep the places {listed(self.n, self.m)[kind]}, where there is room for {capacity[kind]}"
+            reason = f"{chosen[kind]} of them keep the places {listed(self.n, self.m)[kind]}, where there is room for {capacity[kind]}"
         else:
-            found = f"they can't share out the {self.kinds} combinations of {self.n} places evenly"
-        raise FormatError(f"{where}: {found}; sparsify.n_m_g({self.n}, {self.m}, {self.g}) keeps what fits")
+            reason = f"they can't share out the {self.kinds} combinations of {self.n} places evenly"
+        raise FormatError(f"{where}: {reason}; sparsify.n_m_g({self.n}, {self.m}, {self.g}) keeps what fits")
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * size

@@ -187,28 +187,28 @@ class _Parser:
             return Parallel()
         if token in (named := {str(tag): tag for tag in (Blend(), Blend(ahead=True))}):
             return named[token]
-        if found := VECTOR.fullmatch(token):
-            lanes, registers, once, rest, masked, overlapped = found.groups()
+        if match := VECTOR.fullmatch(token):
+            lanes, registers, once, rest, masked, overlapped = match.groups()
             loop, tail = (0, int(registers)) if once else (int(registers), int(rest or 0))
             return Vector(int(lanes), loop, tail, bool(masked), bool(overlapped))
-        if found := re.fullmatch(r"unroll_forall<(\d+)>", token):
-            return Unroll(int(found[1]))
-        if found := re.fullmatch(r"position_forall<(\d+)(, masked)?>", token):
-            return Positions(int(found[1]), bool(found[2]))
-        if found := re.fullmatch(r"(parallel_)?entry_forall<(\d+) x (\d+)>", token):
-            return FlatSum(int(found[2]), int(found[3]), bool(found[1]))
-        if found := re.fullmatch(r"gallop_forall<(\w+)>", token):
-            return Gallop(found[1])
-        if found := re.fullmatch(r"specialize_forall<(kinds|tiles|coordinates)>", token):
-            return Specialize(found[1])  # type: ignore[arg-type]
-        if (found := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(found[1]):
-            return Tile(int(found[1]))
-        if (found := re.fullmatch(r"block_forall<(\d+)>", token)) and int(found[1]):
-            return Blocks(int(found[1]))
-        if (found := re.fullmatch(r"transpose_forall<(\d+)>", token)) and int(found[1]):
-            return Transpose(int(found[1]))
-        if (found := re.fullmatch(r"jam_forall<(\d+)(, rest)?>", token)) and int(found[1]):
-            return Jam(int(found[1]), bool(found[2]))
+        if match := re.fullmatch(r"unroll_forall<(\d+)>", token):
+            return Unroll(int(match[1]))
+        if match := re.fullmatch(r"position_forall<(\d+)(, masked)?>", token):
+            return Positions(int(match[1]), bool(match[2]))
+        if match := re.fullmatch(r"(parallel_)?entry_forall<(\d+) x (\d+)>", token):
+            return FlatSum(int(match[2]), int(match[3]), bool(match[1]))
+        if match := re.fullmatch(r"gallop_forall<(\w+)>", token):
+            return Gallop(match[1])
+        if match := re.fullmatch(r"specialize_forall<(kinds|tiles|coordinates)>", token):
+            return Specialize(match[1])  # type: ignore[arg-type]
+        if (match := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(match[1]):
+            return Tile(int(match[1]))
+        if (match := re.fullmatch(r"block_forall<(\d+)>", token)) and int(match[1]):
+            return Blocks(int(match[1]))
+        if (match := re.fullmatch(r"transpose_forall<(\d+)>", token)) and int(match[1]):
+            return Transpose(int(match[1]))
+        if (match := re.fullmatch(r"jam_forall<(\d+)(, rest)?>", token)) and int(match[1]):
+            return Jam(int(match[1]), bool(match[2]))
         raise self.error(f"unknown loop {token}")
 
     def assignment(self) -> Assignment:
@@ -241,11 +241,11 @@ class _Parser:
         """
         expr = self.unary()
         compared = False
-        while (found := STRENGTH_OF.get(self.peek(), 0)) >= strength:
-            if compared and found == COMPARISON:
+        while (binding := STRENGTH_OF.get(self.peek(), 0)) >= strength:
+            if compared and binding == COMPARISON:
                 raise self.error(CHAINED)
-            compared = found == COMPARISON
-            expr = operated(self.take(), expr, self.expression(found + 1))
+            compared = binding == COMPARISON
+            expr = operated(self.take(), expr, self.expression(binding + 1))
         return expr
 
     def unary(self) -> Expr:
@@ -328,8 +328,8 @@ class _Parser:
                 self.take(",")
                 read.append(self.index())
             self.take("]")
-        if any(own != ":" for _, own in read):
-            name = f"{name}[{','.join(own for _, own in read)}]"
+        if any(order != ":" for _, order in read):
+            name = f"{name}[{','.join(order for _, order in read)}]"
         indices = tuple(var for var, _ in read if var is not None)
         return Access(self.tensor(name, len(indices)), indices)
 

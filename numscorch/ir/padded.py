@@ -83,14 +83,14 @@ class Fixed(Level):
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         children = entries.children
-        made = self.fitted(children, entries.size)
-        width = made.width or 0
+        packed = self.fitted(children, entries.size)
+        width = packed.width or 0
         parents, coordinates = entries.parents[entries.first], entries.coordinates[entries.first]
         positions = parents * width + _places(parents, coordinates, children, width)
-        (crd,) = made.spread(children)
+        (crd,) = packed.spread(children)
         crd = crd if entries.size <= INT32_MAX else crd.astype(np.int64)
         crd[positions] = coordinates
-        return made, (crd,), positions[np.cumsum(entries.first) - 1], times(entries.count, width)
+        return packed, (crd,), positions[np.cumsum(entries.first) - 1], times(entries.count, width)
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * (self.width or 0)

@@ -76,11 +76,11 @@ class CodeFile:
             return None
         try:
             known, reduced = pickle.loads(data)
-            found = CompileResult._rebuild(context, *reduced) if known == signature else None
+            overload = CompileResult._rebuild(context, *reduced) if known == signature else None
         except DAMAGED:  # it was written whole, but by something else
             return None
-        self.was_found = found is not None
-        return found
+        self.was_found = overload is not None
+        return overload
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Store a compiled kernel where that is possible."""

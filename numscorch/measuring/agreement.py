@@ -132,8 +132,8 @@ def _on_common_places(ours: NumberedValues, theirs: NumberedValues) -> tuple[np.
     if np.array_equal(ours.places, theirs.places):
         return ours.values, theirs.values
     places, at = np.unique(np.concatenate([ours.places, theirs.places]), return_inverse=True)
-    own = len(ours.places)
-    return _added_up(at[:own], ours.values, len(places)), _added_up(at[own:], theirs.values, len(places))
+    count = len(ours.places)
+    return _added_up(at[:count], ours.values, len(places)), _added_up(at[count:], theirs.values, len(places))
 
 
 def _added_up(at: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:

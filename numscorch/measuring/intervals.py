@@ -47,8 +47,8 @@ def ratio_of_medians(theirs: Sequence[float], ours: Sequence[float], *, confiden
     if not len(theirs) or not len(ours):
         raise ValueError(f"a ratio takes times of both sides, but there are {len(theirs)} and {len(ours)}")
     drawn = np.random.default_rng(seed)
-    own = drawn.integers(len(ours), size=(RESAMPLED, len(ours)))
-    other = own if len(theirs) == len(ours) else drawn.integers(len(theirs), size=(RESAMPLED, len(theirs)))
-    ratios = np.median(np.asarray(theirs)[other], axis=1) / np.median(np.asarray(ours)[own], axis=1)
+    samples = drawn.integers(len(ours), size=(RESAMPLED, len(ours)))
+    other = samples if len(theirs) == len(ours) else drawn.integers(len(theirs), size=(RESAMPLED, len(theirs)))
+    ratios = np.median(np.asarray(theirs)[other], axis=1) / np.median(np.asarray(ours)[samples], axis=1)
     low, high = np.quantile(ratios, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(np.median(theirs) / np.median(ours)), float(low), float(high))

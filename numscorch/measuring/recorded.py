@@ -58,14 +58,14 @@ class Recorded:
 
     def __init__(self, recorder: Recorder, call: Callable[[], Any]):
         self._call, self._watch = call, _CallWatch(recorder)
-        self._tables = Tables(self._watch.build, {}, {}, self._watch.made)
+        self._tables = Tables(self._watch.build, {}, {}, self._watch.on_plan)
         with recorder.in_folder(), apart(self._tables):
             self.result = call()
         self.calls = tuple(self._watch.calls)
         self._watch.is_over = True
         self.kernels = self._watch.kernels
         seconds = [recorder.seconds[name] for name in self._watch.compiled]
-        self.compile_seconds, self.load_seconds = sum(own for own, _ in seconds), sum(own for _, own in seconds)
+        self.compile_seconds, self.load_seconds = sum(compiling for compiling, _ in seconds), sum(compiling for _, compiling in seconds)
 
     def overhead(self, longest: float = LONGEST) -> float:
         """What a warm call takes outside of its kernels, in seconds; the median of some calls.
@@ -194,15 +194,16 @@ class _CallWatch:
         self.built.append(source)
         return RecordedKernel(build(source), self)
 
-    def made(self, expr: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
+    def on_plan(self, expr: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
         """Note the kernels of a plan, and have its calls noted."""
-        own, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
-        told = str(Explanation(f"einsum {expr}", tuple(operands), plan.problem, plan.steps, own, Path(name), expr))
-        told = told.replace(own.text, "").rstrip()
-        self.kernels.setdefault(own.name, KernelRecord(str(expr), told, own.text))
-        since = self.built.index(own) if own in self.built else len(self.built)  # before it, those of a plan that this one is part of
+        source_, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
+        text = str(Explanation(f"einsum {expr}", tuple(operands), plan.problem, plan.steps, source_, Path(name), expr))
+        text = text.replace(source_.text, "").rstrip()
+        self.kernels.setdefault(source_.name, KernelRecord(str(expr), text, source_.text))
+        # those before it belong to a plan that this one is part of
+        since = self.built.index(source_) if source_ in self.built else len(self.built)
         for source in self.built[since + 1 :]:
-            self.kernels.setdefault(source.name, KernelRecord(str(expr), f"counts what {own.name} writes\n\n{told}", source.text))
+            self.kernels.setdefault(source.name, KernelRecord(str(expr), f"counts what {source_.name} writes\n\n{text}", source.text))
         del self.built[since:]
         return replace(plan, run=self._noted(expr, plan.run))
 

@@ -48,7 +48,7 @@ class Asked:
         return evaluate(self.expr, format=self.format, **self.operands)
 
     def __str__(self) -> str:
-        return "\n".join([self.expr, *(f"  {name}: {told}" for name, told in self.described.items())])
+        return "\n".join([self.expr, *(f"  {name}: {description}" for name, description in self.described.items())])
 
 
 def asked(
@@ -92,7 +92,7 @@ def asked(
         _check_names(expr, names, given, is_whole=given is specs)
     kind, generator = _dtype(dtype), torch.Generator().manual_seed(seed)
     operands = {name: _operand(specs[name], chosen.get(name), kind, generator) for name in names}
-    return Asked(expr, operands, result, {name: describe(own) for name, own in operands.items()})
+    return Asked(expr, operands, result, {name: describe(operand) for name, operand in operands.items()})
 
 
 def is_einsum(expr: str) -> bool:
@@ -119,20 +119,20 @@ def operands_of(expr: str) -> tuple[str, ...]:
 
 
 def _check_names(expr: str, names: tuple[str, ...], given: Mapping[str, str], is_whole: bool) -> None:
-    told = f"its operands are {', '.join(names)}{', in this order' if is_einsum(expr) else ''}"
+    expected = f"its operands are {', '.join(names)}{', in this order' if is_einsum(expr) else ''}"
     for name in given:
         if name not in names:
-            raise ExpressionError(f"{name} is no operand of {expr!r}: {told}")
+            raise ExpressionError(f"{name} is no operand of {expr!r}: {expected}")
     missing = [name for name in names if name not in given]
     if is_whole and missing:
-        raise ExpressionError(f"operand {missing[0]} of {expr!r} is missing: {told}; give each {SPECS}")
+        raise ExpressionError(f"operand {missing[0]} of {expr!r} is missing: {expected}; give each {SPECS}")
 
 
 def _dtype(name: str) -> torch.dtype:
-    found = {str(dtype).removeprefix("torch."): dtype for dtype in STORED}.get(name)
-    if found is None:
+    dtype_ = {str(dtype).removeprefix("torch."): dtype for dtype in STORED}.get(name)
+    if dtype_ is None:
         raise OperandError(f"{name!r} is no data type of values: they are {listed()}")
-    return found
+    return dtype_
 
 
 def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch.Generator) -> Any:
@@ -143,8 +143,8 @@ def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch
             return _in_format(_numbers(shape, dtype, generator), format)
         case "uniform", [sizes, share]:
             shape = _sizes(spec, sizes)
-            made = rand(*shape, format=CSR if len(shape) == 2 else COO(len(shape)), density=_share(spec, share), generator=generator)
-            return _in_format(made.with_values(_numbers((made.nnz,), dtype, generator)), format)
+            tensor = rand(*shape, format=CSR if len(shape) == 2 else COO(len(shape)), density=_share(spec, share), generator=generator)
+            return _in_format(tensor.with_values(_numbers((tensor.nnz,), dtype, generator)), format)
         case (("dense" | "uniform"), _):
             raise FormatError(f"{spec!r} is no operand: give {SPECS}")
     file, given = _file_and_shape(spec)
@@ -174,8 +174,8 @@ def _sizes(spec: str, text: str) -> tuple[int, ...]:
 
 def _fitting(spec: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Sizes whose numbers, which are drawn in double precision, fit in memory."""
-    if (taken := 8 * prod(shape)) > available():
-        raise FormatError(f"{spec!r} takes {taken / 2**30:.3g} GiB, more than is free: give smaller sizes")
+    if (nbytes := 8 * prod(shape)) > available():
+        raise FormatError(f"{spec!r} takes {nbytes / 2**30:.3g} GiB, more than is free: give smaller sizes")
     return shape
 
 
@@ -193,20 +193,20 @@ def _numbers(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Genera
     return torch.randint(1, 4, shape, generator=generator).to(dtype)
 
 
-def _in_format(made: Any, format: str | None) -> Any:
+def _in_format(tensor: Any, format: str | None) -> Any:
     if format is None:
-        return made
-    wanted = read_format(format, made.ndim)
+        return tensor
+    wanted = read_format(format, tensor.ndim)
     if wanted.is_dense:
-        return made.to_dense() if isinstance(made, SparseTensor) else made
-    return made.to(wanted) if isinstance(made, SparseTensor) else _stored_as(made, wanted)
+        return tensor.to_dense() if isinstance(tensor, SparseTensor) else tensor
+    return tensor.to(wanted) if isinstance(tensor, SparseTensor) else _stored_as(tensor, wanted)
 
 
-def _stored_as(made: Tensor, wanted: Any) -> SparseTensor:
+def _stored_as(tensor: Tensor, wanted: Any) -> SparseTensor:
     """A dense tensor in a sparse format: every entry that isn't 0."""
     from ..convert.construct import from_torch
 
-    return from_torch(made, wanted)
+    return from_torch(tensor, wanted)
 
 
 def describe(operand: Any) -> str:

@@ -61,11 +61,11 @@ def shape_of(request: Asked) -> Shape | None:
     Elementwise(op='+')
     """
     subscripts, value = _read(request)
-    if subscripts is None or any(len(set(own)) < len(own) for own in subscripts.operands):
+    if subscripts is None or any(len(set(indices)) < len(indices) for indices in subscripts.operands):
         return None
     result, operands = subscripts.result, subscripts.operands
-    if value == "+" or (len(operands) > 1 and all(own == result for own in operands)):
-        return Elementwise(value) if all(own == result for own in operands) else None
+    if value == "+" or (len(operands) > 1 and all(indices == result for indices in operands)):
+        return Elementwise(value) if all(indices == result for indices in operands) else None
     match len(operands):
         case 1:
             return _total(operands[0], result)
@@ -80,7 +80,7 @@ def shape_of(request: Asked) -> Shape | None:
 def _read(request: Asked) -> tuple[Subscripts | None, str]:
     """The subscripts, in the order of the operands, and what joins the operands."""
     if request.is_einsum:
-        return parse_einsum(request.expr, tuple(own.ndim for own in request.operands.values())), "*"
+        return parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values())), "*"
     parts = parse_program(request.expr)
     part = parts[0]
     if len(parts) > 1 or part.request.mask is not None or set(part.operands) != request.operands.keys():
@@ -125,7 +125,7 @@ def _matmul(first: tuple[int, Indices], second: tuple[int, Indices], result: Ind
     if len(shared) != 1 or shared & set(result) or {*first[1], *second[1]} - shared != set(result):
         return None
     (summed,) = shared
-    free = [[name for name in own if name != summed] for _, own in (first, second)]
+    free = [[name for name in indices if name != summed] for _, indices in (first, second)]
     if any(len(names) > 1 for names in free) or not result:
         return None
     left, right = (first, second) if result[0] in first[1] else (second, first)
@@ -133,8 +133,8 @@ def _matmul(first: tuple[int, Indices], second: tuple[int, Indices], result: Ind
 
 
 def _sampled(operands: tuple[Indices, ...], result: Indices, request: Asked) -> Sampled | None:
-    for mask, own in enumerate(operands):
-        if own == result and len(own) == 2:
+    for mask, indices in enumerate(operands):
+        if indices == result and len(indices) == 2:
             others = [(at, names) for at, names in enumerate(operands) if at != mask]
             product = _matmul(others[0], others[1], result)
             if product is not None:

@@ -86,14 +86,14 @@ class Table:
 
     def _line(self, row: Row, width: int) -> str:
         rate = f"{self.work.bytes / row.seconds / 1e9:8.1f} {self.work.flops / row.seconds / 1e9:8.1f}"
-        told = (
+        cells = (
             ""
             if row.ratio is None
             else f"   {row.ratio}"
             if row.name not in self.slower
             else f"   {row.ratio.ratio:.3g}x, called a few times"
         )
-        return f"  {row.name:<{width}} {_time(row.seconds):>10} {rate}{told}"
+        return f"  {row.name:<{width}} {_time(row.seconds):>10} {rate}{cells}"
 
     def _notes(self) -> Iterator[str]:
         if self.disturbance > DISTURBED:
@@ -122,7 +122,7 @@ def measured(request: Asked, seconds: float) -> Table:
         AssertionError: a peer has another result; nothing was timed.
         NumscorchError: the request can't be computed, as where sizes disagree.
     """
-    if not any(isinstance(own, SparseTensor) for own in request.operands.values()):
+    if not any(isinstance(operand, SparseTensor) for operand in request.operands.values()):
         raise UnsupportedError(f"every operand is dense: torch computes it, and there is nothing to compare\n{request}")
     ours = request()
     work = work_of(request.expr, _operands(request), ours)
@@ -141,8 +141,8 @@ def measured(request: Asked, seconds: float) -> Table:
     threads, halved = torch.get_num_threads(), 0.5 if _dtype(request) in HALVED else 1.0
     roofs = rates(threads)
     rates_here = (roofs.bytes_per_second, roofs.flops_per_second * halved)
-    made = (seen.compile_seconds, seen.load_seconds, peak, turns.disturbance)
-    return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *made)
+    measurements = (seen.compile_seconds, seen.load_seconds, peak, turns.disturbance)
+    return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *measurements)
 
 
 def _operands(request: Asked) -> Any:

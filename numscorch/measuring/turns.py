@@ -86,25 +86,25 @@ def in_turns(
         patience: leave out peers that are so many times slower than the best one; their warm-up is what is known.
     """
     others = {**peers, **(beside or {})}
-    own = _warmed_up(ours, calls, seconds)
-    taken = {name: _warmed_up(function, calls, seconds) for name, function in others.items()}
-    limit = patience * min((min(taken[peer]) for peer in peers), default=math.inf)
-    racing = {name: function for name, function in others.items() if min(taken[name]) <= limit}
-    own, taken = [], taken | {name: [] for name in racing}
-    entered = [(own, ours), *((taken[name], function) for name, function in racing.items())]
+    own_seconds = _warmed_up(ours, calls, seconds)
+    seconds_of = {name: _warmed_up(function, calls, seconds) for name, function in others.items()}
+    limit = patience * min((min(seconds_of[peer]) for peer in peers), default=math.inf)
+    racing = {name: function for name, function in others.items() if min(seconds_of[name]) <= limit}
+    own_seconds, seconds_of = [], seconds_of | {name: [] for name in racing}
+    entered = [(own_seconds, ours), *((seconds_of[name], function) for name, function in racing.items())]
     order = Random(0)
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         start = time.perf_counter()
-        while not _enough(len(own), (time.perf_counter() - start) / seconds):
+        while not _enough(len(own_seconds), (time.perf_counter() - start) / seconds):
             for times, function in order.sample(entered, len(entered)):
                 times.append(_timed(function, calls, rest))
     finally:
         if was_enabled:
             gc.enable()
-    turns = {name: tuple(times) for name, times in taken.items()}
-    return Turns(tuple(own), {name: turns[name] for name in peers}, {name: turns[name] for name in beside or {}})
+    turns = {name: tuple(times) for name, times in seconds_of.items()}
+    return Turns(tuple(own_seconds), {name: turns[name] for name in peers}, {name: turns[name] for name in beside or {}})
 
 
 def _enough(turns: int, share: float) -> bool:

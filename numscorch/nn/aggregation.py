@@ -43,13 +43,13 @@ def aggregated(name: str, x: Features, graph: Any, nodes: Nodes) -> Features:
 
 
 def _sum(x: Features, graph: Any, nodes: Nodes) -> Features:
-    found: Features = einsum("ij,jf->if", sums(graph, nodes, x.dtype), x)
-    return found
+    summed: Features = einsum("ij,jf->if", sums(graph, nodes, x.dtype), x)
+    return summed
 
 
 def _mean(x: Features, graph: Any, nodes: Nodes) -> Features:
-    found: Features = einsum("ij,jf->if", means(graph, nodes, x.dtype), x)
-    return found
+    averaged: Features = einsum("ij,jf->if", means(graph, nodes, x.dtype), x)
+    return averaged
 
 
 def _min(x: Features, graph: Any, nodes: Nodes) -> Features:
@@ -63,8 +63,8 @@ def _var(x: Features, graph: Any, nodes: Nodes) -> Tensor:
 
 def _std(x: Features, graph: Any, nodes: Nodes) -> Tensor:
     """The gradient of a root has no end near 0: such features count as equal, as in PyTorch Geometric."""
-    found = _var(x, graph, nodes).clamp(min=FLAT).sqrt()
-    return found.masked_fill(found <= math.sqrt(FLAT), 0.0)
+    deviation = _var(x, graph, nodes).clamp(min=FLAT).sqrt()
+    return deviation.masked_fill(deviation <= math.sqrt(FLAT), 0.0)
 
 
 def densified(x: Features) -> Tensor:

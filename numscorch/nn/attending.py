@@ -46,10 +46,10 @@ def attended(
         given = {"Q": query, "K": key, "V": value, "A": pattern, "c": number}  # a number takes the first one's data type
         if padding is not None:
             given["B"] = padding
-        made: torch.Tensor = evaluate_parts(program(query.ndim - 2, padding is not None), given, None)
-        return made
+        result: torch.Tensor = evaluate_parts(program(query.ndim - 2, padding is not None), given, None)
+        return result
     leading, rows = query.shape[:-2], (query.shape[-2], value.shape[-1])
-    flat = [own.reshape(prod(leading), *own.shape[-2:]) for own in (query * number, key, value)]
+    flat = [operand.reshape(prod(leading), *operand.shape[-2:]) for operand in (query * number, key, value)]
     biases = [None] * prod(leading) if padding is None else list(padding.reshape(prod(leading), -1))
     heads = [_head(q, k, v, pattern, dropout_p, b) for q, k, v, b in zip(*flat, biases, strict=True)]
     return torch.stack(heads).reshape(*leading, *rows) if heads else query.new_zeros(*leading, *rows)
@@ -121,5 +121,5 @@ def _head(
     probabilities = softmax(scores, 1)
     if dropout_p:
         probabilities = probabilities.with_values(torch.nn.functional.dropout(probabilities.values, dropout_p))
-    made: torch.Tensor = einsum("ij,jd->id", probabilities, value)
-    return made
+    result: torch.Tensor = einsum("ij,jd->id", probabilities, value)
+    return result

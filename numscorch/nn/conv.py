@@ -132,11 +132,11 @@ class SparseConv2d(WithSparseWeight):
         check_dtype(self, self.weight.values, input)
         batch = input if input.ndim == 4 else input[None]
         sizes = self._sizes(batch.shape[2], batch.shape[3])
-        made: torch.Tensor = einsum("ok,nkl->nol", self.weight.tensor, self._unfolded(batch))
+        output: torch.Tensor = einsum("ok,nkl->nol", self.weight.tensor, self._unfolded(batch))
         if self.bias is not None:
-            made = made + self.bias.to(made.dtype)[:, None]
-        made = made.unflatten(2, sizes)
-        return made if input.ndim == 4 else made[0]
+            output = output + self.bias.to(output.dtype)[:, None]
+        output = output.unflatten(2, sizes)
+        return output if input.ndim == 4 else output[0]
 
     def _unfolded(self, batch: torch.Tensor) -> torch.Tensor:
         """What the kernel sees at each of its places: (N, in_channels * height * width, places)."""
@@ -145,23 +145,23 @@ class SparseConv2d(WithSparseWeight):
         left, right, top, bottom = self._sides
         even = (left, top) == (right, bottom)
         padded = batch if even else pad(batch, self._sides)
-        made = unfold(padded, self.kernel_size, self.dilation, (top, left) if even else 0, self.stride)
+        columns = unfold(padded, self.kernel_size, self.dilation, (top, left) if even else 0, self.stride)
         if not torch.compiler.is_compiling():
-            note("copy", f"the unfolded input {tuple(made.shape)} of SparseConv2d", made.nbytes)
-        return made
+            note("copy", f"the unfolded input {tuple(columns.shape)} of SparseConv2d", columns.nbytes)
+        return columns
 
     def _sizes(self, height: int, width: int) -> tuple[int, int]:
         """The sizes of the output."""
         left, right, top, bottom = self._sides
         around = (height + top + bottom, width + left + right)
-        own = list(zip(around, self.kernel_size, self.stride, self.dilation, strict=True))
-        found = [(size - dilation * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, dilation in own]
-        if min(found) < 1:
+        windows = list(zip(around, self.kernel_size, self.stride, self.dilation, strict=True))
+        sizes = [(size - dilation * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, dilation in windows]
+        if min(sizes) < 1:
             raise SizeError(
                 f"a kernel of {self.kernel_size}, dilation {self.dilation}, doesn't fit an input of {height} x {width} "
                 f"with padding {self.padding}: pad more, or take a smaller kernel"
             )
-        return found[0], found[1]
+        return sizes[0], sizes[1]
 
     def to_dense(self) -> torch.nn.Conv2d:
         """The layer with a dense weight."""

@@ -39,11 +39,11 @@ class Convolution(torch.nn.Module):
 
     def _size(self, sources: Features, targets: Features | None, size: Sequence[int | None] | None, graph: Any) -> tuple[int, int]:
         """How many sources and targets there are."""
-        own = None if targets is None else folded(targets, self.node_dim)
-        return size_of(folded(sources, self.node_dim), own, size, said_size(graph))
+        rows = None if targets is None else folded(targets, self.node_dim)
+        return size_of(folded(sources, self.node_dim), rows, size, said_size(graph))
 
     def _arriving(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
         """What arrives at targets, aggregated; the results of several aggregations side by side."""
         x = folded(sources, self.node_dim)
-        found = [unfolded(aggregated(name, x, graph, nodes), sources, self.node_dim) for name in self._aggregations]
-        return side_by_side(found)
+        aggregates = [unfolded(aggregated(name, x, graph, nodes), sources, self.node_dim) for name in self._aggregations]
+        return side_by_side(aggregates)

@@ -24,7 +24,7 @@ def check_dtype(layer: torch.nn.Module, weight: Any, input: Any, name: str = "in
     """
     if not isinstance(input, torch.Tensor | SparseTensor) or input.dtype == weight.dtype or torch.is_autocast_enabled("cpu"):
         return
-    kind, own, other = type(layer).__name__, str(weight.dtype), str(input.dtype)
-    text = f"{name} has data type {other.removeprefix('torch.')}, but the weights of {kind} have {own.removeprefix('torch.')}"
+    kind, expected, other = type(layer).__name__, str(weight.dtype), str(input.dtype)
+    text = f"{name} has data type {other.removeprefix('torch.')}, but the weights of {kind} have {expected.removeprefix('torch.')}"
     convert = f", or convert the layer with layer.to({other})" if input.dtype.is_floating_point else ""
-    raise UnsupportedError(f"{text}: pass {name}.to({own}){convert}")
+    raise UnsupportedError(f"{text}: pass {name}.to({expected}){convert}")

@@ -116,10 +116,10 @@ class SparseEmbeddingBag(torch.nn.Module):
         """The product, joined by the mode; autocast leaves tables alone, as torch's does."""
         with torch.autocast("cpu", enabled=False):
             if self.mode == "max":
-                made: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus")
-                return made.masked_fill((counts == 0)[:, None], 0)
-            made = einsum("bpn,nd->bd", bags, self.weight)
-            return made / counts.clamp(min=1)[:, None].to(made.dtype) if self.mode == "mean" else made
+                joined: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus")
+                return joined.masked_fill((counts == 0)[:, None], 0)
+            joined = einsum("bpn,nd->bd", bags, self.weight)
+            return joined / counts.clamp(min=1)[:, None].to(joined.dtype) if self.mode == "mean" else joined
 
     def _listed(self, input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> Listed:
         """Where bags start, and end; the items of all of them; and these items' weights."""

@@ -107,8 +107,8 @@ class SparseEmbedding(WithSparseWeight):
         if not isinstance(input, torch.Tensor) or input.dtype not in INDICES:
             given = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
             raise OperandError(f"input is {given}: indices of embeddings are a tensor of torch.int64 or torch.int32")
-        made = self._rows(input.reshape(-1)).reshape(*input.shape, self.embedding_dim)
-        return made if self.padding_idx is None else torch.where((input == self.padding_idx)[..., None], made.detach(), made)
+        rows = self._rows(input.reshape(-1)).reshape(*input.shape, self.embedding_dim)
+        return rows if self.padding_idx is None else torch.where((input == self.padding_idx)[..., None], rows.detach(), rows)
 
     def _rows(self, numbers: torch.Tensor) -> torch.Tensor:
         """The embeddings of a list of numbers, (n, embedding_dim)."""
@@ -118,8 +118,8 @@ class SparseEmbedding(WithSparseWeight):
             return looked_up(numbers, self.weight.tensor)
         table = self.weight.tensor
         with torch.autocast("cpu", enabled=False):
-            made: torch.Tensor = einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
-        return made
+            rows: torch.Tensor = einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
+        return rows
 
     def to_dense(self) -> torch.nn.Embedding:
         """The table with all its entries."""

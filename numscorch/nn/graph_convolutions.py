@@ -106,8 +106,8 @@ class GCNConv(Convolution):
         if x.ndim == 2:
             return _propagated(matrix, x, self.lin.weight, self.bias)
         moved = transformed(x, self.lin.weight)
-        found: Any = unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim)
-        return _plus(found, self.bias)
+        result: Any = unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim)
+        return _plus(result, self.bias)
 
     def _matrix(self, nodes: int, dtype: torch.dtype, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
         """The matrix that is multiplied by."""
@@ -115,11 +115,11 @@ class GCNConv(Convolution):
             return sums(graph, (nodes, nodes), dtype, edge_weight)
         if dtype in self._kept:
             return self._kept[dtype]
-        made = gcn_norm(graph, edge_weight, nodes, self.improved, self.add_self_loops, dtype=dtype)
+        matrix = gcn_norm(graph, edge_weight, nodes, self.improved, self.add_self_loops, dtype=dtype)
         is_trained = (graph if edge_weight is None else edge_weight).requires_grad  # a later call's gradient would miss its weights
-        if self.cached and not is_trained and not made.values.is_inference():
-            self._kept[dtype] = made
-        return made
+        if self.cached and not is_trained and not matrix.values.is_inference():
+            self._kept[dtype] = matrix
+        return matrix
 
     def __repr__(self) -> str:
         return f"GCNConv({self.in_channels}, {self.out_channels})"
@@ -196,8 +196,8 @@ class SAGEConv(Convolution):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        for own in self.children():
-            own.reset_parameters()  # type: ignore[operator]
+        for child in self.children():
+            child.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """The features of targets, (targets, out_channels); ``size`` is (sources, targets), if neither features nor a matrix state it."""
@@ -294,24 +294,24 @@ class GINConv(Convolution):
 
 def _propagated(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor | None) -> Tensor:
     """The matrix times the features times the weight, and the bias; without gradients, the last product's kernel adds it."""
-    made: Tensor
+    result: Tensor
     if bias is None or torch.is_grad_enabled():
-        made = _plus(einsum(PROPAGATED, matrix, x, weight), bias)
+        result = _plus(einsum(PROPAGATED, matrix, x, weight), bias)
     else:
-        made = evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)
-    return made
+        result = evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)
+    return result
 
 
 def _plus(result: Any, bias: Tensor | None) -> Tensor:
     """The result, and the bias if there is one."""
-    made: Tensor = result if bias is None else result + bias
-    return made
+    total: Tensor = result if bias is None else result + bias
+    return total
 
 
 def _reset(module: Any) -> None:
     """Draw the weights anew of a module, or of those in it; a plain function has none."""
-    if callable(own := getattr(module, "reset_parameters", None)):
-        own()
+    if callable(reset := getattr(module, "reset_parameters", None)):
+        reset()
         return
     for child in module.children() if isinstance(module, torch.nn.Module) else ():
         _reset(child)

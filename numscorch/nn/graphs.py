@@ -79,43 +79,43 @@ def gcn_norm(
             [0.7071, 0.5000]])
     """
     graph = directed(graph, flow)
-    made = partial(_gcn_norm, graph, edge_weight, num_nodes, improved, add_self_loops, dtype)
+    make = partial(_gcn_norm, graph, edge_weight, num_nodes, improved, add_self_loops, dtype)
     if edge_weight is None and type(graph) is Tensor and not graph.requires_grad:  # what was found right once isn't looked at again
-        return remembered(graph, ("gcn_norm of", num_nodes, improved, add_self_loops, dtype), made)
-    return made()
+        return remembered(graph, ("gcn_norm of", num_nodes, improved, add_self_loops, dtype), make)
+    return make()
 
 
 def _gcn_norm(
     graph: Any, edge_weight: Tensor | None, num_nodes: int | None, improved: bool, add_self_loops: bool, dtype: torch.dtype | None
 ) -> SparseTensor:
-    taken = take_graph(graph, edge_weight, None if num_nodes is None else (num_nodes, num_nodes))
-    targets, sources = taken.shape
+    edges = take_graph(graph, edge_weight, None if num_nodes is None else (num_nodes, num_nodes))
+    targets, sources = edges.shape
     if targets != sources:
-        raise SizeError(f"gcn_norm of an adjacency matrix of shape {taken.shape}: it needs as many targets as sources")
-    loops = AS_THEY_ARE if not add_self_loops else ANEW if taken.weights is None else REMAINING
-    fill = 2.0 if improved and taken.weights is not None else 1.0
-    return taken.remember(("gcn_norm", loops, fill, dtype), lambda: _normalized(taken.matrix(dtype, loops, fill)))
+        raise SizeError(f"gcn_norm of an adjacency matrix of shape {edges.shape}: it needs as many targets as sources")
+    loops = AS_THEY_ARE if not add_self_loops else ANEW if edges.weights is None else REMAINING
+    fill = 2.0 if improved and edges.weights is not None else 1.0
+    return edges.remember(("gcn_norm", loops, fill, dtype), lambda: _normalized(edges.matrix(dtype, loops, fill)))
 
 
 @beside_programs
 def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Tensor | None = None) -> SparseTensor:
     """The matrix whose product with the sources' features is the sum of what arrives at each target; ``size`` is (sources, targets)."""
-    taken = take_graph(graph, edge_weight, size)
-    return taken.remember(("sums", dtype), lambda: taken.matrix(dtype))
+    edges = take_graph(graph, edge_weight, size)
+    return edges.remember(("sums", dtype), lambda: edges.matrix(dtype))
 
 
 @beside_programs
 def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
     """The matrix whose product with the sources' features is the mean of what arrives at each target."""
-    taken = take_graph(graph, None, size)
+    edges = take_graph(graph, None, size)
 
     def make() -> SparseTensor:
-        whole = taken.matrix(dtype)
-        counted = whole if taken.weights is None else whole.with_values(torch.ones_like(whole.values))
-        made: SparseTensor = evaluate("M[i,j] = A[i,j] / c[i]", A=whole, c=einsum("ij->i", counted))
-        return made
+        whole = edges.matrix(dtype)
+        counted = whole if edges.weights is None else whole.with_values(torch.ones_like(whole.values))
+        means_: SparseTensor = evaluate("M[i,j] = A[i,j] / c[i]", A=whole, c=einsum("ij->i", counted))
+        return means_
 
-    return taken.remember(("means", dtype), make)
+    return edges.remember(("means", dtype), make)
 
 
 @beside_programs
@@ -125,19 +125,19 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     Raises:
         UnsupportedError: an adjacency matrix has other values than 1, by which nothing is multiplied here.
     """
-    taken = take_graph(graph, None, size)
+    edges = take_graph(graph, None, size)
 
     def make() -> SparseTensor:
-        weights = taken.edge_weights()
+        weights = edges.edge_weights()
         if weights is not None and not bool((weights == 1).all()):
             raise UnsupportedError(
                 "aggr='max' and 'min' take no weighted messages, but the adjacency matrix has values other than 1: drop them with"
                 " adj.with_values(torch.ones(adj.values.shape)), or use aggr='mean'"
             )
-        pattern = taken.place(AS_THEY_ARE).pattern
+        pattern = edges.place(AS_THEY_ARE).pattern
         return SparseTensor(pattern, torch.zeros(pattern.nnz, dtype=dtype))
 
-    return taken.remember(("zeros", dtype), make)
+    return edges.remember(("zeros", dtype), make)
 
 
 @beside_programs
@@ -146,17 +146,17 @@ def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_se
 
     With ``add_self_loops``, every node that is both has exactly one to itself.
     """
-    taken = take_graph(graph, None, size)
+    edges = take_graph(graph, None, size)
     loops = ANEW if add_self_loops else AS_THEY_ARE
-    return taken.remember(("multiplicities", loops, dtype), lambda: taken.place(loops).matrix(torch.ones(taken.edges, dtype=dtype), 1.0))
+    return edges.remember(("multiplicities", loops, dtype), lambda: edges.place(loops).matrix(torch.ones(edges.edges, dtype=dtype), 1.0))
 
 
 def _normalized(A: SparseTensor) -> SparseTensor:
     degrees = einsum("ij->i", A)
     roots = degrees.pow(-0.5)
     roots = roots.masked_fill(roots == float("inf"), 0.0)
-    made: SparseTensor = evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=roots)
-    return made
+    normalized: SparseTensor = evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=roots)
+    return normalized
 
 
 # ---- taking a graph
@@ -173,12 +173,12 @@ class Placed:
 
     def matrix(self, weights: Tensor, fill: float) -> SparseTensor:
         """The matrix of these weights, those at one place summed; gradients flow to them."""
-        own = weights if self.kept is None else weights.index_select(0, self.kept)
+        placed = weights if self.kept is None else weights.index_select(0, self.kept)
         if self.added:
-            own = torch.cat([own, own.new_full((self.added,), fill)])
+            placed = torch.cat([placed, placed.new_full((self.added,), fill)])
         if self.slots is not None:
-            own = own.new_zeros(self.pattern.nnz).index_add(0, self.slots, own)
-        return SparseTensor(self.pattern, own)
+            placed = placed.new_zeros(self.pattern.nnz).index_add(0, self.slots, placed)
+        return SparseTensor(self.pattern, placed)
 
 
 def placed(places: Tensor, shape: tuple[int, int], loops: str) -> Placed:
@@ -224,9 +224,9 @@ class GraphInput:
     def listed(self, loops: str) -> Tensor:
         """Targets and sources (2, edges) of the edges that are placed, their self loops as they are or anew."""
         place = self.place(loops)
-        own = self.source.indices() if isinstance(self.source, SparseTensor) else _places(self.source)
-        own = own if place.kept is None else own[:, place.kept]
-        return torch.cat([own, torch.arange(place.added).expand(2, -1)], 1) if place.added else own
+        edges = self.source.indices() if isinstance(self.source, SparseTensor) else _places(self.source)
+        edges = edges if place.kept is None else edges[:, place.kept]
+        return torch.cat([edges, torch.arange(place.added).expand(2, -1)], 1) if place.added else edges
 
     def edge_weights(self) -> Tensor | None:
         """The weight of each edge, in the order of the edge list or of the matrix's entries; None where an edge list has none."""

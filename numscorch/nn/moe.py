@@ -104,8 +104,8 @@ class MoE(torch.nn.Module):
             gates = self.gate(input).softmax(-1)
         if not is_sparse(unwrapped(gates)):
             gates = top_k_gates(gates.reshape(-1, gates.shape[-1]), self.top_k, normalize=self.normalize)
-        made: torch.Tensor = mixture(input.reshape(-1, input.shape[-1]), gates, self.experts)
-        return made.reshape(*input.shape[:-1], made.shape[-1])
+        output: torch.Tensor = mixture(input.reshape(-1, input.shape[-1]), gates, self.experts)
+        return output.reshape(*input.shape[:-1], output.shape[-1])
 
     def extra_repr(self) -> str:
         count, d_in, d_out = self.experts.shape
@@ -172,24 +172,24 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
     tensor([[2.2500],
             [3.0000]])
     """
-    taken = attached(gates)
-    if not isinstance(taken, SparseTensor):
+    gates_ = attached(gates)
+    if not isinstance(gates_, SparseTensor):
         raise UnsupportedError("the gates are dense, so that each expert would be computed: choose some with top_k_gates or ns.from_torch")
-    _check_sizes(input, taken, experts)
-    stored = taken if taken.pattern.format == CSR else taken.to(CSR)
+    _check_sizes(input, gates_, experts)
+    stored = gates_ if gates_.pattern.format == CSR else gates_.to(CSR)
     plan: Dispatch = stored.pattern.remember("dispatch", lambda: dispatched(stored.pattern))
-    slots = einsum("sb,bd->sd", _of_ones(plan.taken, input.dtype), input)
+    slots = einsum("sb,bd->sd", _of_ones(plan.chosen, input.dtype), input)
     grouped = slots.reshape(-1, GROUP, input.shape[1])
     outputs = einsum("gn,gud,ndh->guh", _of_ones(plan.owners, input.dtype), grouped, experts)
-    made: torch.Tensor = einsum("bs,sh->bh", SparseTensor.trusted(plan.given, stored.values), outputs.reshape(-1, experts.shape[2]))
-    return made
+    mixed: torch.Tensor = einsum("bs,sh->bh", SparseTensor.trusted(plan.given, stored.values), outputs.reshape(-1, experts.shape[2]))
+    return mixed
 
 
 @dataclass(frozen=True)
 class Dispatch:
     """Which token is in each slot (slots, tokens), each group's expert (groups, n), and in which slots a token is (tokens, slots)."""
 
-    taken: Pattern
+    chosen: Pattern
     owners: Pattern
     given: Pattern
 

@@ -28,15 +28,15 @@ def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Features:
     A = zeros(graph, nodes, x.dtype)
     if isinstance(x, SparseTensor):
         return _largest_of_stored(x.to(CSR), A)
-    found: Tensor = einsum("ij,jk->ik", A, x, reduce="max_plus")
+    maxima: Tensor = einsum("ij,jk->ik", A, x, reduce="max_plus")
     without = A.pattern.remember("rows without entries", lambda: _empty(A.pattern))
-    return found if without is None else found.masked_fill(without, 0.0)
+    return maxima if without is None else maxima.masked_fill(without, 0.0)
 
 
 def _empty(pattern: Pattern) -> Tensor | None:
     """Which rows of a CSR matrix store nothing, as a column; None where each one stores something."""
-    found = pattern.arrays[1][0].diff() == 0
-    return found[:, None] if bool(found.any()) else None
+    is_empty = pattern.arrays[1][0].diff() == 0
+    return is_empty[:, None] if bool(is_empty.any()) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +51,13 @@ class _Meeting:
 def _largest_of_stored(x: SparseTensor, A: SparseTensor) -> SparseTensor:
     """The largest of features in CSR, which have a result wherever a neighbour stores one."""
     meeting = remembered(A.values, ("meeting", x.pattern), lambda: _meeting(A, x))
-    found: Tensor = einsum("pq,q->p", meeting.terms, x.values, reduce="max_plus")
-    return SparseTensor(meeting.pattern, found if meeting.floor is None else found.maximum(meeting.floor))
+    maxima: Tensor = einsum("pq,q->p", meeting.terms, x.values, reduce="max_plus")
+    return SparseTensor(meeting.pattern, maxima if meeting.floor is None else maxima.maximum(meeting.floor))
 
 
 def _meeting(A: SparseTensor, x: SparseTensor) -> _Meeting:
     """Every pair of an edge and a feature of its source, sorted by target and feature."""
-    width, (pos, features) = x.shape[1], (own.long() for own in x.pattern.arrays[1])
+    width, (pos, features) = x.shape[1], (array.long() for array in x.pattern.arrays[1])
     targets, sources = A.indices()
     stored = pos.diff()[sources]
     first = stored.cumsum(0) - stored  # of each edge's terms

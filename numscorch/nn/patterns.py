@@ -230,12 +230,12 @@ def _global_tokens(n: int, tokens: tuple[int, ...]) -> Pattern:
 def _block_rows(n: int, size: int, count: int, window: int | None, seed: int) -> Pattern:
     """Random blocks, and with a window its blocks, outside of which the random ones then lie."""
     blocks = -(-n // size)
-    own = np.arange(blocks)
+    diagonal = np.arange(blocks)
     before, after = (0, 0) if window is None else (min((window + 1) // 2, blocks), min(window // 2, blocks) + 1)
-    low, high = np.maximum(own - before, 0), np.minimum(own + after, blocks)
+    low, high = np.maximum(diagonal - before, 0), np.minimum(diagonal + after, blocks)
     random = drawn(blocks - (high - low), count, np.random.default_rng(seed))
     random = np.where(random >= low[:, None], random + (high - low)[:, None], random)  # past the window
-    rows = np.concatenate([np.repeat(own, high - low), np.repeat(own, random.shape[1])])
+    rows = np.concatenate([np.repeat(diagonal, high - low), np.repeat(diagonal, random.shape[1])])
     columns = np.concatenate([runs(low, high - low), random.ravel()])
     keys = np.sort((rows * blocks + columns)[(columns >= 0) & (columns < blocks)])
     return expanded(keys // max(blocks, 1), keys % max(blocks, 1), (blocks, blocks), size, (n, n))

@@ -47,12 +47,12 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
     known = entry[2]
     if key not in known:
         with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):  # for training, in any precision, too
-            made = _untransformed(make)
+            computed = _untransformed(make)
         if len(known) >= MOST_REMEMBERED:
             known.clear()
-        known[key] = made
-    found: T = known[key]
-    return found
+        known[key] = computed
+    value: T = known[key]
+    return value
 
 
 def _forget(entries: dict[int, Entry], number: int, dead: weakref.ref[Tensor]) -> None:

@@ -88,11 +88,11 @@ def expanded(rows: np.ndarray, columns: np.ndarray, blocks: tuple[int, int], siz
     starts, lengths = ((np.cumsum(counts) - counts) * size).repeat(size)[: shape[0]], (counts * size).repeat(size)[: shape[0]]
     _check_columns(int(lengths.sum()), shape[0])
     inner = (columns[:, None] * size + np.arange(size)).ravel()  # the columns of one row in each row of blocks
-    taken = inner[runs(starts, lengths)]
-    inside = taken < shape[1]
+    numbers = inner[runs(starts, lengths)]
+    inside = numbers < shape[1]
     if inside.all():
-        return of_rows(lengths, taken, shape)
-    return of_keys((np.arange(shape[0]).repeat(lengths) * shape[1] + taken)[inside], shape)
+        return of_rows(lengths, numbers, shape)
+    return of_keys((np.arange(shape[0]).repeat(lengths) * shape[1] + numbers)[inside], shape)
 
 
 def keys_of(pattern: Pattern) -> np.ndarray:

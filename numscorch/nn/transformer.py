@@ -91,7 +91,7 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
         )
         """
         theirs, norm = layer.self_attn, layer.norm1
-        made = cls(
+        encoder = cls(
             pattern,
             theirs.embed_dim,
             theirs.num_heads,
@@ -104,9 +104,9 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
             layer.linear1.bias is not None,
             dtype=layer.linear1.weight.dtype,
         )
-        made.self_attn.dropout = theirs.dropout
-        made.load_state_dict(layer.state_dict())
-        return alike(made, layer)
+        encoder.self_attn.dropout = theirs.dropout
+        encoder.load_state_dict(layer.state_dict())
+        return alike(encoder, layer)
 
     def forward(
         self,
@@ -128,16 +128,16 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
             src = src + self._attended(self.norm1(src), options)
             return src + self._fed_forward(self.norm2(src))
         src = self.norm1(src + self._attended(src, options))
-        made: torch.Tensor = self.norm2(src + self._fed_forward(src))
-        return made
+        output: torch.Tensor = self.norm2(src + self._fed_forward(src))
+        return output
 
     def _attended(self, x: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
-        made: torch.Tensor = self.dropout1(self.self_attn(x, x, x, **options)[0])
-        return made
+        attended: torch.Tensor = self.dropout1(self.self_attn(x, x, x, **options)[0])
+        return attended
 
     def _fed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
-        return made
+        output: torch.Tensor = self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return output
 
 
 def _activation(given: str | Activation) -> Activation:

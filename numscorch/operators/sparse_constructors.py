@@ -64,8 +64,8 @@ def sparse_coo_tensor(
     full = table.numpy() if not inside else _repeated(table.numpy(), inside)
     kept = TorchLayout(torch.sparse_coo, sparse=table.shape[0], dense=len(inside)).format
     is_checked = check_invariants is not False
-    made = from_coo(full, entries.reshape(-1), shape, kept, assume_sorted=bool(is_coalesced), check_invariants=is_checked)
-    return trained(to_format(made, format), requires_grad)
+    tensor = from_coo(full, entries.reshape(-1), shape, kept, assume_sorted=bool(is_coalesced), check_invariants=is_checked)
+    return trained(to_format(tensor, format), requires_grad)
 
 
 def _repeated(table: np.ndarray, inside: tuple[int, ...]) -> np.ndarray:
@@ -101,8 +101,8 @@ def _compressed(theirs: Constructor, first: str = "compressed_indices", second: 
             raise SizeError(f"{theirs.__name__} takes {first}, {second} and values of at least one dimension each, and a size of two")
         shape = () if size is None else (as_shape(size),)
         native = quietly(lambda: theirs(*arrays, entries.detach(), *shape, check_invariants=False, **layout))
-        made = from_torch(native, check_invariants=checked)
-        return trained(to_format(made.with_values(entries.reshape(-1)), format), requires_grad)
+        tensor = from_torch(native, check_invariants=checked)
+        return trained(to_format(tensor.with_values(entries.reshape(-1)), format), requires_grad)
 
     def by_name(*args: Any, **kwargs: Any) -> Any:
         return ours(*args, **{{first: "starts", second: "coordinates"}.get(name, name): value for name, value in kwargs.items()})

@@ -160,9 +160,9 @@ class _Adjoining:
         return self._add(name, indices, total)
 
     def _alone(self, name: str, indices: tuple[IndexVar, ...], term: Expr) -> Expr:
-        made: Expr = Access(TensorVar(self._add(name, indices, term), dense(len(indices))), indices)
+        access: Expr = Access(TensorVar(self._add(name, indices, term), dense(len(indices))), indices)
         is_beside = self.column in indices and self.row in indices
-        return self._where_stored(made, self.pattern) if is_beside else made
+        return self._where_stored(access, self.pattern) if is_beside else access
 
     def _add(self, name: str, indices: tuple[IndexVar, ...], value: Expr) -> str:
         """The name of a new statement, for a gradient of what has this name.
@@ -172,11 +172,11 @@ class _Adjoining:
         """
         if not set(indices) <= set(variables_in(value)):
             raise NotFused(f"the gradient of {name} is the same along an index")
-        made = f"grad_{name}"
-        while made in self.statements or made in self.backward:
-            made += "_"
-        self.backward[made] = Statement(made, indices, value)
-        return made
+        fresh = f"grad_{name}"
+        while fresh in self.statements or fresh in self.backward:
+            fresh += "_"
+        self.backward[fresh] = Statement(fresh, indices, value)
+        return fresh
 
     # ---- kernels
 
@@ -188,15 +188,15 @@ class _Adjoining:
         needed = [n for n in dict.fromkeys(n for name in by_columns for n in self._slice(name, known) if n != name) if self._is_of_row(n)]
         runs = []
         for name in by_rows:
-            own = [n for n in needed if n in self._slice(name, known)]
-            runs.append(self._run(name, known, None, own))
-            known += own
-            needed = [n for n in needed if n not in own]
+            sliced = [n for n in needed if n in self._slice(name, known)]
+            runs.append(self._run(name, known, None, sliced))
+            known += sliced
+            needed = [n for n in needed if n not in sliced]
         for name in needed:
             runs.append(self._run(name, known, None, ()))
             known.append(name)
-        turned = Format("ds", mode_order=self.pattern.tensor.format.mode_order[::-1])
-        runs += [self._run(name, known, turned, ()) for name in by_columns]
+        transposed = Format("ds", mode_order=self.pattern.tensor.format.mode_order[::-1])
+        runs += [self._run(name, known, transposed, ()) for name in by_columns]
         return Adjoint(replace(self.request, returned=tuple(self.saved)), tuple(runs), self.gradients)
 
     def _is_by_columns(self, name: str) -> bool:
@@ -211,16 +211,16 @@ class _Adjoining:
 
     def _slice(self, name: str, known: Iterable[str]) -> list[str]:
         """The statements that one needs, itself last."""
-        found: dict[str, None] = {}
+        visited: dict[str, None] = {}
 
-        def visit(own: str) -> None:
-            for access in accesses_in(self._statement(own).value):
-                if access.tensor.name not in (*self.kinds, *known, *found):
+        def visit(name_: str) -> None:
+            for access in accesses_in(self._statement(name_).value):
+                if access.tensor.name not in (*self.kinds, *known, *visited):
                     visit(access.tensor.name)
-            found[own] = None
+            visited[name_] = None
 
         visit(name)
-        return list(found)
+        return list(visited)
 
     def _run(self, name: str, known: Sequence[str], format: Format | None, returned: Sequence[str]) -> KernelRun:
         """The kernel of one gradient.
@@ -228,21 +228,21 @@ class _Adjoining:
         Raises:
             NotFused: it takes more than one.
         """
-        kinds = dict(self.kinds) | {own: OperandKind(len(self._indices(own)), self.dtype, None, self._units(own)) for own in known}
+        kinds = dict(self.kinds) | {name_: OperandKind(len(self._indices(name_)), self.dtype, None, self._units(name_)) for name_ in known}
         if format is not None:
             kinds[self.pattern.tensor.name] = replace(self.kinds[self.pattern.tensor.name] or OperandKind(2, self.dtype), format=format)
-        parts = [_part(self._statement(own)) for own in self._slice(name, known)]
+        parts = [_part(self._statement(name_)) for name_ in self._slice(name, known)]
         request, operands = fused_request(parts, kinds, set())
-        made = {m.name: (part.name, m) for part, m in zip(parts, request.members, strict=False) if part.name in returned}
-        if not all(set(m.indices) <= set(request.outer) for _, m in made.values()):
+        members = {m.name: (part.name, m) for part, m in zip(parts, request.members, strict=False) if part.name in returned}
+        if not all(set(m.indices) <= set(request.outer) for _, m in members.values()):
             raise NotFused(f"{', '.join(returned)} aren't numbers of one row")
-        names = (name, *(made[own][0] for own in sorted(made)))
-        return KernelRun(names, replace(request, returned=tuple(sorted(made))), operands, format)
+        names = (name, *(members[name_][0] for name_ in sorted(members)))
+        return KernelRun(names, replace(request, returned=tuple(sorted(members))), operands, format)
 
     def _units(self, name: str) -> tuple[int, ...]:
         """The dimensions of size 1 of what a statement makes: of indices that have no more in any operand."""
         terms = zip(self.request.subscripts.operands, self.kinds.values(), strict=True)
-        wide = {own for names, kind in terms if kind is not None for at, own in enumerate(names) if at not in kind.units}
+        wide = {index for names, kind in terms if kind is not None for at, index in enumerate(names) if at not in kind.units}
         return tuple([at for at, var in enumerate(self._indices(name)) if var.name not in wide])
 
     def _indices(self, name: str) -> tuple[IndexVar, ...]:

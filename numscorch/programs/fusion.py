@@ -121,7 +121,7 @@ def _kinds(parts: Sequence[ProgramPart], values: Mapping[str, Any]) -> dict[str,
 
 
 def _read_by(parts: Sequence[ProgramPart]) -> set[str]:
-    return {own for part in parts for name in part.operands for own in (name, base_of(name))}
+    return {read for part in parts for name in part.operands for read in (name, base_of(name))}
 
 
 @lru_cache(maxsize=1024)
@@ -168,11 +168,13 @@ class _Fusing:
     def _runs_along(self, name: str) -> bool:
         """Whether a shared index is better left inside, for registers to run along: results end in it, and rows of a sum are added up."""
         terms = [term for part in self.parts for term in zip(part.operands, part.request.subscripts.operands, strict=True)]
-        sparse = {own for own, _ in terms if (kind := self.kinds.get(own)) is not None and kind.format is not None}
+        sparse = {name_ for name_, _ in terms if (kind := self.kinds.get(name_)) is not None and kind.format is not None}
         results = [part.request.subscripts.result for part in self.parts]
         is_summed = any(not set(names) <= set(results[-1]) for _, names in terms)
         return (
-            is_summed and all(names[-1] == name for names in results) and not any(own in sparse and name in names for own, names in terms)
+            is_summed
+            and all(names[-1] == name for names in results)
+            and not any(operand in sparse and name in names for operand, names in terms)
         )
 
     def _walked(self, part: ProgramPart) -> Iterator[str]:
@@ -191,35 +193,35 @@ class _Fusing:
             if part.name in self.later:
                 raise NotFused(f"{part.name} is read again later")
             self.members[part.name] = self._member(part)
-        made = self._member(last)
+        member = self._member(last)
         prunes = last.request.form.prunes
-        keeps = made.owner is not None and made.is_stored and not prunes
+        keeps = member.owner is not None and member.is_stored and not prunes
         if not self.letters or all(self._kind(name).format is None for name, _ in self.letters):
             raise NotFused("every operand is dense")
         terms = tuple(names for _, names in self.letters)
         subscripts = Subscripts(terms, last.request.subscripts.result)
         members = tuple(self.members.values())
-        self._check_pruned(last, made)
-        pruned = replace(FusedRequest(subscripts, made.value, made.op), form=Form(prunes=prunes, largest=last.request.form.largest))
-        request = replace(pruned, members=members, outer=self.outer, owner=made.owner, keeps=keeps)
+        self._check_pruned(last, member)
+        pruned = replace(FusedRequest(subscripts, member.value, member.op), form=Form(prunes=prunes, largest=last.request.form.largest))
+        request = replace(pruned, members=members, outer=self.outer, owner=member.owner, keeps=keeps)
         return request, tuple(name for name, _ in self.letters)
 
-    def _check_pruned(self, part: ProgramPart, made: Member) -> None:
+    def _check_pruned(self, part: ProgramPart, member: Member) -> None:
         """That what is appended comes in order, and that rows of which blocks keep their largest values are made whole."""
-        if part.request.form.prunes and made.indices[: len(self.outer)] != self.outer:
+        if part.request.form.prunes and member.indices[: len(self.outer)] != self.outer:
             raise NotFused(f"the rows of {part.name} aren't made in order")
-        if part.request.form.prunes and made.owner is not None and len(made.indices) != 2:
-            raise NotFused(f"{part.name} would be sparse, with {len(made.indices)} dimensions")
-        if part.request.form.largest is not None and (made.owner is not None or made.indices[-1] in self.outer):
+        if part.request.form.prunes and member.owner is not None and len(member.indices) != 2:
+            raise NotFused(f"{part.name} would be sparse, with {len(member.indices)} dimensions")
+        if part.request.form.largest is not None and (member.owner is not None or member.indices[-1] in self.outer):
             raise NotFused(f"{part.name} keeps the largest of a block, and its rows aren't made one after the other")
 
     def _check_dtypes(self) -> None:
         read = {name for part in self.parts for at, name in enumerate(part.operands) if at not in only_patterns(part.request)}
-        found = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
+        dtypes = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
         if any(has_complex_number(part.request) for part in self.parts):
             raise NotFused("a complex number: fused are floats")
-        if len(found) != 1 or not found <= set(FUSED):
-            raise NotFused(f"data types {', '.join(sorted(found))}: fused are floats, all of one type")
+        if len(dtypes) != 1 or not dtypes <= set(FUSED):
+            raise NotFused(f"data types {', '.join(sorted(dtypes))}: fused are floats, all of one type")
 
     def _check_size(self) -> None:
         """That parts don't read one another so often that the passes, which look at a result as one expression, take long."""
@@ -236,13 +238,13 @@ class _Fusing:
         lean: dict[str, set[str]] = {}
         narrow: dict[str, set[str]] = {}
         for part in self.parts:
-            own: set[str] = set()
+            indices: set[str] = set()
             for name, names in zip(part.operands, part.request.subscripts.operands, strict=True):
                 units = {names[at] for at in kind.units} if (kind := self.kinds.get(name)) is not None else lean.get(name, set())
-                own |= set(names) - units
-            narrow[part.name] = set().union(*part.request.subscripts.operands) - own
+                indices |= set(names) - units
+            narrow[part.name] = set().union(*part.request.subscripts.operands) - indices
             lean[part.name] = narrow[part.name] & set(part.request.subscripts.result)
-            wide |= own
+            wide |= indices
         if broadcast := [part.name for part in self.parts if narrow[part.name] & wide]:
             raise NotFused(f"{broadcast[0]} has size 1 along an index of which others have more")
 
@@ -280,27 +282,27 @@ class _Fusing:
 
     def _as_alone(self, access: Access) -> Access:
         """An access to what a part before would have made alone."""
-        found = [self.alone[name] for name, member in self.members.items() if member.name == access.tensor.name]
-        return Access(replace(access.tensor, format=found[0]), access.indices) if found else access
+        counterparts = [self.alone[name] for name, member in self.members.items() if member.name == access.tensor.name]
+        return Access(replace(access.tensor, format=counterparts[0]), access.indices) if counterparts else access
 
     def _name(self, name: str, indices: tuple[IndexVar, ...]) -> str:
         """What a part's result is called in the kernel: a row, or a number."""
         kind = "value" if set(indices) <= set(self.outer) else "row"
-        made = name if name.endswith(f"_{kind}") else f"{kind}_{name}" if name.isdigit() else f"{name}_{kind}"
-        while made in {member.name for member in self.members.values()}:
-            made += "_"
-        return made
+        fresh = name if name.endswith(f"_{kind}") else f"{kind}_{name}" if name.isdigit() else f"{name}_{kind}"
+        while fresh in {member.name for member in self.members.values()}:
+            fresh += "_"
+        return fresh
 
     def _access(self, part: ProgramPart, access: Access) -> Access:
         """An access to an operand, under its letter, or to what a part before makes."""
         at = NAMES.index(access.tensor.name)
         name, names = part.operands[at], part.request.subscripts.operands[at]
-        if (made := self.members.get(name)) is not None:
-            if tuple(map(IndexVar, names)) != made.indices:
+        if (member := self.members.get(name)) is not None:
+            if tuple(map(IndexVar, names)) != member.indices:
                 raise NotFused(f"{name} is read at other indices than it is made at")
-            if not access.tensor.has_values and not made.is_stored:
+            if not access.tensor.has_values and not member.is_stored:
                 raise NotFused(f"{name} is not sparse, and only where it is stored is asked for")
-            return Access(TensorVar(made.name, dense(len(names)), access.tensor.dtype), made.indices)
+            return Access(TensorVar(member.name, dense(len(names)), access.tensor.dtype), member.indices)
         kind = self._kind(name)
         letter = self.letters.setdefault((name, names), NAMES[len(self.letters)])
         if len(self.letters) >= MOST_OPERANDS + 1:
@@ -330,13 +332,13 @@ class _Fusing:
         """
         owners: dict[Access, set[str]] = {}
         for access in accesses_in(value):
-            made = self._made(access)
-            stored = made.owner if made is not None and made.is_stored else access if made is None else None
+            member = self._member_of(access)
+            stored = member.owner if member is not None and member.is_stored else access if member is None else None
             if stored is not None and not stored.tensor.format.is_dense:
                 owners.setdefault(_valued(stored), set()).add(access.tensor.name)
         if len(owners) > 1:
             raise NotFused(f"{part.name} merges several sparse tensors")
-        beside = {made.owner for a in accesses_in(value) if (made := self._made(a)) is not None and made.is_beside}
+        beside = {member.owner for a in accesses_in(value) if (member := self._member_of(a)) is not None and member.is_beside}
         if not owners and not beside:
             return None
         if not beside <= set(owners):
@@ -346,7 +348,7 @@ class _Fusing:
             raise NotFused(f"{part.name} isn't 0 where nothing is stored")
         return owner
 
-    def _made(self, access: Access) -> Member | None:
+    def _member_of(self, access: Access) -> Member | None:
         """The part that makes what an access of a kernel's value reads; None for an operand."""
         return next((member for member in self.members.values() if member.name == access.tensor.name), None)
 

@@ -33,7 +33,7 @@ def in_pairs(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any])
     if len(part.operands) < 3 or not _is_plain_product(part.request):
         return parts
     operands = [values[name] for name in part.operands]
-    if len({own.dtype for own in operands}) > 1 or operands[0].dtype in NARROW:
+    if len({operand.dtype for operand in operands}) > 1 or operands[0].dtype in NARROW:
         return parts  # what is rounded once, or refused, is computed as a whole
     if any(len(o.shape) != len(names) for o, names in zip(operands, part.request.subscripts.operands, strict=True)):
         return parts  # which is refused where it is computed
@@ -56,8 +56,8 @@ def _is_plain_product(request: Request) -> bool:
 @lru_cache(maxsize=1024)
 def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
     """The program with one part for each pair, of which the last has the part's name; the others are numbered on."""
-    part, made = parts[at], []
-    number = max((int(own.name) for own in parts if own.is_temporary), default=0)
+    part, pieces = parts[at], []
+    number = max((int(other.name) for other in parts if other.is_temporary), default=0)
     left, names = list(part.operands), dict.fromkeys(n for term in part.request.subscripts.operands for n in term)
     letters = str.maketrans(dict(zip(LETTERS, names, strict=False)))
     for pair in pairs:
@@ -65,9 +65,9 @@ def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]
         number += 1
         name = part.name if is_last else str(number)
         operands = left[pair.left], left.pop(pair.right)
-        made.append(ProgramPart(name, operands, _product(pair.expr.translate(letters), part.request.form.in_order or not is_last)))
+        pieces.append(ProgramPart(name, operands, _product(pair.expr.translate(letters), part.request.form.in_order or not is_last)))
         left[pair.left] = name
-    return (*parts[:at], *made, *parts[at + 1 :])
+    return (*parts[:at], *pieces, *parts[at + 1 :])
 
 
 def _product(expr: str, in_order: bool) -> Request:

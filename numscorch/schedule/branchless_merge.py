@@ -36,8 +36,8 @@ def merge_without_branches(stmt: Stmt, facts: Facts, target: Target = GENERIC, o
     at j, A, B are merged by masks: a branch would be mispredicted
     """
     reasons: list[str] = []
-    done = _blended(stmt, facts, appends(stmt), reasons)
-    return (done, "; ".join(reasons)) if reasons else None
+    blended = _blended(stmt, facts, appends(stmt), reasons)
+    return (blended, "; ".join(reasons)) if reasons else None
 
 
 def _blended(stmt: Stmt, facts: Facts, is_appended: bool, reasons: list[str]) -> Stmt:

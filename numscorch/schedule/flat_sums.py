@@ -34,8 +34,8 @@ def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
             if (flat := _flat(nest)) is None or (walked := _walked(*flat)) is None:
                 return None
             (outer, *loops), body = flat
-            done = wrap([replace(outer, tag=_tag(body, walked, facts, target)), *loops], body)
-            return replace(stmt, producer=done), f"all entries of {walked.tensor} are summed: one loop over its positions"
+            flattened = wrap([replace(outer, tag=_tag(body, walked, facts, target)), *loops], body)
+            return replace(stmt, producer=flattened), f"all entries of {walked.tensor} are summed: one loop over its positions"
     return None
 
 

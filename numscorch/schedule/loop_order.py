@@ -110,10 +110,10 @@ def _space(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Ta
 
     placed, sums = _is_placeable(stmt), stmt.op in ("=", "+=")
     by_table = any(level.constants for access in given for level in access.tensor.format.levels)
-    own = [at for at, var in enumerate(variables) if var in result]
+    result_vars = [at for at, var in enumerate(variables) if var in result]
 
     def apart(order: tuple[int, ...]) -> object:
-        return order if placed else (order[-2:] if by_table else (), () if sums else tuple(at for at in order if at in own)[-1:])
+        return order if placed else (order[-2:] if by_table else (), () if sums else tuple(at for at in order if at in result_vars)[-1:])
 
     ends = [_last_step(stmt, variables, at, [access.indices for access in given], target, by_table) for at in range(len(variables))]
     return Space(
@@ -207,8 +207,8 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
     result, levels = stmt.lhs, stmt.lhs.tensor.format.levels
     if result.tensor.is_assembled:
         last = max(at for at, level in enumerate(levels) if not level.full)
-        own = last if last == len(levels) - 1 else last + 1
-        ordered = tuple(result.level_var(at) for at in range(own))
+        first = last if last == len(levels) - 1 else last + 1
+        ordered = tuple(result.level_var(at) for at in range(first))
         collected = last == len(levels) - 1
         return ordered if collected or stmt.op in ("=", "+=") else tuple(result.level_var(at) for at in range(len(levels)))
     return () if stmt.op in ("=", "+=") else (None,) * len(result.indices)
@@ -317,8 +317,8 @@ def _walks_again(order: tuple[IndexVar, ...], sparse: list[tuple[Access, tuple[f
 
 def _is_tiled_reduction(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
     """Whether the loop around those that reduce, but not to a sum, is contiguous, so that it is taken in tiles."""
-    own = [var for var in order if var in stmt.lhs.indices]
-    return stmt.op not in ("=", "+=") and bool(own) and is_contiguous(stmt, own[-1])
+    written = [var for var in order if var in stmt.lhs.indices]
+    return stmt.op not in ("=", "+=") and bool(written) and is_contiguous(stmt, written[-1])
 
 
 def _tail_is_summed(order: tuple[IndexVar, ...], result: set[IndexVar]) -> bool:
@@ -358,6 +358,6 @@ def chosen_by_table(stmt: Assignment, order: tuple[IndexVar, ...]) -> Access | N
     if columns in result or rows not in result or lanes not in result or len(walked) != 1 or lanes in walked[0].indices:
         return None
     levels = walked[0].tensor.format.levels
-    own = len(levels) >= 2 and (walked[0].level_var(len(levels) - 2), walked[0].level_var(len(levels) - 1)) == (columns, rows)
+    is_chosen = len(levels) >= 2 and (walked[0].level_var(len(levels) - 2), walked[0].level_var(len(levels) - 1)) == (columns, rows)
     apart = all(rows not in moved_by(factor) for factor in factors_of(stmt.rhs) if factor != walked[0])
-    return walked[0] if own and apart and 0 < sum(map(len, levels[-1].constants)) <= tuning.MOST_COPIES else None
+    return walked[0] if is_chosen and apart and 0 < sum(map(len, levels[-1].constants)) <= tuning.MOST_COPIES else None

@@ -47,18 +47,18 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     wanted = options.parallel
     if wanted == "":
         return stmt, "asked for: serial"
-    done, why = _parallelized(stmt)
-    if wanted is not None and not any(loop.var.name == wanted and runs_in_blocks(loop.tag) for loop in loops_of(done)):
+    parallel, why = _parallelized(stmt)
+    if wanted is not None and not any(loop.var.name == wanted and runs_in_blocks(loop.tag) for loop in loops_of(parallel)):
         raise ScheduleError(
             f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, where its iterations write disjoint results"
         )
-    steps = steps_of(done, facts)
+    steps = steps_of(parallel, facts)
     few = (
         ", by one worker, since there is too little to do for threads"
-        if done != stmt and wanted is None and steps < tuning.PARALLEL_STEPS
+        if parallel != stmt and wanted is None and steps < tuning.PARALLEL_STEPS
         else ""
     )
-    return done, f"about {steps:.3g} steps: {why}{few}"
+    return parallel, f"about {steps:.3g} steps: {why}{few}"
 
 
 def pays(stmt: Stmt, facts: Facts) -> bool:
@@ -81,8 +81,8 @@ def _parallelized(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, 
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
             return replace(stmt, producer=replace(producer, tag=Parallel())), f"a partial sum for each block of {var}"
         case Where(Assignment(), Forall(tag=FlatSum() as tag) as producer):
-            done = replace(producer, tag=replace(tag, parallel=True))
-            return replace(stmt, producer=done), "a partial sum for each block of positions"
+            parallel = replace(producer, tag=replace(tag, parallel=True))
+            return replace(stmt, producer=parallel), "a partial sum for each block of positions"
         case _:
             return stmt, "but the outermost loop scatters, searches or is vectorised, so it runs serially"
 
@@ -105,8 +105,8 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
 
     What is laid out is looked up, at the coordinates of others.
     """
-    laid = _laid_out(stmt)
-    sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense and a.tensor.name not in laid]
+    rows = _laid_out(stmt)
+    sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense and a.tensor.name not in rows]
     work, steps, united = 1.0, 1.0, not is_intersection(value_of(stmt))
     for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
         survivors, steps = cost.iterations(var, sparse, facts, united)
@@ -116,12 +116,12 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
 
 def _laid_out(stmt: Stmt) -> set[str]:
     """The operands of which nothing is read but to lay out their rows."""
-    laid: set[str] = set()
+    rows: set[str] = set()
     others: set[str] = set()
     for each in assignments(stmt):
-        read = laid if [type(level) for level in each.lhs.tensor.format.levels] == [Marked] else others
+        read = rows if [type(level) for level in each.lhs.tensor.format.levels] == [Marked] else others
         read |= {access.tensor.name for access in accesses_in(each.rhs)}
-    return laid - others
+    return rows - others
 
 
 def _can_be_summed(loop: Forall) -> bool:

@@ -65,11 +65,11 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     written = replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "="))
     tiles = _tiles(columns.var, vector.var, registers, chooser, stmt, facts, target) if may_tile else {}
     outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # smaller ones than there were, if any
-    done = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(written, summed)))
+    specialized = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(written, summed)))
     why = f"a table chooses {rows.var} for each kind of {columns.var}: {held.size} x {registers} registers hold all of them"
     for var, size in tiles.items():
-        done, why = tiled(done, var, size), f"{why}; tiles of {size} of {var}"
-    return done, why
+        specialized, why = tiled(specialized, var, size), f"{why}; tiles of {size} of {var}"
+    return specialized, why
 
 
 def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Facts, target: Target) -> int:

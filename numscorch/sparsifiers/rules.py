@@ -124,10 +124,10 @@ def _text(node: Node, numbers: dict[float, str]) -> str:
             return _number(float(node.form), numbers)
         case "op" | "call":
             texts = [_text(arg, numbers) for arg in node.args]
-            made = f"({texts[0]} {node.form} {texts[1]})" if node.kind == "op" else f"{node.form}({', '.join(texts)})"
-            if len(made) > LONGEST:
+            text = f"({texts[0]} {node.form} {texts[1]})" if node.kind == "op" else f"{node.form}({', '.join(texts)})"
+            if len(text) > LONGEST:
                 raise NotOne("its condition would be too long, written out")
-            return made
+            return text
         case _:
             raise NotOne(f"it looks at other entries than the one that it decides on ({node.kind})")
 

@@ -162,10 +162,10 @@ def ratio(first: Callable[[], object], second: Callable[[], object]) -> SpeedUp:
     times: tuple[list[float], list[float]] = [], []
     started = time.perf_counter()
     while len(times[1]) < ROUNDS or time.perf_counter() - started < SECONDS:
-        for own, call in zip(times, (first, second), strict=True):
+        for seconds, call in zip(times, (first, second), strict=True):
             before = time.perf_counter()
             call()
-            own.append(max(time.perf_counter() - before, 1e-9))
+            seconds.append(max(time.perf_counter() - before, 1e-9))
     return compared(*times)
 
 
@@ -181,5 +181,5 @@ def compared(first: Sequence[float], second: Sequence[float]) -> SpeedUp:
     False
     """
     between = ratio_of_medians(first, second)
-    scatters = any(median(own) > DISTURBED * min(own) for own in (first, second))
+    scatters = any(median(seconds) > DISTURBED * min(seconds) for seconds in (first, second))
     return SpeedUp(between.ratio, not scatters and not between.low <= 1 <= between.high)

@@ -57,8 +57,8 @@ def _masked(number: int, tensor: Tensor) -> Tensor:
 @constant
 def _number_of(rule: FlowRule) -> int:
     """What a program calls a rule, as long as it lives."""
-    for number, own in _rules.items():
-        if own is rule:
+    for number, known_rule in _rules.items():
+        if known_rule is rule:
             return number
     number = next(_numbers)
     _rules[number] = rule
@@ -72,8 +72,8 @@ def _kept(number: int, output: Tensor) -> Tensor:
         raise UnsupportedError("the plan's rule that this program was made with is gone: compile or export the model again")
     if rule.format is not None:
         what, way_out = f"{rule.format.name} {tuple(output.shape)}", "leave out format= of the rule, or fullgraph=True"
-        told = f"programs that torch compiles as a whole hand it on dense; {way_out}"
-        densifying(f'activation("{rule.name}")', what, output.nbytes, told)
+        message = f"programs that torch compiles as a whole hand it on dense; {way_out}"
+        densifying(f'activation("{rule.name}")', what, output.nbytes, message)
     return mask_of(output, rule.sparsifier).contiguous()
 
 

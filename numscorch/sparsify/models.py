@@ -180,10 +180,10 @@ def _check_some_dense(choices: list[MatchedWeight]) -> None:
         UnsupportedError: all of its weights are sparse already.
     """
     for rule in {id(choice.rule): choice.rule for choice in choices}.values():
-        own = [choice for choice in choices if choice.rule is rule]
-        if all(choice.is_sparse for choice in own):
+        ruled = [choice for choice in choices if choice.rule is rule]
+        if all(choice.is_sparse for choice in ruled):
             raise UnsupportedError(
-                f"{rule} names only weights that are sparse already, as {own[0].name}: call densify_model(model, optimizer) first to "
+                f"{rule} names only weights that are sparse already, as {ruled[0].name}: call densify_model(model, optimizer) first to "
                 "choose entries anew, or prune further with GradualPruning"
             )
 
@@ -195,7 +195,7 @@ def _check_example(given: Any) -> None:
         OperandError: they are.
     """
     several = given if isinstance(given, list | tuple) and given else [given]
-    if all(isinstance(own, Optimizer) for own in several):
+    if all(isinstance(value, Optimizer) for value in several):
         raise OperandError(
             f"sparsify_model(model, plan, {type(several[0]).__name__}): the third argument is example_inputs; pass optimizer=optimizer"
         )
@@ -232,14 +232,14 @@ def _settled(choices: list[MatchedWeight], settling: Settling, bar: Progress) ->
 def _made_dense(model: Module, module: Any, optimizers: list[Optimizer], known: dict[int, torch.nn.Parameter]) -> Module:
     """The model with a dense module in the place of a sparse one; weights that are shared stay so."""
     with torch.random.fork_rng(devices=()):
-        made, sparse = module.to_dense(), _sparse_weights(module)
+        layer, sparse = module.to_dense(), _sparse_weights(module)
     for key, weight in sparse.items():
         if id(weight) not in known:
-            known[id(weight)] = getattr(made, key)
+            known[id(weight)] = getattr(layer, key)
             hand_over(optimizers, weight.values, known[id(weight)], partial(scattered, weight.pattern, shape=known[id(weight)].shape))
-        made._parameters[key] = known[id(weight)]
-    return replace_module(model, module, carry_over(module, made, sparse.keys()))
+        layer._parameters[key] = known[id(weight)]
+    return replace_module(model, module, carry_over(module, layer, sparse.keys()))
 
 
 def _sparse_weights(module: Module) -> dict[str, SparseParameter]:
-    return {key: own for key, own in module._modules.items() if isinstance(own, SparseParameter)}
+    return {key: child for key, child in module._modules.items() if isinstance(child, SparseParameter)}

@@ -86,7 +86,7 @@ def _pack_levels(
         )
         try:
             check_room(level.room(entries), level, format)
-            made, stored, positions, count = level.pack(entries)
+            arrays_, stored, positions, count = level.pack(entries)
             check_room(count, level, format)
         except FormatError as error:
             raise FormatError(f"level {at + 1} ({level}) of {format} {error}{_kept_by(format)}") from error
@@ -94,7 +94,7 @@ def _pack_levels(
             raise SizeError(f"level {at + 1} ({level}) of {format.name} does not fit in memory: use compressed levels") from error
         except SizeError as error:
             raise SizeError(f"level {at + 1} ({level}) of {format.name}: {error}") from error
-        levels.append(made)
+        levels.append(arrays_)
         arrays.append(stored)
     return levels, arrays, positions, count, order
 
@@ -248,7 +248,7 @@ def at_entries(pattern: Pattern, function: Callable[..., torch.Tensor], *values:
     """
     if not has_gaps(pattern):
         return function(*values)
-    return at_positions(pattern, function(*(of_entries(pattern, own) if own.ndim else own for own in values)))
+    return at_positions(pattern, function(*(of_entries(pattern, value) if value.ndim else value for value in values)))
 
 
 def entry_count(pattern: Pattern) -> int:

@@ -104,7 +104,7 @@ def test_the_line_counts_kernels_of_one_burst(quick: None, monkeypatch: pytest.M
     for count in ("0 kernels done", "1 kernel done", "2 kernels done"):
         assert count in compile_on(Terminal(), monkeypatch)
     with telling.expecting(7, "requests") as goal:
-        goal.done += 2
+        goal.finished += 2
         assert "2 of 7 requests, 3 kernels done" in compile_on(Terminal(), monkeypatch)
     telling.counts.ended -= telling.PAUSE  # a while later
     assert "0 kernels done" in compile_on(Terminal(), monkeypatch)

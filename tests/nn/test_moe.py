@@ -113,9 +113,9 @@ def test_no_gates_at_all() -> None:
 def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) -> None:
     gates = top_k_gates(some(tokens, N, seed=3).detach(), top_k)
     plan = dispatched(gates.pattern)
-    for pattern in (plan.taken, plan.owners, plan.given):
+    for pattern in (plan.chosen, plan.owners, plan.given):
         validate(pattern)
-    taken, owners, given = (ns.SparseTensor(own, torch.ones(own.nnz)).to_dense() for own in (plan.taken, plan.owners, plan.given))
+    taken, owners, given = (ns.SparseTensor(own, torch.ones(own.nnz)).to_dense() for own in (plan.chosen, plan.owners, plan.given))
     assert torch.equal(taken, given.T)
     assert torch.all(taken.sum(1) <= 1)
     assert torch.equal(given @ owners.repeat_interleave(4, 0), (gates.to_dense() != 0).float())
@@ -123,7 +123,7 @@ def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) 
 
 def test_sizes_dont_follow_from_where_tokens_go() -> None:
     even, uneven = (F.one_hot(own, N, sparse=True).pattern for own in (torch.arange(B) % N, torch.zeros(B, dtype=torch.int64)))
-    shapes = [[own.shape for own in (plan.taken, plan.owners, plan.given)] for plan in map(dispatched, (even, uneven))]
+    shapes = [[own.shape for own in (plan.chosen, plan.owners, plan.given)] for plan in map(dispatched, (even, uneven))]
     assert shapes[0] == shapes[1]
 
 
