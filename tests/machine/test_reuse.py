@@ -102,7 +102,7 @@ def test_dead_memory_never_shows_in_a_result(monkeypatch: pytest.MonkeyPatch) ->
         memory[0].fill(0xFF)  # NaN, and -1 as a coordinate
         return memory
 
-    monkeypatch.setattr(reuse, "_taken", poisoned)
+    monkeypatch.setattr(reuse, "_pooled", poisoned)
     dense = torch.rand(N, N).masked_fill_(torch.rand(N, N) < 0.3, 0.0)
     B = ns.from_torch(dense, ns.CSR)
     for format in (ns.CSR, ns.CSC, ns.DCSR, ns.COO(2), ns.ELL):
