@@ -95,7 +95,7 @@ def test_results_with_a_pattern_of_their_own_use_memory_again() -> None:
 
 
 def test_dead_memory_never_shows_in_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = reuse._taken
+    taken = reuse._pooled
 
     def poisoned(size: int) -> reuse.Memory:
         memory = taken(size)
