@@ -139,13 +139,13 @@ def _threading_layer() -> Diagnosis:
 
 def _thread_counts() -> Diagnosis:
     threads.layer()
-    mine, cores = torch.get_num_threads(), _cores()
-    most = min(mine, cores)
+    wanted, cores = torch.get_num_threads(), _cores()
+    most = min(wanted, cores)
     used = threads.workers()
-    advice = "" if used >= most else f"NUMBA_NUM_THREADS allows fewer than torch's {mine}: unset it, or set it to {cores}"
-    if mine > cores:
+    advice = "" if used >= most else f"NUMBA_NUM_THREADS allows fewer than torch's {wanted}: unset it, or set it to {cores}"
+    if wanted > cores:
         advice = f"torch has more threads than there are cores: torch.set_num_threads({cores})"
-    return Diagnosis("threads", f"kernels {used}, torch {mine}, cores {cores}", not advice, advice)
+    return Diagnosis("threads", f"kernels {used}, torch {wanted}, cores {cores}", not advice, advice)
 
 
 def _cores() -> int:

@@ -97,9 +97,9 @@ def matrix_product(expr: str) -> MatrixProduct | None:
     """The product of matrices that a text spells out; None where it is something else.
 
     >>> matrix_product("jf,of->jo")
-    MatrixProduct(is_swapped=False, turned=(False, True))
+    MatrixProduct(is_swapped=False, transposed=(False, True))
     >>> matrix_product("ki,jk->ji")
-    MatrixProduct(is_swapped=True, turned=(False, False))
+    MatrixProduct(is_swapped=True, transposed=(False, False))
     """
     terms, _, result = expr.replace(" ", "").partition("->")
     left, _, right = terms.partition(",")

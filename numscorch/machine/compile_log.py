@@ -65,7 +65,7 @@ def expecting(total: int, unit: str) -> Iterator[Goal]:
     """Within it, the line on the terminal says how much of some work is done; whoever does the work counts.
 
     >>> with expecting(2, "requests") as goal:
-    ...     goal.done += 1
+    ...     goal.finished += 1
     ...     _progress(3)
     '1 of 2 requests, 3 kernels done'
     """

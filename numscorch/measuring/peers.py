@@ -21,8 +21,8 @@ from ..explanation.points import sizes_of
 from ..ir.format import COO, CSR
 from ..machine.memory import available
 from ..tensors.sparse_tensor import SparseTensor
-from .requests import Asked
-from .shapes import Elementwise, MatMul, Sampled, Shape, Total, shape_of
+from .requests import BoundRequest
+from .shapes import Elementwise, MatMul, SampledMatMul, Shape, Sum, shape_of
 from .turns import Function
 
 TORCH, TORCH_64, SCIPY, PYDATA, GRAPHBLAS, DENSE = (
@@ -59,7 +59,7 @@ class Peers:
         return REST if GRAPHBLAS in self.functions and torch.get_num_threads() > 1 else 0.0
 
 
-def peers_of(request: Asked) -> Peers:
+def peers_of(request: BoundRequest) -> Peers:
     """Every peer that computes a request; each is called once, so that what it doesn't take is known.
 
     >>> from .requests import asked
@@ -109,7 +109,7 @@ def _rows(name: str, operand: Any) -> SparseTensor:
     return rows
 
 
-def _by(convert: Callable[[SparseTensor], Any], request: Asked, dense: Callable[[torch.Tensor], Any]) -> list[Any]:
+def _by(convert: Callable[[SparseTensor], Any], request: BoundRequest, dense: Callable[[torch.Tensor], Any]) -> list[Any]:
     """The operands, sparse ones converted from rows."""
     named = request.operands.items()
     return [convert(_rows(name, operand)) if isinstance(operand, SparseTensor) else dense(operand) for name, operand in named]
@@ -136,20 +136,20 @@ def in_pydata(operand: SparseTensor) -> Any:
 # -- the peers ----------------------------------------------------------------------------------------
 
 
-def _of_torch(index_dtype: torch.dtype, request: Asked, shape: Shape | None) -> Function:
+def _of_torch(index_dtype: torch.dtype, request: BoundRequest, shape: Shape | None) -> Function:
     operands = _by(partial(in_torch, index_dtype=index_dtype), request, lambda tensor: tensor)
     match shape:
-        case Sampled(mask=mask):
+        case SampledMatMul(mask=mask):
             return _sampled_addmm(operands[mask], *_sides(operands, shape))
         case MatMul() if operands[shape.left].layout is torch.strided and operands[shape.left].ndim == 2:
             left, right = _sides(operands, MatMul(shape.right, shape.left, not shape.right_transposed, not shape.left_transposed))
             return lambda: (left @ right).t()  # torch takes the sparse one on the left only
-        case Total(over=over):
+        case Sum(over=over):
             return _summed(operands[0], over)
         case None:
             raise CannotError("can't: has no operator for this expression")
         case _:
-            return _plainly(operands, shape)
+            return _by_operators(operands, shape)
 
 
 def _summed(matrix: torch.Tensor, over: tuple[int, ...]) -> Function:
@@ -174,28 +174,28 @@ def _sampled_addmm(mask: torch.Tensor, left: torch.Tensor, right: torch.Tensor) 
     return call
 
 
-def _of_scipy(request: Asked, shape: Shape | None) -> Function:
+def _of_scipy(request: BoundRequest, shape: Shape | None) -> Function:
     operands = _by(lambda rows: rows.to_scipy(), request, lambda tensor: tensor.numpy())
     match shape:
-        case Sampled():
+        case SampledMatMul():
             raise CannotError("can't: has no sampled product")
         case Elementwise("*"):
             return lambda: reduce(lambda left, right: left.multiply(right) if hasattr(left, "multiply") else right.multiply(left), operands)
-        case Total(over=over):
+        case Sum(over=over):
             return lambda: operands[0].sum(axis=over[0] if len(over) == 1 else None, dtype=operands[0].dtype)
         case None:
             raise CannotError("can't: has no operator for this expression")
         case _:
-            return _plainly(operands, shape)
+            return _by_operators(operands, shape)
 
 
-def _of_pydata(request: Asked, shape: Shape | None) -> Function:
+def _of_pydata(request: BoundRequest, shape: Shape | None) -> Function:
     named = request.operands.values()
     operands = [in_pydata(each) if isinstance(each, SparseTensor) else each.numpy() for each in named]
     match shape:
         case MatMul() | Elementwise():
-            return _plainly(operands, shape)
-        case Total(over=over):
+            return _by_operators(operands, shape)
+        case Sum(over=over):
             return lambda: operands[0].sum(axis=over if len(over) < operands[0].ndim else None, dtype=operands[0].dtype)
         case _ if request.is_einsum:
             held = [each.tocoo() if hasattr(each, "tocoo") else each for each in operands]
@@ -205,7 +205,7 @@ def _of_pydata(request: Asked, shape: Shape | None) -> Function:
             raise CannotError("can't: has no operator for this expression")
 
 
-def _of_graphblas(request: Asked, shape: Shape | None) -> Function:
+def _of_graphblas(request: BoundRequest, shape: Shape | None) -> Function:
     library = import_module("graphblas")
     library.ss.config["nthreads"] = torch.get_num_threads()
     operands = _by(partial(in_graphblas, library), request, partial(_full_in_graphblas, library))
@@ -214,7 +214,7 @@ def _of_graphblas(request: Asked, shape: Shape | None) -> Function:
         case MatMul():
             left, right = _sides(operands, shape)
             return lambda: times(left @ right).new()
-        case Sampled(mask=mask):
+        case SampledMatMul(mask=mask):
             left, right = _sides(operands, shape)
             sampled, multiply = operands[mask], library.binary.times
             return lambda: multiply(times(left @ right).new(mask=sampled.S) & sampled).new()
@@ -222,9 +222,9 @@ def _of_graphblas(request: Asked, shape: Shape | None) -> Function:
             return lambda: reduce(lambda left, right: library.binary.times(left & right).new(), operands)
         case Elementwise("+"):
             return lambda: reduce(lambda left, right: library.binary.plus(left | right).new(), operands)
-        case Total(over=(1,)) if operands[0].ndim == 2:
+        case Sum(over=(1,)) if operands[0].ndim == 2:
             return lambda: operands[0].reduce_rowwise("plus").new()
-        case Total(over=(0,)) if operands[0].ndim == 2:
+        case Sum(over=(0,)) if operands[0].ndim == 2:
             return lambda: operands[0].reduce_columnwise("plus").new()
         case _:
             raise CannotError("can't: has no operator for this expression")
@@ -235,21 +235,21 @@ def _full_in_graphblas(library: Any, tensor: torch.Tensor) -> Any:
     return kind.from_dense(tensor.numpy())
 
 
-def _of_dense(request: Asked, shape: Shape | None) -> Function:
+def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
     """torch.einsum with the zeros; what einsum can't say is computed by torch's operators."""
-    sizes = [tuple(extents.shape) for extents in request.operands.values()]
-    nbytes = sum(prod(extents) * each.dtype.itemsize for extents, each in zip(sizes, request.operands.values(), strict=True))
+    sizes = [tuple(operand.shape) for operand in request.operands.values()]
+    nbytes = sum(prod(operand) * each.dtype.itemsize for operand, each in zip(sizes, request.operands.values(), strict=True))
     if nbytes * SHARE > available():
         raise CannotError(f"too large: its operands take {nbytes / 2**30:.3g} GiB")
     if (many := multiplications(request)) > MOST_DENSE:
         raise CannotError(f"too large: {many:.2g} multiplications")
-    full = {name: extents.to_dense() if isinstance(extents, SparseTensor) else extents for name, extents in request.operands.items()}
+    full = {name: operand.to_dense() if isinstance(operand, SparseTensor) else operand for name, operand in request.operands.items()}
     if request.is_einsum:
         return lambda: torch.einsum(request.expr, *full.values())
-    return Asked(request.expr, full)
+    return BoundRequest(request.expr, full)
 
 
-def multiplications(request: Asked) -> float:
+def multiplications(request: BoundRequest) -> float:
     """How many points the indices have: those of the largest statement."""
     from ..frontend.parser import parse_einsum
     from ..frontend.statements import parse_program
@@ -269,7 +269,7 @@ def _indices(subscripts: Any) -> set[str]:
     return {name for names in subscripts.operands for name in names}
 
 
-def _plainly(operands: list[Any], shape: Shape) -> Function:
+def _by_operators(operands: list[Any], shape: Shape) -> Function:
     """By Python's operators."""
     match shape:
         case MatMul():
@@ -282,7 +282,7 @@ def _plainly(operands: list[Any], shape: Shape) -> Function:
             raise CannotError("can't: has no operator for this expression")
 
 
-def _sides(operands: list[Any], shape: MatMul | Sampled) -> tuple[Any, Any]:
+def _sides(operands: list[Any], shape: MatMul | SampledMatMul) -> tuple[Any, Any]:
     """The factors of a matrix product; transposes are views."""
     left, right = operands[shape.left], operands[shape.right]
     return (_transposed(left) if shape.left_transposed else left), (_transposed(right) if shape.right_transposed else right)
@@ -292,7 +292,7 @@ def _transposed(matrix: Any) -> Any:
     return matrix.t() if isinstance(matrix, torch.Tensor) else matrix.T  # torch's .T takes no sparse ones
 
 
-MAKERS: Mapping[str, Callable[[Asked, Shape | None], Function]] = {
+MAKERS: Mapping[str, Callable[[BoundRequest, Shape | None], Function]] = {
     TORCH: partial(_of_torch, torch.int32),
     TORCH_64: partial(_of_torch, torch.int64),
     SCIPY: _of_scipy,

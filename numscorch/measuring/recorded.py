@@ -40,7 +40,7 @@ class KernelRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class PlanCall:
     """A plan's call: the request, its operands, and what it made."""
 
     request: Request
@@ -48,7 +48,7 @@ class Called:
     result: Any
 
 
-class Recorded:
+class Recording:
     """What a call ran.
 
     ``calls`` are those of plans, one for each request that it came to; ``result`` is what it returned. ``compile_seconds`` and
@@ -57,7 +57,7 @@ class Recorded:
     """
 
     def __init__(self, recorder: Recorder, call: Callable[[], Any]):
-        self._call, self._watch = call, _CallWatch(recorder)
+        self._call, self._watch = call, _CallObserver(recorder)
         self._tables = Tables(self._watch.build, {}, {}, self._watch.on_plan)
         with recorder.in_folder(), apart(self._tables):
             self.result = call()
@@ -117,7 +117,7 @@ class Recorder:
         """Remove the folder."""
         self._folder.cleanup()
 
-    def record(self, call: Callable[[], Any]) -> Recorded:
+    def record(self, call: Callable[[], Any]) -> Recording:
         """Call a function, and tell what it ran.
 
         Args:
@@ -126,7 +126,7 @@ class Recorder:
         Raises:
             OSError: the cache folder can't be written.
         """
-        return Recorded(self, call)
+        return Recording(self, call)
 
     @contextmanager
     def in_folder(self) -> Iterator[None]:
@@ -147,7 +147,7 @@ class RecordedKernel(Kernel):
 
     __slots__ = ("watch",)
 
-    def __init__(self, kernel: Kernel, watch: _CallWatch):
+    def __init__(self, kernel: Kernel, watch: _CallObserver):
         super().__init__(kernel.source, kernel.scope)
         self.watch = watch
 
@@ -177,7 +177,7 @@ class RecordedKernel(Kernel):
         return run
 
 
-class _CallWatch:
+class _CallObserver:
     """What is seen of one call: the kernels that are built, the plans that are made and called."""
 
     def __init__(self, recorder: Recorder):
@@ -185,7 +185,7 @@ class _CallWatch:
         self.built: list[Source] = []  # of which no plan is known yet
         self.compiled: list[str] = []
         self.kernels: dict[str, KernelRecord] = {}
-        self.calls: list[Called] = []
+        self.calls: list[PlanCall] = []
         self.inside = 0.0  # seconds in kernels
         self.depth = 0
         self.is_over = False
@@ -205,12 +205,12 @@ class _CallWatch:
         for source in self.built[since + 1 :]:
             self.kernels.setdefault(source.name, KernelRecord(str(expr), f"counts what {source_.name} writes\n\n{text}", source.text))
         del self.built[since:]
-        return replace(plan, run=self._noted(expr, plan.run))
+        return replace(plan, run=self._recorded_run(expr, plan.run))
 
-    def _noted(self, expr: Request, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _recorded_run(self, expr: Request, run: Callable[..., Any]) -> Callable[..., Any]:
         """The function of a plan; calls within another plan's are part of that one."""
 
-        def noted(*operands: Any) -> Any:
+        def recorded_run(*operands: Any) -> Any:
             if self.is_over:
                 return run(*operands)
             self.depth += 1
@@ -219,10 +219,10 @@ class _CallWatch:
             finally:
                 self.depth -= 1
             if not self.depth:
-                self.calls.append(Called(expr, operands, result))
+                self.calls.append(PlanCall(expr, operands, result))
             return result
 
-        return noted
+        return recorded_run
 
 
 def _seconds_of(function: Callable[[], object]) -> float:

@@ -28,13 +28,13 @@ SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BoundRequest:
     """An einsum, or statements, with their operands by name, in order."""
 
     expr: str
     operands: Mapping[str, Any]
     format: str | None = None
-    described: Mapping[str, str] = field(default_factory=dict)
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_einsum(self) -> bool:
@@ -48,10 +48,10 @@ class Asked:
         return evaluate(self.expr, format=self.format, **self.operands)
 
     def __str__(self) -> str:
-        return "\n".join([self.expr, *(f"  {name}: {description}" for name, description in self.described.items())])
+        return "\n".join([self.expr, *(f"  {name}: {description}" for name, description in self.descriptions.items())])
 
 
-def asked(
+def read_request(
     expr: str,
     specs: Mapping[str, str],
     *,
@@ -59,7 +59,7 @@ def asked(
     dtype: str = "float32",
     result: str | None = None,
     seed: int = SEED,
-) -> Asked:
+) -> BoundRequest:
     """Read a request and make its operands.
 
     Args:
@@ -79,7 +79,7 @@ def asked(
         OperandError: no such data type.
         OSError: a file can't be read.
 
-    >>> made = asked("ij,jk->ik", {"A": "uniform:4x6:0.5", "B": "dense:6x2"})
+    >>> made = read_request("ij,jk->ik", {"A": "uniform:4x6:0.5", "B": "dense:6x2"})
     >>> made().shape
     torch.Size([4, 2])
     >>> print(made)
@@ -92,7 +92,7 @@ def asked(
         _check_names(expr, names, given, is_whole=given is specs)
     kind, generator = _dtype(dtype), torch.Generator().manual_seed(seed)
     operands = {name: _operand(specs[name], chosen.get(name), kind, generator) for name in names}
-    return Asked(expr, operands, result, {name: describe(operand) for name, operand in operands.items()})
+    return BoundRequest(expr, operands, result, {name: describe(operand) for name, operand in operands.items()})
 
 
 def is_einsum(expr: str) -> bool:

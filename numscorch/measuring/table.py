@@ -19,7 +19,7 @@ from .machine import this_machine, versions
 from .memory import growth
 from .peers import peers_of
 from .recorded import Recorder
-from .requests import Asked
+from .requests import BoundRequest
 from .turns import DISTURBED, in_turns
 
 OURS = "numscorch"
@@ -44,7 +44,7 @@ class Table:
     ``missing`` says why a peer is absent; ``slower`` are those that took so much longer that they were called a few times only.
     """
 
-    request: Asked
+    request: BoundRequest
     threads: int
     rows: tuple[Row, ...]
     missing: dict[str, str]
@@ -60,7 +60,7 @@ class Table:
         """All of it, with the machine and the versions."""
         return {
             "request": self.request.expr,
-            "operands": dict(self.request.described),
+            "operands": dict(self.request.descriptions),
             "threads": self.threads,
             "sides": [asdict(row) for row in self.rows],
             "missing": self.missing,
@@ -111,7 +111,7 @@ class Table:
         )
 
 
-def measured(request: Asked, seconds: float) -> Table:
+def measure(request: BoundRequest, seconds: float) -> Table:
     """Compare the results of a request and its peers, then time all of them in turns.
 
     Args:
@@ -127,12 +127,12 @@ def measured(request: Asked, seconds: float) -> Table:
     ours = request()
     work = work_of(request.expr, _operands(request), ours)
     peers = peers_of(request)
-    for name, theirs in peers.results.items():
-        check(ours, theirs, name, TOLERANCES.get(_dtype(request), RELATIVE))
+    for name, expected in peers.results.items():
+        check(ours, expected, name, TOLERANCES.get(_dtype(request), RELATIVE))
     peers.results.clear()
     del ours
     with Recorder() as recorder:
-        seen = recorder.record(request)
+        recording = recorder.record(request)
     peak = growth(request)
     turns = in_turns(request, peers.functions, seconds=seconds, rest=peers.rest, patience=PATIENCE)
     rows = [Row(OURS, statistics.median(turns.ours), None)]
@@ -141,15 +141,15 @@ def measured(request: Asked, seconds: float) -> Table:
     threads, halved = torch.get_num_threads(), 0.5 if _dtype(request) in HALVED else 1.0
     roofs = rates(threads)
     rates_here = (roofs.bytes_per_second, roofs.flops_per_second * halved)
-    measurements = (seen.compile_seconds, seen.load_seconds, peak, turns.disturbance)
+    measurements = (recording.compile_seconds, recording.load_seconds, peak, turns.disturbance)
     return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *measurements)
 
 
-def _operands(request: Asked) -> Any:
+def _operands(request: BoundRequest) -> Any:
     return list(request.operands.values()) if request.is_einsum else request.operands
 
 
-def _dtype(request: Asked) -> torch.dtype:
+def _dtype(request: BoundRequest) -> torch.dtype:
     dtype: torch.dtype = next(iter(request.operands.values())).dtype
     return dtype
 

@@ -18,7 +18,7 @@ LEADING = "abdfghn"  # names of the leading dimensions, as batch and heads; c is
 PADDED = "stored(A[i,j]) * where({b} > -3e38, {t} + {b}, {b})"  # what is as low as that masks a key, whatever its score
 
 
-def attended(
+def pattern_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -74,10 +74,10 @@ def _number(scale: Any) -> float:
         ) from error
 
 
-def added(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def mask_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What a mask adds to scores: the least number where it is True, or -inf, so that rows of masked keys alone have differences.
 
-    >>> added(torch.tensor([False, True]), torch.float32)
+    >>> mask_bias(torch.tensor([False, True]), torch.float32)
     tensor([ 0.0000e+00, -3.4028e+38])
     """
     least = torch.finfo(dtype).min

@@ -18,7 +18,7 @@ from .weights import check_attention, check_device
 
 Linear = torch.nn.functional.linear
 Module = TypeVar("Module", bound=torch.nn.Module)
-KEPT = 8  # lengths whose patterns a module remembers
+MAX_PATTERNS = 8  # lengths whose patterns a module remembers
 
 
 class SparseAttention(torch.nn.Module):
@@ -110,7 +110,7 @@ class SparseAttention(torch.nn.Module):
         bias, dtype = layer.in_proj_bias is not None, layer.in_proj_weight.dtype
         attention = cls(pattern, layer.embed_dim, layer.num_heads, layer.dropout, bias, layer.batch_first, dtype=dtype)
         attention.load_state_dict(layer.state_dict())
-        return alike(attention, layer)
+        return copy_settings(attention, layer)
 
     def forward(
         self,
@@ -140,13 +140,13 @@ class SparseAttention(torch.nn.Module):
         """
         _check_weights(need_weights, attn_mask)
         if self.embed_dim is None:
-            return self._attended(query, key, value, key_padding_mask, is_causal)
+            return self._attend(query, key, value, key_padding_mask, is_causal)
         self._check_sizes(query, key, value)
         if not self.batch_first and query.ndim == 3:
             query, key, value = (tensor.transpose(0, 1) for tensor in (query, key, value))
         padding = None if key_padding_mask is None else key_padding_mask.unsqueeze(-2)  # the same for each head
         q, k, v = (tensor.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for tensor in self._projected(query, key, value))
-        output = self.out_proj(self._attended(q, k, v, padding, is_causal).transpose(-3, -2).flatten(-2))
+        output = self.out_proj(self._attend(q, k, v, padding, is_causal).transpose(-3, -2).flatten(-2))
         return (output.transpose(0, 1) if not self.batch_first and output.ndim == 3 else output), None
 
     def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -155,7 +155,7 @@ class SparseAttention(torch.nn.Module):
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         return tuple(map(Linear, (query, key, value), self.in_proj_weight.chunk(3), biases))
 
-    def _attended(
+    def _attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, padding: torch.Tensor | None, is_causal: bool
     ) -> torch.Tensor:
         pattern = self.pattern_for(query.shape[-2], key.shape[-2])
@@ -181,18 +181,18 @@ class SparseAttention(torch.nn.Module):
                 "give a function from a length to a pattern, as functools.partial(ns.nn.patterns.bigbird, block=16)",
             )
         else:
-            pattern, way_out = self._made_for(length), "give a fixed pattern of that shape"
+            pattern, way_out = self._pattern_of_length(length), "give a fixed pattern of that shape"
         if tuple(pattern.shape) != wanted:
             raise SizeError(
                 f"the pattern has shape {tuple(pattern.shape)}, but there are {wanted[0]} queries and {wanted[1]} keys\n  {way_out}"
             )
         return pattern
 
-    def _made_for(self, length: int) -> SparseTensor:
+    def _pattern_of_length(self, length: int) -> SparseTensor:
         """What the function makes for a length, remembered."""
         if length not in self.known:
             pattern = as_pattern(self.pattern(length))  # type: ignore[operator]
-            while len(self.known) >= KEPT:
+            while len(self.known) >= MAX_PATTERNS:
                 self.known.pop(next(iter(self.known)))
             self.known[length] = pattern
         return self.known[length]
@@ -213,7 +213,7 @@ class SparseAttention(torch.nn.Module):
 SETTINGS = {torch.nn.Dropout: ("p",), torch.nn.LayerNorm: ("eps",)}  # those that may differ from module to module of one layer
 
 
-def alike(module: Module, source: torch.nn.Module) -> Module:
+def copy_settings(module: Module, source: torch.nn.Module) -> Module:
     """The module itself, with what isn't in a state: settings, training, and which parameters are frozen, each as in the source's.
 
     Raises:

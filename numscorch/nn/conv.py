@@ -88,8 +88,8 @@ class SparseConv2d(WithSparseWeight):
         self.padding = padding if isinstance(padding, str) else _pair("padding", padding, 0)
         self._sides = _sides(self.padding, self.kernel_size, self.stride, self.dilation)
         height, width = self.kernel_size
-        shape, named = (out_channels, in_channels * height * width), "(out_channels, in_channels * kernel height * kernel width)"
-        self._take(new_weight(self, shape, named, density, pattern, format, dtype, device), bias)
+        shape, axes = (out_channels, in_channels * height * width), "(out_channels, in_channels * kernel height * kernel width)"
+        self._set_weight(new_weight(self, shape, axes, density, pattern, format, dtype, device), bias)
 
     @classmethod
     def from_dense(cls, conv: torch.nn.Conv2d, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:
@@ -123,7 +123,7 @@ class SparseConv2d(WithSparseWeight):
             format=stored.format,
             dtype=stored.dtype,
         )
-        return layer._copy_dense(conv, stored)
+        return layer._copy_from_dense(conv, stored)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The layer's output, (N, out_channels, H', W'), or without N."""
@@ -167,14 +167,14 @@ class SparseConv2d(WithSparseWeight):
         """The layer with a dense weight."""
         sizes = self.kernel_size, self.stride, self.padding, self.dilation
         layer = torch.nn.Conv2d(self.in_channels, self.out_channels, *sizes, bias=self.bias is not None, dtype=self.weight.dtype)
-        self._give_dense(layer)
+        self._copy_to_dense(layer)
         return layer
 
     def extra_repr(self) -> str:
-        shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        shown += f", padding={self.padding}" if any(self._sides) else ""
-        shown += f", dilation={self.dilation}" if self.dilation != (1, 1) else ""
-        return f"{shown}{', bias=False' if self.bias is None else ''}, {self._stored()}"
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        text += f", padding={self.padding}" if any(self._sides) else ""
+        text += f", dilation={self.dilation}" if self.dilation != (1, 1) else ""
+        return f"{text}{', bias=False' if self.bias is None else ''}, {self._weight_summary()}"
 
 
 def _check_modes(groups: int, padding_mode: str) -> None:

@@ -50,13 +50,13 @@ def attend(
     Returns:
         (targets, heads, channels); 0 for a target without edges.
     """
-    edges, counts = _by_heads(graph, source_scores.shape[1])
-    kept = functional.dropout(torch.ones_like(edges.values), dropout) if dropout and training else None
-    call = _AttentionCall(graph, edges, counts, kept, float(negative_slope))
+    edges, counts = _edges_by_head(graph, source_scores.shape[1])
+    dropout_mask = functional.dropout(torch.ones_like(edges.values), dropout) if dropout and training else None
+    call = _AttentionCall(graph, edges, counts, dropout_mask, float(negative_slope))
     if transformed():
         return call.by_parts(sources, source_scores, target_scores)
-    through: Any = _Attended
-    result: Tensor = through.apply(call, sources, source_scores, target_scores)
+    function: Any = _AttentionFunction
+    result: Tensor = function.apply(call, sources, source_scores, target_scores)
     return result
 
 
@@ -66,7 +66,7 @@ def by_heads(pattern: Pattern, heads: int) -> Pattern:
     return wide
 
 
-def _by_heads(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tensor | None]:
+def _edges_by_head(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tensor | None]:
     """A one for each edge and head, and how many edges these are, None where all are single ones; remembered with the graph."""
 
     def make() -> tuple[SparseTensor, Tensor | None]:
@@ -84,7 +84,7 @@ class _AttentionCall:
     graph: SparseTensor
     edges: SparseTensor
     counts: Tensor | None
-    kept: Tensor | None  # what dropout multiplies weights by
+    dropout_mask: Tensor | None  # what dropout multiplies weights by
     slope: float
 
     def exponentials(self, source_scores: Tensor, target_scores: Tensor) -> SparseTensor:
@@ -105,7 +105,7 @@ class _AttentionCall:
 
     def dropped(self, exponentials: SparseTensor) -> SparseTensor:
         """Those that dropout keeps, which are then larger."""
-        return exponentials if self.kept is None else exponentials.with_values(exponentials.values * self.kept)
+        return exponentials if self.dropout_mask is None else exponentials.with_values(exponentials.values * self.dropout_mask)
 
     def by_parts(self, sources: Tensor, source_scores: Tensor, target_scores: Tensor) -> Tensor:
         """The result, with the gradients of each part: for gradients of gradients, and torch.func's transforms."""
@@ -120,7 +120,7 @@ def _totals(exponentials: SparseTensor) -> Tensor:
     return totals.masked_fill(totals == 0, 1.0)
 
 
-class _Attended(torch.autograd.Function):
+class _AttentionFunction(torch.autograd.Function):
     """``attend`` as a function of features and scores."""
 
     @staticmethod
@@ -128,8 +128,8 @@ class _Attended(torch.autograd.Function):
         sources, s, t = (tensor.detach() for tensor in given)
         exponentials = call.exponentials(s, t)
         totals = _totals(exponentials)
-        arrived: Tensor = einsum("ijh,jhc->ihc", call.dropped(exponentials), sources)
-        result = arrived.div_(totals[..., None])
+        weighted_sums: Tensor = einsum("ijh,jhc->ihc", call.dropped(exponentials), sources)
+        result = weighted_sums.div_(totals[..., None])
         ctx.call = call
         ctx.save_for_backward(*given, exponentials.values, totals, result)
         return result

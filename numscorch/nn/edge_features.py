@@ -16,7 +16,7 @@ from ..api import einsum
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .edge_attention import by_heads
-from .graphs import ANEW, AS_THEY_ARE, GraphInput, Placed, take_graph
+from .graphs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph
 
 REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean", "min": "amin", "max": "amax", "mul": "prod"}
 Fill = float | Tensor | str
@@ -27,12 +27,12 @@ class Edges:
     """The edges that attention goes along: those of a graph, or those but self loops with one loop for each node."""
 
     graph: GraphInput
-    place: Placed
-    listed: Tensor  # targets and sources (2, edges)
+    place: EdgePlacement
+    endpoints: Tensor  # targets and sources (2, edges)
 
     def weights(self, source_scores: Tensor, target_scores: Tensor, edge_scores: Tensor | None, negative_slope: float) -> Tensor:
         """The softmax over each target's edges of ``leaky_relu`` of the scores' sums, (edges, heads)."""
-        targets, sources = self.listed
+        targets, sources = self.endpoints
         scores = source_scores[sources] + target_scores[targets]
         scores = functional.leaky_relu(scores if edge_scores is None else scores + edge_scores, negative_slope)
         index, nodes = targets[:, None].expand_as(scores), self.graph.shape[0]
@@ -69,17 +69,17 @@ class Edges:
             shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
             wanted = f"there are {self.graph.edges} edges with {edge_dim} features"
             raise SizeError(f"edge_attr has shape {shape}, but {wanted}: pass (edges, edge_dim)")
-        rows = rows if self.place.kept is None else rows.index_select(0, self.place.kept)
-        return torch.cat([rows, self._of_loops(rows, fill, end)]) if self.place.added else rows
+        rows = rows if self.place.selection is None else rows.index_select(0, self.place.selection)
+        return torch.cat([rows, self._of_loops(rows, fill, end)]) if self.place.added_loops else rows
 
     def _of_loops(self, features: Tensor, fill: Fill, end: int) -> Tensor:
         """The features of added loops."""
-        nodes, shape = self.place.added, (self.place.added, features.shape[1])
+        nodes, shape = self.place.added_loops, (self.place.added_loops, features.shape[1])
         if not isinstance(fill, str):
             return torch.as_tensor(fill, dtype=features.dtype).expand(shape)
         if fill not in REDUCTIONS:
             raise OperandError(f"fill_value={fill!r}: give a number, a tensor, or one of {', '.join(REDUCTIONS)}")
-        index = self.listed[end, : len(features), None].expand_as(features)
+        index = self.endpoints[end, : len(features), None].expand_as(features)
         start = features.new_full((self.graph.shape[end], features.shape[1]), 1.0 if fill == "mul" else 0.0)
         return start.scatter_reduce(0, index, features, REDUCTIONS[fill], include_self=False)[:nodes]
 
@@ -87,11 +87,11 @@ class Edges:
 @beside_programs
 def edges_of(graph: Any, size: tuple[int, int], add_self_loops: bool) -> Edges:
     """The edges of a graph between so many sources and targets, in PyTorch Geometric's order: added loops are the last ones."""
-    graph_, loops = take_graph(graph, None, size), ANEW if add_self_loops else AS_THEY_ARE
-    return Edges(graph_, graph_.place(loops), graph_.listed(loops))
+    graph_, loops = read_graph(graph, None, size), REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
+    return Edges(graph_, graph_.place(loops), graph_.endpoints(loops))
 
 
-def arriving(weights: SparseTensor, sources: Tensor) -> Tensor:
+def weighted_sums(weights: SparseTensor, sources: Tensor) -> Tensor:
     """What arrives at targets, (targets, heads, channels), of features (sources, heads, channels)."""
     result: Tensor = einsum("ijh,jhc->ihc", weights, sources)
     return result

@@ -18,13 +18,13 @@ from .lazy import LAZY
 Features = Tensor | SparseTensor
 
 
-def transformed(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """torch.nn.functional.linear of features, dense or sparse."""
     result: Tensor = functional.linear(x, weight, bias)
     return result
 
 
-def take_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:
+def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:
     """Features of nodes, (nodes, channels), dense or sparse; any number of channels where that is -1.
 
     With a ``node_dim``, dense ones may have more dimensions, of which that one counts nodes, and the last one channels.
@@ -57,15 +57,17 @@ def _attached(x: Tensor) -> Any:
     return attached(x)
 
 
-def take_pair(x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None) -> tuple[Features, Features | None]:
+def source_and_target_features(
+    x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None
+) -> tuple[Features, Features | None]:
     """The features of sources and of targets, which are the same unless a pair is given."""
     if not isinstance(x, tuple | list):
-        features = take_features(x, channels[0], layer, node_dim=node_dim)
+        features = checked_features(x, channels[0], layer, node_dim=node_dim)
         return features, features
     if len(x) != 2:
         raise SizeError(f"x has {len(x)} parts, but {layer} takes features, or a pair of those of sources and of targets")
-    sources = take_features(x[0], channels[0], layer, "x[0]", node_dim)
-    return sources, None if x[1] is None else take_features(x[1], channels[1], layer, "x[1]", node_dim)
+    sources = checked_features(x[0], channels[0], layer, "x[0]", node_dim)
+    return sources, None if x[1] is None else checked_features(x[1], channels[1], layer, "x[1]", node_dim)
 
 
 def folded(x: Features, node_dim: int) -> Features:

@@ -27,7 +27,7 @@ from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .remembering import remembered
 
 T = TypeVar("T")
-AS_THEY_ARE, REMAINING, ANEW = "as they are", "remaining", "anew"  # what becomes of self loops
+KEEP_LOOPS, ADD_MISSING_LOOPS, REPLACE_LOOPS = "as they are", "remaining", "anew"  # what becomes of self loops
 FEATURES_OF = "there are features of"
 TO_TARGET, TO_SOURCE = FLOWS = "source_to_target", "target_to_source"
 
@@ -88,11 +88,11 @@ def gcn_norm(
 def _gcn_norm(
     graph: Any, edge_weight: Tensor | None, num_nodes: int | None, improved: bool, add_self_loops: bool, dtype: torch.dtype | None
 ) -> SparseTensor:
-    edges = take_graph(graph, edge_weight, None if num_nodes is None else (num_nodes, num_nodes))
+    edges = read_graph(graph, edge_weight, None if num_nodes is None else (num_nodes, num_nodes))
     targets, sources = edges.shape
     if targets != sources:
         raise SizeError(f"gcn_norm of an adjacency matrix of shape {edges.shape}: it needs as many targets as sources")
-    loops = AS_THEY_ARE if not add_self_loops else ANEW if edges.weights is None else REMAINING
+    loops = KEEP_LOOPS if not add_self_loops else REPLACE_LOOPS if edges.weights is None else ADD_MISSING_LOOPS
     fill = 2.0 if improved and edges.weights is not None else 1.0
     return edges.remember(("gcn_norm", loops, fill, dtype), lambda: _normalized(edges.matrix(dtype, loops, fill)))
 
@@ -100,14 +100,14 @@ def _gcn_norm(
 @beside_programs
 def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Tensor | None = None) -> SparseTensor:
     """The matrix whose product with the sources' features is the sum of what arrives at each target; ``size`` is (sources, targets)."""
-    edges = take_graph(graph, edge_weight, size)
+    edges = read_graph(graph, edge_weight, size)
     return edges.remember(("sums", dtype), lambda: edges.matrix(dtype))
 
 
 @beside_programs
 def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
     """The matrix whose product with the sources' features is the mean of what arrives at each target."""
-    edges = take_graph(graph, None, size)
+    edges = read_graph(graph, None, size)
 
     def make() -> SparseTensor:
         whole = edges.matrix(dtype)
@@ -125,7 +125,7 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     Raises:
         UnsupportedError: an adjacency matrix has other values than 1, by which nothing is multiplied here.
     """
-    edges = take_graph(graph, None, size)
+    edges = read_graph(graph, None, size)
 
     def make() -> SparseTensor:
         weights = edges.edge_weights()
@@ -134,7 +134,7 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
                 "aggr='max' and 'min' take no weighted messages, but the adjacency matrix has values other than 1: drop them with"
                 " adj.with_values(torch.ones(adj.values.shape)), or use aggr='mean'"
             )
-        pattern = edges.place(AS_THEY_ARE).pattern
+        pattern = edges.place(KEEP_LOOPS).pattern
         return SparseTensor(pattern, torch.zeros(pattern.nnz, dtype=dtype))
 
     return edges.remember(("zeros", dtype), make)
@@ -146,8 +146,8 @@ def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_se
 
     With ``add_self_loops``, every node that is both has exactly one to itself.
     """
-    edges = take_graph(graph, None, size)
-    loops = ANEW if add_self_loops else AS_THEY_ARE
+    edges = read_graph(graph, None, size)
+    loops = REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
     return edges.remember(("multiplicities", loops, dtype), lambda: edges.place(loops).matrix(torch.ones(edges.edges, dtype=dtype), 1.0))
 
 
@@ -163,40 +163,40 @@ def _normalized(A: SparseTensor) -> SparseTensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class EdgePlacement:
     """Where the weights of edges go in a matrix of targets and sources."""
 
     pattern: Pattern
     slots: Tensor | None  # the position of each weight; None where they are in order
-    kept: Tensor | None  # which edges' weights are taken; None where all are
-    added: int  # self loops that come after them
+    selection: Tensor | None  # which edges' weights are taken; None where all are
+    added_loops: int  # self loops that come after them
 
     def matrix(self, weights: Tensor, fill: float) -> SparseTensor:
         """The matrix of these weights, those at one place summed; gradients flow to them."""
-        placed = weights if self.kept is None else weights.index_select(0, self.kept)
-        if self.added:
-            placed = torch.cat([placed, placed.new_full((self.added,), fill)])
+        placed = weights if self.selection is None else weights.index_select(0, self.selection)
+        if self.added_loops:
+            placed = torch.cat([placed, placed.new_full((self.added_loops,), fill)])
         if self.slots is not None:
             placed = placed.new_zeros(self.pattern.nnz).index_add(0, self.slots, placed)
         return SparseTensor(self.pattern, placed)
 
 
-def placed(places: Tensor, shape: tuple[int, int], loops: str) -> Placed:
+def placed(places: Tensor, shape: tuple[int, int], loops: str) -> EdgePlacement:
     """Edges at these targets and sources (2, edges), with their self loops as they are, remaining or anew. O(edges log edges)."""
-    kept, missing = None, torch.empty(0, dtype=torch.int64)
-    if loops != AS_THEY_ARE:
+    selection, missing = None, torch.empty(0, dtype=torch.int64)
+    if loops != KEEP_LOOPS:
         is_loop = places[0] == places[1]
-        kept, nodes = (~is_loop).nonzero().flatten(), min(shape)
+        selection, nodes = (~is_loop).nonzero().flatten(), min(shape)
         last = torch.full((nodes,), -1)
-        if loops == REMAINING:
+        if loops == ADD_MISSING_LOOPS:
             at = is_loop.nonzero().flatten()
             last.scatter_reduce_(0, places[0, at], at, "amax")
-        kept, missing = torch.cat([kept, last[last >= 0]]), (last < 0).nonzero().flatten()
-        places = torch.cat([places[:, kept], missing.expand(2, -1)], dim=1)
+        selection, missing = torch.cat([selection, last[last >= 0]]), (last < 0).nonzero().flatten()
+        places = torch.cat([places[:, selection], missing.expand(2, -1)], dim=1)
     pattern, positions, order = pack(places.numpy(), shape, CSR)
     slots = torch.empty(len(order), dtype=torch.int64)
     slots[torch.from_numpy(order)] = torch.from_numpy(positions)
-    return Placed(pattern, None if is_identity(slots.numpy(), pattern.nnz) else slots, kept, len(missing))
+    return EdgePlacement(pattern, None if is_identity(slots.numpy(), pattern.nnz) else slots, selection, len(missing))
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +213,7 @@ class GraphInput:
         """How many there are."""
         return self.source.nnz if isinstance(self.source, SparseTensor) else int(self.source.shape[1])
 
-    def place(self, loops: str) -> Placed:
+    def place(self, loops: str) -> EdgePlacement:
         """Where the edges go; remembered with the pattern or the edge list."""
         if isinstance(self.source, SparseTensor):
             A = self.source
@@ -221,20 +221,20 @@ class GraphInput:
         edges = self.source
         return remembered(edges, ("edges", self.shape, loops), lambda: placed(_places(edges), self.shape, loops))
 
-    def listed(self, loops: str) -> Tensor:
+    def endpoints(self, loops: str) -> Tensor:
         """Targets and sources (2, edges) of the edges that are placed, their self loops as they are or anew."""
         place = self.place(loops)
         edges = self.source.indices() if isinstance(self.source, SparseTensor) else _places(self.source)
-        edges = edges if place.kept is None else edges[:, place.kept]
-        return torch.cat([edges, torch.arange(place.added).expand(2, -1)], 1) if place.added else edges
+        edges = edges if place.selection is None else edges[:, place.selection]
+        return torch.cat([edges, torch.arange(place.added_loops).expand(2, -1)], 1) if place.added_loops else edges
 
     def edge_weights(self) -> Tensor | None:
         """The weight of each edge, in the order of the edge list or of the matrix's entries; None where an edge list has none."""
         return of_entries(self.source.pattern, self.source.values) if isinstance(self.source, SparseTensor) else self.weights
 
-    def matrix(self, dtype: torch.dtype | None, loops: str = AS_THEY_ARE, fill: float = 1.0) -> SparseTensor:
+    def matrix(self, dtype: torch.dtype | None, loops: str = KEEP_LOOPS, fill: float = 1.0) -> SparseTensor:
         """The weighted adjacency matrix."""
-        A, is_kept = self.source, isinstance(self.source, SparseTensor) and loops == AS_THEY_ARE
+        A, is_kept = self.source, isinstance(self.source, SparseTensor) and loops == KEEP_LOOPS
         given = self.weights if is_kept else self.edge_weights()
         weights = torch.ones(self.edges, dtype=dtype) if given is None else given
         weights = weights if dtype is None else weights.to(dtype)
@@ -253,7 +253,7 @@ class GraphInput:
         """What tells apart graphs that are remembered beside one tensor."""
         if isinstance(self.source, SparseTensor):
             return self.source.pattern
-        return self.shape if self.weights is None else self.place(AS_THEY_ARE)
+        return self.shape if self.weights is None else self.place(KEEP_LOOPS)
 
 
 def check_flow(layer: str, flow: object) -> None:
@@ -285,10 +285,10 @@ def is_matrix(graph: Any) -> bool:
     return isinstance(graph, SparseTensor | SparseParameter) or (isinstance(graph, Tensor) and graph.layout is not torch.strided)
 
 
-def said_size(graph: Any) -> tuple[int | None, int | None] | None:
+def stated_size(graph: Any) -> tuple[int | None, int | None] | None:
     """How many sources and targets a graph says that there are: a matrix, or an ``EdgeIndex`` of PyTorch Geometric; None if it doesn't.
 
-    >>> said_size(torch.zeros(2, 7, dtype=torch.int64)), said_size(torch.zeros(2, 7).to_sparse())
+    >>> stated_size(torch.zeros(2, 7, dtype=torch.int64)), stated_size(torch.zeros(2, 7).to_sparse())
     (None, (7, 2))
     """
     if is_matrix(graph):
@@ -296,7 +296,7 @@ def said_size(graph: Any) -> tuple[int | None, int | None] | None:
     return graph.sparse_size() if hasattr(graph, "sparse_size") else None
 
 
-def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
+def read_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
     """A graph between so many sources and targets; by default, as many as it names.
 
     Raises:

@@ -34,7 +34,7 @@ def union(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
             [1., 1., 1.]])
     """
     given = _of_one_shape("union", patterns)
-    return ones_at(united(given))
+    return ones_at(union_of(given))
 
 
 def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
@@ -47,7 +47,7 @@ def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
             [0., 1., 1.]])
     """
     given = _of_one_shape("intersection", patterns)
-    return ones_at(intersected(given))
+    return ones_at(intersection_of(given))
 
 
 def as_pattern(given: object) -> SparseTensor:
@@ -72,12 +72,12 @@ def lower_part(pattern: SparseTensor) -> SparseTensor:
     return ones_at(pattern.pattern.remember("lower part", lambda: lower(pattern.pattern)))
 
 
-def united(patterns: tuple[Pattern, ...]) -> Pattern:
+def union_of(patterns: tuple[Pattern, ...]) -> Pattern:
     """The entries that any CSR pattern stores."""
     return of_keys(np.unique(_keys(patterns)), patterns[0].shape)
 
 
-def intersected(patterns: tuple[Pattern, ...]) -> Pattern:
+def intersection_of(patterns: tuple[Pattern, ...]) -> Pattern:
     """The entries that all CSR patterns store."""
     keys, counts = np.unique(_keys(patterns), return_counts=True)
     return of_keys(keys[counts == len(patterns)], patterns[0].shape)

@@ -16,7 +16,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .one_hot import PRODUCT, ones_at
 
 
-def looked_up(numbers: Tensor, table: SparseTensor) -> Tensor:
+def lookup_rows(numbers: Tensor, table: SparseTensor) -> Tensor:
     """The rows of a table, (n, d), by their numbers, (n,), while torch compiles or exports a program.
 
     Raises:

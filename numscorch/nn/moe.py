@@ -177,11 +177,11 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
         raise UnsupportedError("the gates are dense, so that each expert would be computed: choose some with top_k_gates or ns.from_torch")
     _check_sizes(input, gates_, experts)
     stored = gates_ if gates_.pattern.format == CSR else gates_.to(CSR)
-    plan: Dispatch = stored.pattern.remember("dispatch", lambda: dispatched(stored.pattern))
-    slots = einsum("sb,bd->sd", _of_ones(plan.chosen, input.dtype), input)
+    plan: Dispatch = stored.pattern.remember("dispatch", lambda: plan_dispatch(stored.pattern))
+    slots = einsum("sb,bd->sd", _of_ones(plan.slot_tokens, input.dtype), input)
     grouped = slots.reshape(-1, GROUP, input.shape[1])
-    outputs = einsum("gn,gud,ndh->guh", _of_ones(plan.owners, input.dtype), grouped, experts)
-    mixed: torch.Tensor = einsum("bs,sh->bh", SparseTensor.trusted(plan.given, stored.values), outputs.reshape(-1, experts.shape[2]))
+    outputs = einsum("gn,gud,ndh->guh", _of_ones(plan.group_experts, input.dtype), grouped, experts)
+    mixed: torch.Tensor = einsum("bs,sh->bh", SparseTensor.trusted(plan.token_slots, stored.values), outputs.reshape(-1, experts.shape[2]))
     return mixed
 
 
@@ -189,18 +189,18 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
 class Dispatch:
     """Which token is in each slot (slots, tokens), each group's expert (groups, n), and in which slots a token is (tokens, slots)."""
 
-    chosen: Pattern
-    owners: Pattern
-    given: Pattern
+    slot_tokens: Pattern
+    group_experts: Pattern
+    token_slots: Pattern
 
 
-def dispatched(gates: Pattern) -> Dispatch:
+def plan_dispatch(gates: Pattern) -> Dispatch:
     """Slots for the entries of a CSR matrix of gates, expert by expert; each expert's last group may have free ones.
 
     There are as many groups as these gates could need at most, so that what is compiled doesn't follow the numbers of tokens.
 
-    >>> plan = dispatched(top_k_gates(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), 1).pattern)
-    >>> plan.given.level_arrays(1)[1].tolist(), plan.owners.level_arrays(1)[1].tolist()
+    >>> plan = plan_dispatch(top_k_gates(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), 1).pattern)
+    >>> plan.token_slots.level_arrays(1)[1].tolist(), plan.group_experts.level_arrays(1)[1].tolist()
     ([4, 0, 5], [0, 1])
     """
     (tokens, count), (pos, expert) = gates.shape, gates.views

@@ -58,8 +58,8 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         check_attention(cls, layer)
         attention = cls.__new__(cls)
         vars(attention).update(vars(layer))
-        for held in ("_parameters", "_buffers", "_modules"):
-            vars(attention)[held] = dict(vars(layer)[held])
+        for field in ("_parameters", "_buffers", "_modules"):
+            vars(attention)[field] = dict(vars(layer)[field])
         return attention
 
     def forward(
@@ -82,10 +82,10 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
             raise UnsupportedError("is_causal=True is a hint of attn_mask: give that, as Transformer.generate_square_subsequent_mask(L)")
         is_batched, is_sequence_first = query.ndim == 3, query.ndim == 3 and not self.batch_first
         q, k, v = (self._heads(projected, is_sequence_first) for projected in self._projected(query, key, value))
-        mask = _joined(attn_mask, key_padding_mask, q)
+        mask = _joined_masks(attn_mask, key_padding_mask, q)
         weights = None
         if need_weights:
-            attended, weights = self._weighted(q, k, v, mask)
+            attended, weights = self._attention_and_weights(q, k, v, mask)
             weights = weights.mean(1) if average_attn_weights else weights
             weights = weights if is_batched else weights[0]
         else:
@@ -109,7 +109,9 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         heads: torch.Tensor = batch.unflatten(-1, (self.num_heads, -1))
         return heads.transpose(1, 2)
 
-    def _weighted(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def _attention_and_weights(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """What is attended to, and with which weights."""
         scores = q @ k.transpose(-1, -2) / sqrt(q.shape[-1])
         weights = dropout((scores if mask is None else scores + mask).softmax(-1), self.dropout, self.training)
@@ -135,18 +137,18 @@ def unwrapped(weight: Any) -> Any:
     return weight.tensor if isinstance(weight, SparseParameter) else weight
 
 
-def _joined(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
+def _joined_masks(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
     """Both masks as one that is added to the scores (N, heads, L, S)."""
     if attn_mask is not None:
-        attn_mask = _added(attn_mask, q)
+        attn_mask = _as_bias(attn_mask, q)
         attn_mask = attn_mask.unflatten(0, q.shape[:2]) if attn_mask.ndim == 3 else attn_mask
     if key_padding_mask is None:
         return attn_mask
-    padding = _added(key_padding_mask, q).reshape(-1, 1, 1, key_padding_mask.shape[-1])
+    padding = _as_bias(key_padding_mask, q).reshape(-1, 1, 1, key_padding_mask.shape[-1])
     return padding if attn_mask is None else attn_mask + padding
 
 
-def _added(mask: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def _as_bias(mask: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """A mask as numbers that are added to scores: of truth values, True leaves out."""
     if mask.dtype == torch.bool:
         return torch.zeros(mask.shape, dtype=q.dtype).masked_fill(mask, -torch.inf)

@@ -79,13 +79,13 @@ class WithSparseWeight(WeightsFirst):
         for values in (self.weight.values, *([] if self.bias is None else [self.bias])):
             torch.nn.init.uniform_(values, -bound, bound)
 
-    def _take(self, stored: SparseTensor, bias: bool) -> None:
+    def _set_weight(self, stored: SparseTensor, bias: bool) -> None:
         """Hold a weight with this pattern, and a bias, both drawn anew."""
         self.weight = SparseParameter(stored)
         self.bias = torch.nn.Parameter(torch.empty(stored.shape[0], dtype=stored.dtype)) if bias else None
         self.reset_parameters()
 
-    def _copy_dense(self, dense: Any, stored: SparseTensor) -> Self:
+    def _copy_from_dense(self, dense: Any, stored: SparseTensor) -> Self:
         """Take the numbers of a dense module, and what is frozen in it."""
         with torch.no_grad():
             self.weight.values.copy_(stored.values)
@@ -95,7 +95,7 @@ class WithSparseWeight(WeightsFirst):
                 self.bias.requires_grad_(dense.bias.requires_grad)
         return self.train(dense.training)
 
-    def _give_dense(self, dense: Any) -> None:
+    def _copy_to_dense(self, dense: Any) -> None:
         """Hand a dense module the numbers, and what is frozen."""
         with torch.no_grad():
             dense.weight.copy_(self.weight.tensor.to_dense().reshape(dense.weight.shape))
@@ -105,7 +105,7 @@ class WithSparseWeight(WeightsFirst):
                 dense.bias.requires_grad_(self.bias.requires_grad)
         dense.train(self.training)
 
-    def _stored(self) -> str:
+    def _weight_summary(self) -> str:
         """What ``extra_repr`` shows of the weight."""
         return f"density={self.weight.density:.3g}, {self.weight.format.name}"
 
