@@ -13,10 +13,11 @@ PUBLIC = {"numscorch", "numscorch.nn", "numscorch.sparsify"}
 
 
 def defining_module(value: type | FunctionType) -> str:
-    """The module of the file that defines a class or a function; its own ``__module__`` for a class without methods."""
+    """The module of the file that defines a class or a function; ``__module__`` of a class without methods."""
     if isinstance(value, type):
         methods = (member for member in vars(value).values() if isinstance(member, FunctionType))
-        return next((str(method.__globals__["__name__"]) for method in methods), value.__module__)
+        modules = (str(method.__globals__["__name__"]) for method in methods)
+        return next((name for name in modules if name.startswith("numscorch")), value.__module__)
     return str(inspect.unwrap(value).__globals__["__name__"])
 
 
