@@ -13,7 +13,7 @@ import torch
 
 from numscorch.measuring.agreement import RELATIVE, check
 from numscorch.measuring.machine import LIBRARIES, cores
-from numscorch.measuring.turns import Function, Turns, enter, in_turns
+from numscorch.measuring.turns import Function, Turns, in_turns, record_rounds
 
 from . import data
 from .data import Case
@@ -85,7 +85,7 @@ def record(benchmark: Any, request: pytest.FixtureRequest) -> Record:
 
     def enter_record(times: Sequence[float], **info: Any) -> None:
         info["seconds"] = statistics.median(times)
-        enter(benchmark, times)
+        record_rounds(benchmark, times)
         benchmark.extra_info.update(info)
         request.config.stash[NOTES].records.append(info)
 

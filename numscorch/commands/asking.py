@@ -15,10 +15,10 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     """The arguments that make a request."""
     parser.add_argument("expression", metavar="EXPR", help='an einsum, as "ij,jk->ik", or statements, as "y[i] = A[i,j] * x[j]"')
     parser.add_argument(
-        "--operand", action="append", type=_name_and_value, default=[], metavar="NAME=WHAT", help=f"one for each operand: {SPECS}"
+        "--operand", action="append", type=_named_value, default=[], metavar="NAME=WHAT", help=f"one for each operand: {SPECS}"
     )
     parser.add_argument(
-        "--format", action="append", type=_name_and_value, default=[], metavar="NAME=FORMAT", help="how an operand is stored, as A=CSC"
+        "--format", action="append", type=_named_value, default=[], metavar="NAME=FORMAT", help="how an operand is stored, as A=CSC"
     )
     parser.add_argument("--result", metavar="FORMAT", help="how the result is stored")
     parser.add_argument("--dtype", default="float32", help="of the values (float32)")
@@ -41,7 +41,7 @@ def requests_in(lines: Sequence[str], where: str) -> Iterator[tuple[int, argpars
     Raises:
         ExpressionError: a line is no request.
 
-    >>> [(number, own.expression) for number, own in requests_in(["# sums", "ij-> --operand A=dense:2x2"], "sums.txt")]
+    >>> [(number, request.expression) for number, request in requests_in(["# sums", "ij-> --operand A=dense:2x2"], "sums.txt")]
     [(2, 'ij->')]
     """
     for number, line in enumerate(lines, 1):
@@ -75,7 +75,7 @@ class _CommandParser(argparse.ArgumentParser):
         raise ExpressionError(f"{message}: a line holds the arguments of python -m numscorch bench")
 
 
-def _name_and_value(text: str) -> tuple[str, str]:
+def _named_value(text: str) -> tuple[str, str]:
     name, sign, what = text.partition("=")
     if not sign or not name.isidentifier() or not what:
         raise argparse.ArgumentTypeError(f"{text!r} is not as A=WHAT")

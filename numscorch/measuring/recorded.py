@@ -65,7 +65,7 @@ class Recording:
         self._watch.is_over = True
         self.kernels = self._watch.kernels
         seconds = [recorder.seconds[name] for name in self._watch.compiled]
-        self.compile_seconds, self.load_seconds = sum(compiling for compiling, _ in seconds), sum(compiling for _, compiling in seconds)
+        self.compile_seconds, self.load_seconds = sum(compiling for compiling, _ in seconds), sum(loading for _, loading in seconds)
 
     def overhead(self, longest: float = LONGEST) -> float:
         """What a warm call takes outside of its kernels, in seconds; the median of some calls.
@@ -194,20 +194,20 @@ class _CallObserver:
         self.built.append(source)
         return RecordedKernel(build(source), self)
 
-    def on_plan(self, expr: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
+    def on_plan(self, request: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
         """Note the kernels of a plan, and have its calls noted."""
-        source_, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
-        text = str(Explanation(f"einsum {expr}", tuple(operands), plan.problem, plan.steps, source_, Path(name), expr))
-        text = text.replace(source_.text, "").rstrip()
-        self.kernels.setdefault(source_.name, KernelRecord(str(expr), text, source_.text))
+        main, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
+        text = str(Explanation(f"einsum {request}", tuple(operands), plan.problem, plan.steps, main, Path(name), request))
+        text = text.replace(main.text, "").rstrip()
+        self.kernels.setdefault(main.name, KernelRecord(str(request), text, main.text))
         # those before it belong to a plan that this one is part of
-        since = self.built.index(source_) if source_ in self.built else len(self.built)
+        since = self.built.index(main) if main in self.built else len(self.built)
         for source in self.built[since + 1 :]:
-            self.kernels.setdefault(source.name, KernelRecord(str(expr), f"counts what {source_.name} writes\n\n{text}", source.text))
+            self.kernels.setdefault(source.name, KernelRecord(str(request), f"counts what {main.name} writes\n\n{text}", source.text))
         del self.built[since:]
-        return replace(plan, run=self._recorded_run(expr, plan.run))
+        return replace(plan, run=self._recorded_run(request, plan.run))
 
-    def _recorded_run(self, expr: Request, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _recorded_run(self, request: Request, run: Callable[..., Any]) -> Callable[..., Any]:
         """The function of a plan; calls within another plan's are part of that one."""
 
         def recorded_run(*operands: Any) -> Any:
@@ -219,7 +219,7 @@ class _CallObserver:
             finally:
                 self.depth -= 1
             if not self.depth:
-                self.calls.append(PlanCall(expr, operands, result))
+                self.calls.append(PlanCall(request, operands, result))
             return result
 
         return recorded_run

@@ -79,17 +79,17 @@ def read_request(
         OperandError: no such data type.
         OSError: a file can't be read.
 
-    >>> made = read_request("ij,jk->ik", {"A": "uniform:4x6:0.5", "B": "dense:6x2"})
-    >>> made().shape
+    >>> request = read_request("ij,jk->ik", {"A": "uniform:4x6:0.5", "B": "dense:6x2"})
+    >>> request().shape
     torch.Size([4, 2])
-    >>> print(made)
+    >>> print(request)
     ij,jk->ik
       A: 4x6 CSR float32, 12 stored
       B: 6x2 dense float32
     """
     names, chosen = operands_of(expr), dict(formats or {})
-    for given in (specs, chosen):
-        _check_names(expr, names, given, is_whole=given is specs)
+    _check_names(expr, names, specs, is_whole=True)
+    _check_names(expr, names, chosen, is_whole=False)
     kind, generator = _dtype(dtype), torch.Generator().manual_seed(seed)
     operands = {name: _operand(specs[name], chosen.get(name), kind, generator) for name in names}
     return BoundRequest(expr, operands, result, {name: describe(operand) for name, operand in operands.items()})
@@ -129,10 +129,10 @@ def _check_names(expr: str, names: tuple[str, ...], given: Mapping[str, str], is
 
 
 def _dtype(name: str) -> torch.dtype:
-    dtype_ = {str(dtype).removeprefix("torch."): dtype for dtype in STORED}.get(name)
-    if dtype_ is None:
+    dtype = {str(stored).removeprefix("torch."): stored for stored in STORED}.get(name)
+    if dtype is None:
         raise OperandError(f"{name!r} is no data type of values: they are {listed()}")
-    return dtype_
+    return dtype
 
 
 def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch.Generator) -> Any:
@@ -147,10 +147,10 @@ def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch
             return _in_format(tensor.with_values(_numbers((tensor.nnz,), dtype, generator)), format)
         case (("dense" | "uniform"), _):
             raise FormatError(f"{spec!r} is no operand: give {SPECS}")
-    file, given = _file_and_shape(spec)
+    file, file_shape = _file_and_shape(spec)
     if suffix_of(file) is None and not Path(file).exists():
         raise FormatError(f"{spec!r} is no operand: give {SPECS}")
-    return _in_format(load(file, dtype=dtype, shape=given), format)
+    return _in_format(load(file, dtype=dtype, shape=file_shape), format)
 
 
 def _file_and_shape(spec: str) -> tuple[str, tuple[int, ...] | None]:

@@ -27,7 +27,7 @@ class Edges:
     """The edges that attention goes along: those of a graph, or those but self loops with one loop for each node."""
 
     graph: GraphInput
-    place: EdgePlacement
+    placement: EdgePlacement
     endpoints: Tensor  # targets and sources (2, edges)
 
     def weights(self, source_scores: Tensor, target_scores: Tensor, edge_scores: Tensor | None, negative_slope: float) -> Tensor:
@@ -43,9 +43,9 @@ class Edges:
     @beside_programs
     def matrix(self, weights: Tensor) -> SparseTensor:
         """The weights as a tensor (targets, sources, heads), those of equal edges summed."""
-        heads, pattern = weights.shape[1], self.place.pattern
-        if self.place.slots is not None:
-            weights = weights.new_zeros(pattern.nnz, heads).index_add(0, self.place.slots, weights)
+        heads, pattern = weights.shape[1], self.placement.pattern
+        if self.placement.slots is not None:
+            weights = weights.new_zeros(pattern.nnz, heads).index_add(0, self.placement.slots, weights)
         return SparseTensor(by_heads(pattern, heads), weights.flatten())
 
     def features(self, given: Tensor, edge_dim: int, fill: Fill, end: int) -> Tensor:
@@ -69,12 +69,12 @@ class Edges:
             shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
             wanted = f"there are {self.graph.edges} edges with {edge_dim} features"
             raise SizeError(f"edge_attr has shape {shape}, but {wanted}: pass (edges, edge_dim)")
-        rows = rows if self.place.selection is None else rows.index_select(0, self.place.selection)
-        return torch.cat([rows, self._of_loops(rows, fill, end)]) if self.place.added_loops else rows
+        rows = rows if self.placement.selection is None else rows.index_select(0, self.placement.selection)
+        return torch.cat([rows, self._of_loops(rows, fill, end)]) if self.placement.added_loops else rows
 
     def _of_loops(self, features: Tensor, fill: Fill, end: int) -> Tensor:
         """The features of added loops."""
-        nodes, shape = self.place.added_loops, (self.place.added_loops, features.shape[1])
+        nodes, shape = self.placement.added_loops, (self.placement.added_loops, features.shape[1])
         if not isinstance(fill, str):
             return torch.as_tensor(fill, dtype=features.dtype).expand(shape)
         if fill not in REDUCTIONS:
@@ -85,10 +85,10 @@ class Edges:
 
 
 @beside_programs
-def edges_of(graph: Any, size: tuple[int, int], add_self_loops: bool) -> Edges:
+def read_edges(graph: Any, size: tuple[int, int], add_self_loops: bool) -> Edges:
     """The edges of a graph between so many sources and targets, in PyTorch Geometric's order: added loops are the last ones."""
-    graph_, loops = read_graph(graph, None, size), REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
-    return Edges(graph_, graph_.place(loops), graph_.endpoints(loops))
+    source, loops = read_graph(graph, None, size), REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
+    return Edges(source, source.place(loops), source.endpoints(loops))
 
 
 def weighted_sums(weights: SparseTensor, sources: Tensor) -> Tensor:

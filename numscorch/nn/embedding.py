@@ -48,8 +48,8 @@ class SparseEmbeddingBag(torch.nn.Module):
     Source: ``torch.nn.EmbeddingBag``; Scorch, section 4, of the product.
 
     >>> bags = SparseEmbeddingBag(10, 3, mode="sum")
-    >>> made = bags(torch.tensor([1, 2, 4, 4]), torch.tensor([0, 2]))
-    >>> torch.equal(made[1], 2 * bags.weight[4])
+    >>> sums = bags(torch.tensor([1, 2, 4, 4]), torch.tensor([0, 2]))
+    >>> torch.equal(sums[1], 2 * bags.weight[4])
     True
     """
 

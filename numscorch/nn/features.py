@@ -57,9 +57,7 @@ def _attached(x: Tensor) -> Any:
     return attached(x)
 
 
-def source_and_target_features(
-    x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None
-) -> tuple[Features, Features | None]:
+def checked_pair(x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None) -> tuple[Features, Features | None]:
     """The features of sources and of targets, which are the same unless a pair is given."""
     if not isinstance(x, tuple | list):
         features = checked_features(x, channels[0], layer, node_dim=node_dim)

@@ -15,8 +15,8 @@ from ..tensors.sparse_tensor import SparseTensor
 from .aggregation import SUMS
 from .convolution import Convolution
 from .edge_attention import attend
-from .edge_features import Fill, edges_of, weighted_sums
-from .features import Features, linear, source_and_target_features
+from .edge_features import Fill, read_edges, weighted_sums
+from .features import Features, checked_pair, linear
 from .graphs import TO_TARGET, multiplicities
 from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
@@ -113,9 +113,9 @@ class GATConv(Convolution):
             if isinstance(child, torch.nn.Linear) and not isinstance(child, LazyLinear):
                 draw_glorot(child)
         bound = math.sqrt(6 / (self.heads + self.out_channels))
-        for source_scores in (self.att_src, self.att_dst, self.att_edge):
-            if source_scores is not None:
-                torch.nn.init.uniform_(source_scores, -bound, bound)
+        for vectors in (self.att_src, self.att_dst, self.att_edge):
+            if vectors is not None:
+                torch.nn.init.uniform_(vectors, -bound, bound)
         if self.bias is not None:
             torch.nn.init.zeros_(self.bias)
 
@@ -136,7 +136,7 @@ class GATConv(Convolution):
             SizeError: features of another shape.
             UnsupportedError: edges have features, but there is no ``edge_dim``; or the graph is a matrix then.
         """
-        features, others = source_and_target_features(x, self._channels, self)
+        features, others = checked_pair(x, self._channels, self)
         self._materialize(features, others, edge_attr)
         nodes, graph = self._size(features, others, size, edge_index), self._directed(edge_index, features, others)
         sources, targets = self._features_by_head(features, others)
@@ -173,7 +173,7 @@ class GATConv(Convolution):
         self, graph: Any, nodes: tuple[int, int], edge_attr: Tensor | None, sources: Tensor, source_scores: Tensor, target_scores: Tensor
     ) -> tuple[Tensor, Any]:
         """What arrives at targets, and the weights of attention, edge by edge."""
-        edges = edges_of(graph, nodes, self.add_self_loops)
+        edges = read_edges(graph, nodes, self.add_self_loops)
         edge_scores = None
         if edge_attr is not None and self.lin_edge is not None:
             end = 0 if self.flow == TO_TARGET else 1  # as in PyTorch Geometric, loops reduce features by the second row of edge_index
@@ -185,22 +185,21 @@ class GATConv(Convolution):
         endpoints = edges.endpoints.flip(0) if self.flow == TO_TARGET else edges.endpoints
         return weighted_sums(matrix, sources), (endpoints, weights) if is_list else matrix
 
-    def _features_by_head(self, own_features: Features, others: Features | None) -> tuple[Tensor, Tensor | None]:
+    def _features_by_head(self, features: Features, others: Features | None) -> tuple[Tensor, Tensor | None]:
         """The features of sources and targets by head: (nodes, heads, out_channels)."""
         heads = (-1, self.heads, self.out_channels)
         if self.lin is not None:
-            sources = linear(own_features, self.lin.weight).view(heads)
-            same = others is own_features
-            return sources, sources if same else None if others is None else linear(others, self.lin.weight).view(heads)
-        sources = linear(own_features, self.lin_src.weight).view(heads)
+            sources = linear(features, self.lin.weight).view(heads)
+            return sources, sources if others is features else None if others is None else linear(others, self.lin.weight).view(heads)
+        sources = linear(features, self.lin_src.weight).view(heads)
         return sources, None if others is None else linear(others, self.lin_dst.weight).view(heads)
 
     def _scores(self, x: SparseTensor) -> tuple[Tensor, Tensor]:
         """The scores of sparse features as sources and as targets: a product with few columns, of weights that are multiplied first."""
         weight = self.lin.weight.view(self.heads, self.out_channels, -1)  # type: ignore[union-attr]  # sources are targets: there is lin
         by_head = torch.stack([self.att_src[0], self.att_dst[0]], 1) @ weight
-        source_scores = linear(x, by_head.flatten(0, 1)).view(-1, self.heads, 2)
-        return source_scores[..., 0].contiguous(), source_scores[..., 1].contiguous()
+        scores = linear(x, by_head.flatten(0, 1)).view(-1, self.heads, 2)
+        return scores[..., 0].contiguous(), scores[..., 1].contiguous()
 
     def __repr__(self) -> str:
         return f"GATConv({self.in_channels}, {self.out_channels}, heads={self.heads})"

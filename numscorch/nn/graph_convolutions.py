@@ -17,7 +17,7 @@ from ..errors import SizeError, UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
 from .aggregation import AGGREGATIONS, SUMS
 from .convolution import Convolution
-from .features import Features, checked_features, folded, linear, source_and_target_features, unfolded
+from .features import Features, checked_features, checked_pair, folded, linear, unfolded
 from .graphs import TO_TARGET, directed, gcn_norm, means, sums
 from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
@@ -201,7 +201,7 @@ class SAGEConv(Convolution):
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """The features of targets, (targets, out_channels); ``size`` is (sources, targets), if neither features nor a matrix state it."""
-        sources, targets = source_and_target_features(x, self._channels, self, self.node_dim)
+        sources, targets = checked_pair(x, self._channels, self, self.node_dim)
         graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size, edge_index)
         if self.project:
             sources = linear(sources, self.lin.weight, self.lin.bias).relu()
@@ -281,7 +281,7 @@ class GINConv(Convolution):
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """What the network makes of the sums; ``size`` is (sources, targets), if neither features nor a matrix state it."""
-        sources, targets = source_and_target_features(x, (LAZY, LAZY), self, self.node_dim)
+        sources, targets = checked_pair(x, (LAZY, LAZY), self, self.node_dim)
         nodes = self._size(sources, targets, size, edge_index)
         result: Any = self._aggregate(sources, self._directed(edge_index, sources, targets), nodes)
         if targets is not None:

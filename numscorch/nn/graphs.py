@@ -27,7 +27,7 @@ from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .remembering import remembered
 
 T = TypeVar("T")
-KEEP_LOOPS, ADD_MISSING_LOOPS, REPLACE_LOOPS = "as they are", "remaining", "anew"  # what becomes of self loops
+KEEP_LOOPS, ADD_MISSING_LOOPS, REPLACE_LOOPS = "keep", "add missing", "replace"  # treatment of self loops
 FEATURES_OF = "there are features of"
 TO_TARGET, TO_SOURCE = FLOWS = "source_to_target", "target_to_source"
 
@@ -110,10 +110,10 @@ def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     edges = read_graph(graph, None, size)
 
     def make() -> SparseTensor:
-        whole = edges.matrix(dtype)
-        counted = whole if edges.weights is None else whole.with_values(torch.ones_like(whole.values))
-        means_: SparseTensor = evaluate("M[i,j] = A[i,j] / c[i]", A=whole, c=einsum("ij->i", counted))
-        return means_
+        A = edges.matrix(dtype)
+        ones = A if edges.weights is None else A.with_values(torch.ones_like(A.values))
+        matrix: SparseTensor = evaluate("M[i,j] = A[i,j] / c[i]", A=A, c=einsum("ij->i", ones))
+        return matrix
 
     return edges.remember(("means", dtype), make)
 
@@ -173,27 +173,27 @@ class EdgePlacement:
 
     def matrix(self, weights: Tensor, fill: float) -> SparseTensor:
         """The matrix of these weights, those at one place summed; gradients flow to them."""
-        placed = weights if self.selection is None else weights.index_select(0, self.selection)
+        values = weights if self.selection is None else weights.index_select(0, self.selection)
         if self.added_loops:
-            placed = torch.cat([placed, placed.new_full((self.added_loops,), fill)])
+            values = torch.cat([values, values.new_full((self.added_loops,), fill)])
         if self.slots is not None:
-            placed = placed.new_zeros(self.pattern.nnz).index_add(0, self.slots, placed)
-        return SparseTensor(self.pattern, placed)
+            values = values.new_zeros(self.pattern.nnz).index_add(0, self.slots, values)
+        return SparseTensor(self.pattern, values)
 
 
-def placed(places: Tensor, shape: tuple[int, int], loops: str) -> EdgePlacement:
+def place_edges(endpoints: Tensor, shape: tuple[int, int], loops: str) -> EdgePlacement:
     """Edges at these targets and sources (2, edges), with their self loops as they are, remaining or anew. O(edges log edges)."""
     selection, missing = None, torch.empty(0, dtype=torch.int64)
     if loops != KEEP_LOOPS:
-        is_loop = places[0] == places[1]
+        is_loop = endpoints[0] == endpoints[1]
         selection, nodes = (~is_loop).nonzero().flatten(), min(shape)
         last = torch.full((nodes,), -1)
         if loops == ADD_MISSING_LOOPS:
-            at = is_loop.nonzero().flatten()
-            last.scatter_reduce_(0, places[0, at], at, "amax")
+            edges = is_loop.nonzero().flatten()
+            last.scatter_reduce_(0, endpoints[0, edges], edges, "amax")
         selection, missing = torch.cat([selection, last[last >= 0]]), (last < 0).nonzero().flatten()
-        places = torch.cat([places[:, selection], missing.expand(2, -1)], dim=1)
-    pattern, positions, order = pack(places.numpy(), shape, CSR)
+        endpoints = torch.cat([endpoints[:, selection], missing.expand(2, -1)], dim=1)
+    pattern, positions, order = pack(endpoints.numpy(), shape, CSR)
     slots = torch.empty(len(order), dtype=torch.int64)
     slots[torch.from_numpy(order)] = torch.from_numpy(positions)
     return EdgePlacement(pattern, None if is_identity(slots.numpy(), pattern.nnz) else slots, selection, len(missing))
@@ -206,7 +206,7 @@ class GraphInput:
     source: Tensor | SparseTensor  # edge_index, or the matrix
     shape: tuple[int, int]  # targets, sources
     weights: Tensor | None  # the edges', or the matrix's values
-    beside: Tensor  # what things are remembered with
+    cache_owner: Tensor  # what things are remembered with
 
     @property
     def edges(self) -> int:
@@ -217,16 +217,16 @@ class GraphInput:
         """Where the edges go; remembered with the pattern or the edge list."""
         if isinstance(self.source, SparseTensor):
             A = self.source
-            return A.pattern.remember(("edges", loops), lambda: placed(A.indices(), self.shape, loops))
+            return A.pattern.remember(("edges", loops), lambda: place_edges(A.indices(), self.shape, loops))
         edges = self.source
-        return remembered(edges, ("edges", self.shape, loops), lambda: placed(_places(edges), self.shape, loops))
+        return remembered(edges, ("edges", self.shape, loops), lambda: place_edges(_endpoints(edges), self.shape, loops))
 
     def endpoints(self, loops: str) -> Tensor:
         """Targets and sources (2, edges) of the edges that are placed, their self loops as they are or anew."""
-        place = self.place(loops)
-        edges = self.source.indices() if isinstance(self.source, SparseTensor) else _places(self.source)
-        edges = edges if place.selection is None else edges[:, place.selection]
-        return torch.cat([edges, torch.arange(place.added_loops).expand(2, -1)], 1) if place.added_loops else edges
+        placement = self.place(loops)
+        edges = self.source.indices() if isinstance(self.source, SparseTensor) else _endpoints(self.source)
+        edges = edges if placement.selection is None else edges[:, placement.selection]
+        return torch.cat([edges, torch.arange(placement.added_loops).expand(2, -1)], 1) if placement.added_loops else edges
 
     def edge_weights(self) -> Tensor | None:
         """The weight of each edge, in the order of the edge list or of the matrix's entries; None where an edge list has none."""
@@ -234,20 +234,20 @@ class GraphInput:
 
     def matrix(self, dtype: torch.dtype | None, loops: str = KEEP_LOOPS, fill: float = 1.0) -> SparseTensor:
         """The weighted adjacency matrix."""
-        A, is_kept = self.source, isinstance(self.source, SparseTensor) and loops == KEEP_LOOPS
-        given = self.weights if is_kept else self.edge_weights()
+        A, keeps_entries = self.source, isinstance(self.source, SparseTensor) and loops == KEEP_LOOPS
+        given = self.weights if keeps_entries else self.edge_weights()
         weights = torch.ones(self.edges, dtype=dtype) if given is None else given
         weights = weights if dtype is None else weights.to(dtype)
         weights = weights if weights.requires_grad else weights.detach()  # another tensor: what is remembered keeps none of a user's alive
-        if isinstance(A, SparseTensor) and is_kept:
+        if isinstance(A, SparseTensor) and keeps_entries:
             return A.with_values(weights)
         return self.place(loops).matrix(weights, fill)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
         """What is made of the graph, made at the first call; at each call, where gradients flow to the weights."""
-        if self.beside.requires_grad:
+        if self.cache_owner.requires_grad:
             return make()
-        return remembered(self.beside, (self._pattern(), *key), make)
+        return remembered(self.cache_owner, (self._pattern(), *key), make)
 
     def _pattern(self) -> Hashable:
         """What tells apart graphs that are remembered beside one tensor."""
@@ -277,7 +277,7 @@ def directed(graph: Any, flow: str) -> Any:
         return graph
     if is_matrix(graph):
         return attached(graph).t()
-    return remembered(graph, TO_SOURCE, lambda: _places(graph)) if isinstance(graph, Tensor) else graph
+    return remembered(graph, TO_SOURCE, lambda: _endpoints(graph)) if isinstance(graph, Tensor) else graph
 
 
 def is_matrix(graph: Any) -> bool:
@@ -344,7 +344,7 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
     largest = remembered(graph, "largest", lambda: _largest(graph, size))
     size = (max(largest) + 1, max(largest) + 1) if size is None else size
     if max(largest[0] - size[0], largest[1] - size[1]) >= 0:
-        check_nodes(_places(graph).flip(0), size, FEATURES_OF)
+        check_nodes(_endpoints(graph).flip(0), size, FEATURES_OF)
     weights = None
     if edge_weight is not None:
         weights = as_values(edge_weight)
@@ -353,7 +353,7 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
     return GraphInput(graph, size[::-1], weights, graph if edge_weight is None else edge_weight)
 
 
-def _places(edges: Tensor) -> Tensor:
+def _endpoints(edges: Tensor) -> Tensor:
     """Targets and sources of an edge list, int64."""
     plain = edges.as_tensor() if hasattr(edges, "as_tensor") else edges  # PyTorch Geometric's EdgeIndex
     return as_indices(plain, "edge_index").to(torch.int64).flip(0)
@@ -366,10 +366,10 @@ def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
         FormatError: numbers that are no integers.
         RangeError: a number is negative.
     """
-    places = _places(edges)
-    if not places.numel():
+    endpoints = _endpoints(edges)
+    if not endpoints.numel():
         return -1, -1
-    if int(places.min()) < 0:
-        check_nodes(places.flip(0), size or (int(places.max()) + 1,) * 2, FEATURES_OF)
-    targets, sources = places.amax(1).tolist()
+    if int(endpoints.min()) < 0:
+        check_nodes(endpoints.flip(0), size or (int(endpoints.max()) + 1,) * 2, FEATURES_OF)
+    targets, sources = endpoints.amax(1).tolist()
     return sources, targets

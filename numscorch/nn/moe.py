@@ -210,13 +210,13 @@ def plan_dispatch(gates: Pattern) -> Dispatch:
     most = min(len(expert), (len(expert) + count * (GROUP - 1)) // GROUP)
     starts = (groups.cumsum() - groups) * GROUP - (loads.cumsum() - loads)
     slots = np.arange(len(expert)) + starts.repeat(loads)
-    given = np.empty_like(slots)
-    given[order] = slots  # of a token in increasing order, as its experts are
-    owned = np.arange(count).repeat(groups)
+    entry_slots = np.empty_like(slots)
+    entry_slots[order] = slots  # of a token in increasing order, as its experts are
+    group_experts = np.arange(count).repeat(groups)
     return Dispatch(
         of_single(slots, _rows(pos, len(expert))[order], (most * GROUP, tokens)),
-        of_single(np.arange(len(owned)), owned, (most, count)),
-        of_same_rows(gates, given, (tokens, most * GROUP)),
+        of_single(np.arange(len(group_experts)), group_experts, (most, count)),
+        of_same_rows(gates, entry_slots, (tokens, most * GROUP)),
     )
 
 

@@ -85,7 +85,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         mask = _joined_masks(attn_mask, key_padding_mask, q)
         weights = None
         if need_weights:
-            attended, weights = self._attention_and_weights(q, k, v, mask)
+            attended, weights = self._weigh_values(q, k, v, mask)
             weights = weights.mean(1) if average_attn_weights else weights
             weights = weights if is_batched else weights[0]
         else:
@@ -109,7 +109,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         heads: torch.Tensor = batch.unflatten(-1, (self.num_heads, -1))
         return heads.transpose(1, 2)
 
-    def _attention_and_weights(
+    def _weigh_values(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """What is attended to, and with which weights."""

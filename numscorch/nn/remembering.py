@@ -30,13 +30,13 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
     ``torch.no_grad()`` instead. A tensor that was made under ``torch.inference_mode()`` has no version, and one within a transform of
     torch.func no address: nothing is remembered beside them, and each call makes it again.
 
-    >>> weights, made = torch.ones(2), lambda: remembered(weights, "sum", lambda: float(weights.sum()))
-    >>> made(), weights.mul_(5).tolist(), made()
+    >>> weights, total = torch.ones(2), lambda: remembered(weights, "sum", lambda: float(weights.sum()))
+    >>> total(), weights.mul_(5).tolist(), total()
     (2.0, [5.0, 5.0], 10.0)
-    >>> weights.data.mul_(5).tolist(), made()
+    >>> weights.data.mul_(5).tolist(), total()
     ([25.0, 25.0], 10.0)
     >>> weights.data = torch.ones(2)
-    >>> made()
+    >>> total()
     2.0
     """
     if tensor.is_inference() or is_functorch_wrapped_tensor(tensor):

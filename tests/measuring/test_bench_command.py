@@ -16,8 +16,8 @@ from numscorch.errors import ExpressionError, FormatError, OperandError, SizeErr
 from numscorch.explanation.roofs import Rates
 from numscorch.measuring import peers, table
 from numscorch.measuring.agreement import check
-from numscorch.measuring.requests import Asked, asked
-from numscorch.measuring.shapes import Elementwise, MatMul, Sampled, Shape, Total, shape_of
+from numscorch.measuring.requests import BoundRequest, read_request
+from numscorch.measuring.shapes import Elementwise, MatMul, SampledMatMul, Shape, Sum, shape_of
 from numscorch.measuring.turns import Turns
 
 A, B, S = "uniform:30x40:0.1", "dense:40x16", "uniform:30x16:0.2"
@@ -33,11 +33,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_operands_are_made_as_they_are_described() -> None:
-    made = asked("ij,jk->ik", {"A": A, "B": B}, formats={"A": "CSC"}, dtype="float64", seed=3)
-    assert made.described == {"A": "30x40 CSC float64, 120 stored", "B": "40x16 dense float64"}
-    again = asked("ij,jk->ik", {"A": A, "B": B}, dtype="float64", seed=3)
+    made = read_request("ij,jk->ik", {"A": A, "B": B}, formats={"A": "CSC"}, dtype="float64", seed=3)
+    assert made.descriptions == {"A": "30x40 CSC float64, 120 stored", "B": "40x16 dense float64"}
+    again = read_request("ij,jk->ik", {"A": A, "B": B}, dtype="float64", seed=3)
     assert torch.equal(made.operands["A"].to_dense(), again.operands["A"].to_dense()), "numbers are seeded"
-    other = asked("ij,jk->ik", {"A": A, "B": B}, dtype="float64", seed=4)
+    other = read_request("ij,jk->ik", {"A": A, "B": B}, dtype="float64", seed=4)
     assert not torch.equal(made.operands["B"], other.operands["B"])
 
 
@@ -45,21 +45,21 @@ def test_files_are_read(tmp_path: Path) -> None:
     matrix = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0], [0.0, 0.0]]), ns.CSR)
     for name in ("a.mtx", "a.npz", "a.tns"):
         ns.save(matrix, tmp_path / name)
-        read = asked("ij->i", {"A": str(tmp_path / name)}, formats={"A": "CSR"}).operands["A"]
+        read = read_request("ij->i", {"A": str(tmp_path / name)}, formats={"A": "CSR"}).operands["A"]
         assert read.to_dense()[:2].tolist() == [[0, 2], [3, 0]]
-    dense = asked("ij->i", {"A": str(tmp_path / "a.mtx")}, formats={"A": "dense"}).operands["A"]
+    dense = read_request("ij->i", {"A": str(tmp_path / "a.mtx")}, formats={"A": "dense"}).operands["A"]
     assert torch.equal(dense, matrix.to_dense())
-    shaped = asked("ij->i", {"A": f"{tmp_path / 'a.tns'}:5x4"}).operands["A"]
+    shaped = read_request("ij->i", {"A": f"{tmp_path / 'a.tns'}:5x4"}).operands["A"]
     assert shaped.shape == (5, 4)
     with pytest.raises(FormatError, match="1"):
-        asked("ij->i", {"A": f"{tmp_path / 'a.tns'}:1x1"})
+        read_request("ij->i", {"A": f"{tmp_path / 'a.tns'}:1x1"})
 
 
 def test_a_dense_operand_can_be_stored_and_a_result_be_asked_for() -> None:
-    request = asked("ij,jk->ik", {"A": "dense:3x4", "B": "uniform:4x5:0.5"}, formats={"A": "DCSR"}, result="CSR", dtype="int32")
+    request = read_request("ij,jk->ik", {"A": "dense:3x4", "B": "uniform:4x5:0.5"}, formats={"A": "DCSR"}, result="CSR", dtype="int32")
     assert request.operands["A"].format.name == "DCSR"
     assert request().format == ns.CSR
-    assert asked("y[i] = M[i,j] * v[j]", {"M": "uniform:3x4:0.5", "v": "dense:4"})().shape == (3,)
+    assert read_request("y[i] = M[i,j] * v[j]", {"M": "uniform:3x4:0.5", "v": "dense:4"})().shape == (3,)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_dense_operand_can_be_stored_and_a_result_be_asked_for() -> None:
 )
 def test_what_makes_no_sense(expr: str, specs: dict[str, str], options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as raised:
-        asked(expr, specs, **options)
+        read_request(expr, specs, **options)
     assert message in str(raised.value)
 
 
@@ -103,14 +103,14 @@ CASES: list[tuple[str, dict[str, str], Shape | None]] = [
     ("j,ij->i", {"A": "dense:40", "B": A}, MatMul(1, 0, False, False)),
     ("ij,jk->ik", {"A": A, "B": "uniform:40x16:0.2"}, MatMul(0, 1, False, False)),
     ("y[i] = A[i,j] * x[j]", {"A": A, "x": "dense:40"}, MatMul(0, 1, False, False)),
-    ("ij,ik,jk->ij", {"A": S, "B": "dense:30x40", "C": T}, Sampled(0, 1, 2, False, True)),
-    ("ik,kj,ij->ij", {"A": "dense:30x40", "B": B, "C": S}, Sampled(2, 0, 1, False, False)),
+    ("ij,ik,jk->ij", {"A": S, "B": "dense:30x40", "C": T}, SampledMatMul(0, 1, 2, False, True)),
+    ("ik,kj,ij->ij", {"A": "dense:30x40", "B": B, "C": S}, SampledMatMul(2, 0, 1, False, False)),
     ("ij,ij->ij", {"A": A, "B": A}, Elementwise("*")),
     ("C[i,j] = A[i,j] + B[i,j]", {"A": A, "B": "uniform:30x40:0.2"}, Elementwise("+")),
-    ("ij->i", {"A": A}, Total((1,))),
-    ("ij->j", {"A": A}, Total((0,))),
-    ("ij->", {"A": A}, Total((0, 1))),
-    ("ijk->i", {"A": "uniform:4x5x6:0.2"}, Total((1, 2))),
+    ("ij->i", {"A": A}, Sum((1,))),
+    ("ij->j", {"A": A}, Sum((0,))),
+    ("ij->", {"A": A}, Sum((0, 1))),
+    ("ijk->i", {"A": "uniform:4x5x6:0.2"}, Sum((1, 2))),
     ("ijk,kl->ijl", {"A": "uniform:4x5x6:0.2", "B": "dense:6x3"}, None),
     ("C[i,k] = relu(A[i,j] * B[j,k])", {"A": A, "B": B}, None),
     ("C[i,j] = A[i,j] + B[j,i]", {"A": A, "B": "uniform:40x30:0.2"}, None),
@@ -124,7 +124,7 @@ CASES: list[tuple[str, dict[str, str], Shape | None]] = [
 
 @pytest.mark.parametrize(("expr", "specs", "shape"), CASES, ids=[expr for expr, _, _ in CASES])
 def test_every_peer_that_takes_a_request_agrees(expr: str, specs: dict[str, str], shape: Shape | None) -> None:
-    request = asked(expr, specs)
+    request = read_request(expr, specs)
     assert shape_of(request) == shape
     found, ours = peers.peers_of(request), request()
     assert found.functions.keys() | found.missing.keys() == peers.MAKERS.keys()
@@ -136,8 +136,8 @@ def test_every_peer_that_takes_a_request_agrees(expr: str, specs: dict[str, str]
 
 
 def test_a_sampled_product_has_the_values_of_its_mask() -> None:
-    request = asked("ij,ik,jk->ij", {"A": S, "B": "dense:30x40", "C": T})
-    ones = Asked(request.expr, request.operands | {"A": request.operands["A"].with_values(torch.ones(request.operands["A"].nnz))})
+    request = read_request("ij,ik,jk->ij", {"A": S, "B": "dense:30x40", "C": T})
+    ones = BoundRequest(request.expr, request.operands | {"A": request.operands["A"].with_values(torch.ones(request.operands["A"].nnz))})
     for own in (request, ones):
         found = peers.peers_of(own).results
         for name in (peers.TORCH, peers.TORCH_64):
@@ -145,7 +145,7 @@ def test_a_sampled_product_has_the_values_of_its_mask() -> None:
 
 
 def test_peers_that_are_missing_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = asked("ij,ik,jk->ij", {"A": S, "B": "dense:30x40", "C": T})
+    request = read_request("ij,ik,jk->ij", {"A": S, "B": "dense:30x40", "C": T})
     monkeypatch.setattr(peers, "is_installed", lambda module: module != "graphblas")
     monkeypatch.setattr(peers, "available", lambda: 1)
     missing = peers.peers_of(request).missing
@@ -155,7 +155,7 @@ def test_peers_that_are_missing_say_why(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(peers, "available", lambda: 1 << 40)
     monkeypatch.setattr(peers, "MOST_DENSE", 10)
     assert peers.peers_of(request).missing[peers.DENSE] == "too large: 1.9e+04 multiplications"
-    tensor = peers.peers_of(asked("ijk,kl->ijl", {"A": "uniform:4x5x6:0.2", "B": "dense:6x3"})).missing
+    tensor = peers.peers_of(read_request("ijk,kl->ijl", {"A": "uniform:4x5x6:0.2", "B": "dense:6x3"})).missing
     assert tensor[peers.TORCH] == "can't: A has 3 dimensions"
 
 
@@ -188,13 +188,13 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_peers_that_are_far_behind_are_called_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "PATIENCE", 0.0)
-    made = table.measured(asked("ij,jk->ik", {"A": A, "B": B}), 0.02)
+    made = table.measure(read_request("ij,jk->ik", {"A": A, "B": B}), 0.02)
     assert set(made.slower) == {row.name for row in made.rows[1:]}
     assert str(made).count("called a few times") == len(made.slower)
 
 
 def test_peers_that_disagree_are_never_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def wrong(request: Asked, shape: Shape | None) -> Any:
+    def wrong(request: BoundRequest, shape: Shape | None) -> Any:
         return lambda: torch.zeros(30, 16)
 
     def timed(*args: Any, **options: Any) -> Any:
@@ -222,7 +222,7 @@ def test_results_with_the_same_infinities_agree() -> None:
 
 def test_a_busy_machine_is_told() -> None:
     assert Turns((1.0, 1.0, 1.1), {}, {}).disturbance == 1.0
-    made = table.measured(asked("ij,jk->ik", {"A": "uniform:30x20:0.2", "B": "dense:20x16"}), 0.02)
+    made = table.measure(read_request("ij,jk->ik", {"A": "uniform:30x20:0.2", "B": "dense:20x16"}), 0.02)
     assert "half of our calls took 5.0 times the fastest" in str(replace(made, disturbance=5.0))
     assert "Something else ran" not in str(replace(made, disturbance=1.5))
 

@@ -13,7 +13,7 @@ import torch
 import numscorch as ns
 from numscorch.nn import MoE
 from numscorch.nn import functional as F
-from numscorch.nn.moe import dispatched, mixture, top_k_gates
+from numscorch.nn.moe import mixture, plan_dispatch, top_k_gates
 from numscorch.tensors.validate import validate
 
 B, N, D, H = 37, 5, 8, 6
@@ -112,10 +112,13 @@ def test_no_gates_at_all() -> None:
 @pytest.mark.parametrize("tokens, top_k", [(37, 1), (37, 2), (1, 1), (0, 1), (64, 5)])
 def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) -> None:
     gates = top_k_gates(some(tokens, N, seed=3).detach(), top_k)
-    plan = dispatched(gates.pattern)
-    for pattern in (plan.chosen, plan.owners, plan.given):
+    plan = plan_dispatch(gates.pattern)
+    patterns = (plan.slot_tokens, plan.group_experts, plan.token_slots)
+    for pattern in patterns:
         validate(pattern)
-    taken, owners, given = (ns.SparseTensor(own, torch.ones(own.nnz)).to_dense() for own in (plan.chosen, plan.owners, plan.given))
+    taken, owners, given = (
+        ns.SparseTensor(own, torch.ones(own.nnz)).to_dense() for own in (plan.slot_tokens, plan.group_experts, plan.token_slots)
+    )
     assert torch.equal(taken, given.T)
     assert torch.all(taken.sum(1) <= 1)
     assert torch.equal(given @ owners.repeat_interleave(4, 0), (gates.to_dense() != 0).float())
@@ -123,7 +126,9 @@ def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) 
 
 def test_sizes_dont_follow_from_where_tokens_go() -> None:
     even, uneven = (F.one_hot(own, N, sparse=True).pattern for own in (torch.arange(B) % N, torch.zeros(B, dtype=torch.int64)))
-    shapes = [[own.shape for own in (plan.chosen, plan.owners, plan.given)] for plan in map(dispatched, (even, uneven))]
+    shapes = [
+        [own.shape for own in (plan.slot_tokens, plan.group_experts, plan.token_slots)] for plan in map(plan_dispatch, (even, uneven))
+    ]
     assert shapes[0] == shapes[1]
 
 

@@ -18,7 +18,7 @@ from numscorch import __main__ as cli
 from numscorch.commands import warming
 from numscorch.errors import BundleError, NumscorchError, UnsupportedError
 from numscorch.machine import fingerprints, kernel_cache, launcher, whole_files
-from numscorch.measuring.requests import asked
+from numscorch.measuring.requests import read_request
 from numscorch.runtime import bundles, makers, tuned
 
 SPMV = {"A": "uniform:20000x20000:0.0005", "B": "dense:20000"}  # large enough for threads
@@ -33,8 +33,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NUMSCORCH_CACHE_DIR", str(folder / "cache"))
-        assert warming.warm(asked("ij,j->i", SPMV)) == 1
-        assert warming.warm(asked("ij->i", SMALL)) == 1
+        assert warming.warm(read_request("ij,j->i", SPMV)) == 1
+        assert warming.warm(read_request("ij->i", SMALL)) == 1
         tuned.remember("a key", "tile()")
         assert bundles.export(folder / "all.bundle") == bundles.Bundled(kernels=3, schedules=1)
     return folder
@@ -93,7 +93,7 @@ import sys
 import torch
 from numba.core.compiler import CompilerBase
 from numscorch.errors import NumscorchError
-from numscorch.measuring.requests import asked
+from numscorch.measuring.requests import read_request
 from numscorch.runtime import bundles
 from numscorch.commands.warming import warm
 
@@ -106,12 +106,12 @@ def compile_extra(*args):
 if sys.argv[1] != "without":
     print(bundles.bring_in(sys.argv[1]).kernels, "kernels")
 CompilerBase.compile_extra = compile_extra
-spmv = asked("ij,j->i", {"A": "uniform:20000x20000:0.0005", "B": "dense:20000"})
+spmv = read_request("ij,j->i", {"A": "uniform:20000x20000:0.0005", "B": "dense:20000"})
 try:
     warm(spmv)
     A, x = spmv.operands.values()
     print("loaded", torch.allclose(spmv(), A.to_torch() @ x, rtol=1e-4))
-    print("summed", asked("ij->i", {"A": "uniform:30x40:0.1"})().shape)
+    print("summed", read_request("ij->i", {"A": "uniform:30x40:0.1"})().shape)
 except Compiled:
     print("compiled")
 """
@@ -473,5 +473,5 @@ def test_missing_files_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_nothing_is_warmed_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     with pytest.raises(UnsupportedError, match="NUMBA_DISABLE_JIT"):
-        warming.warm(asked("ij->j", SMALL))
+        warming.warm(read_request("ij->j", SMALL))
     assert issubclass(BundleError, NumscorchError)
