@@ -62,8 +62,8 @@ class Peers:
 def peers_of(request: BoundRequest) -> Peers:
     """Every peer that computes a request; each is called once, so that what it doesn't take is known.
 
-    >>> from .requests import asked
-    >>> peers = peers_of(asked("ijk->i", {"A": "uniform:4x3x2:0.5"}))
+    >>> from .requests import read_request
+    >>> peers = peers_of(read_request("ijk->i", {"A": "uniform:4x3x2:0.5"}))
     >>> list(peers.functions)[-1], peers.missing["torch CSR int32"]
     ('torch, dense', "can't: A has 3 dimensions")
     """

@@ -54,10 +54,10 @@ Shape = MatMul | SampledMatMul | Elementwise | Sum
 def shape_of(request: BoundRequest) -> Shape | None:
     """What a request is; None where other libraries have no word for it.
 
-    >>> from .requests import asked
-    >>> shape_of(asked("bi,oi->bo", {"A": "dense:2x3", "B": "uniform:4x3:0.5"}))
+    >>> from .requests import read_request
+    >>> shape_of(read_request("bi,oi->bo", {"A": "dense:2x3", "B": "uniform:4x3:0.5"}))
     MatMul(left=0, right=1, left_transposed=False, right_transposed=True)
-    >>> shape_of(asked("C[i,j] = A[i,j] + B[i,j]", {"A": "uniform:2x3:0.5", "B": "uniform:2x3:0.5"}))
+    >>> shape_of(read_request("C[i,j] = A[i,j] + B[i,j]", {"A": "uniform:2x3:0.5", "B": "uniform:2x3:0.5"}))
     Elementwise(op='+')
     """
     subscripts, value = _read(request)
