@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-import numscorch
+import numscorch as ns
 
 __all__ = [
+    "HAS_PLANS",
     "LAST_CACHE",
     "SECOND_CACHE",
     "TIMES_THE_CACHE",
     "Pattern",
+    "coalesced",
     "copies",
     "host",
     "multiply_add",
     "rates",
+    "record_rounds",
     "replacing",
     "suffix_of",
     "traffic_of",
@@ -25,18 +30,19 @@ __all__ = [
 ]
 
 
-def first_of(name: str, *modules: str) -> Any:
-    """A name of the first of these modules that the package in use has.
+def first_of(names: str, *modules: str) -> Any:
+    """A name, or an older name of the same object, of the first of these modules that the package in use has.
 
     Files decide: an editable installation of another commit would supply a module that this one lacks.
 
     Raises:
         ModuleNotFoundError: the package has none of them.
     """
-    folder = Path(numscorch.__file__).parent
+    folder = Path(ns.__file__).parent
     for module in modules:
         if (folder / f"{module.replace('.', '/')}.py").exists():
-            return getattr(import_module(f"numscorch.{module}"), name)
+            found = import_module(f"numscorch.{module}")
+            return next(getattr(found, name) for name in names.split() if hasattr(found, name))
     raise ModuleNotFoundError(f"numscorch has none of {', '.join(modules)}")
 
 
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
     from numscorch.files.load import suffix_of
     from numscorch.machine.atomic_files import replacing
     from numscorch.machine.target import host
+    from numscorch.measuring.turns import record_rounds
     from numscorch.tensors.pattern import Pattern
 else:
     ROOFS, WORK = ("explanation.roofs", "measuring.roofs"), ("explanation.work", "measuring.work")
@@ -54,5 +61,16 @@ else:
     traffic_of, work_of = (first_of(name, *WORK) for name in ("traffic_of", "work_of"))
     suffix_of = first_of("suffix_of", "files.load", "io")
     replacing = first_of("replacing", "machine.atomic_files", "files.replacing")
+    record_rounds = first_of("record_rounds enter", "measuring.turns")
     host = first_of("host", "machine.target", "runtime.target")
     Pattern = first_of("Pattern", "tensors.pattern", "pattern")
+
+
+HAS_PLANS = "plan" in ns.__all__
+COALESCING = {"coalesce": True} if "coalesce" in signature(ns.from_coo).parameters else {}
+
+
+def coalesced(indices: Any, values: Any, shape: Sequence[int]) -> ns.SparseTensor:
+    """A tensor of entries in any order, some of them repeated."""
+    from_coo: Any = ns.from_coo
+    return cast(ns.SparseTensor, from_coo(indices, values, shape, **COALESCING))

@@ -13,9 +13,10 @@ import torch
 
 from numscorch.measuring.agreement import RELATIVE, check
 from numscorch.measuring.machine import LIBRARIES, cores
-from numscorch.measuring.turns import Function, Turns, in_turns, record_rounds
+from numscorch.measuring.turns import Function, Turns, in_turns
 
 from . import data
+from .compat import record_rounds
 from .data import Case
 from .peers import LABELS, missing, taking_turns
 from .recording import Asked, Notes
